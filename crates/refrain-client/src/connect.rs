@@ -15,7 +15,7 @@ use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::legacy::{Greeting, Legacy};
 use crate::retry::within;
-use crate::transport::{Link, LinkError, LinkResult, Response};
+use crate::transport::{Link, LinkResult, Response};
 use futures_util::future::{Either, select};
 use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
 use refrain_wire::legacy::Revision;
@@ -67,8 +67,7 @@ impl Inner {
         let Dialect::Revision(revision) = dialect else {
             return self.discover_in(dialect).await.map(Found::Modern);
         };
-        let greeting = self.initialize(revision.as_str()).await;
-        let greeting = greeting.map_err(LinkError::into_kind)?;
+        let greeting = self.initialize(revision.as_str()).await?;
         if greeting.server.version != revision.as_str() {
             let supported = vec![greeting.server.version];
             return Err(ErrorKind::NoCommonVersion { supported });
@@ -105,10 +104,7 @@ impl Inner {
         };
         match self.judge(asked)? {
             Verdict::Modern(server) => Ok(Found::Modern(server)),
-            Verdict::Legacy(version) => {
-                let greeting = self.initialize(&version).await;
-                greeting.map(Found::Legacy).map_err(LinkError::into_kind)
-            }
+            Verdict::Legacy(version) => Ok(Found::Legacy(self.initialize(&version).await?)),
             Verdict::Perhaps(error) => self.try_legacy(error).await,
         }
     }
@@ -135,7 +131,7 @@ impl Inner {
             }
             Either::Right((greeted, _)) => greeted,
         };
-        match greeted.map_err(LinkError::into_kind) {
+        match greeted.map_err(ErrorKind::from) {
             Ok(greeting) => Ok(Found::Legacy(greeting)),
             // It may have ended because of the request for discovery.
             Err(error @ ErrorKind::Exited { .. }) => self.try_legacy(error).await,
@@ -145,10 +141,10 @@ impl Inner {
 
     /// Initializes a server that may be a legacy one. Otherwise returns the error of the discovery.
     async fn try_legacy(&self, error: ErrorKind) -> Result<Found, ErrorKind> {
-        self.revive().await.map_err(LinkError::into_kind)?;
-        let refused = match self.initialize(Revision::LATEST.as_str()).await {
+        self.revive().await?;
+        let refused: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
             Ok(greeting) => return Ok(Found::Legacy(greeting)),
-            Err(refused) => refused.into_kind(),
+            Err(refused) => refused.into(),
         };
         if !is_refusal(&refused) {
             return Err(refused);
@@ -178,7 +174,7 @@ impl Inner {
     }
 
     fn judge(&self, asked: LinkResult<Response>) -> Result<Verdict, ErrorKind> {
-        match asked.map_err(LinkError::into_kind) {
+        match asked.map_err(ErrorKind::from) {
             Ok(response) => match response.outcome {
                 Ok(raw) => match ServerInfo::discovered(&raw) {
                     Ok(server) => {

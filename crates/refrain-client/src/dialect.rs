@@ -59,14 +59,14 @@ impl Dialect {
     pub(crate) fn wrap(self, link: Link, ids: Ids) -> Link {
         match self {
             Self::Revision(_) => link,
-            Self::Draft(draft) => Link::Translated(Translator(Arc::new(Shared {
+            Self::Draft(draft) => Link::Translated(Arc::new(Translator {
                 draft,
                 link,
                 ids,
                 greeting: Mutex::default(),
                 session: Mutex::default(),
                 answered: Mutex::default(),
-            }))),
+            })),
         }
     }
 }
@@ -129,11 +129,10 @@ impl From<DialectError> for LinkError {
     }
 }
 
-pub(crate) struct Translator(Arc<Shared>);
-
-struct Shared {
+/// A transport that speaks a draft.
+pub(crate) struct Translator {
     draft: Draft,
-    link: Link,
+    pub(crate) link: Link,
     ids: Ids,
     /// The body of `initialize`, for another session.
     greeting: Mutex<Option<String>>,
@@ -143,37 +142,28 @@ struct Shared {
 }
 
 impl Translator {
-    pub(crate) fn inner(&self) -> &Link {
-        &self.0.link
-    }
-
-    pub(crate) async fn open(&self, request: &Outgoing) -> LinkResult<TranslatorExchange> {
-        let shared = &self.0;
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        request: &Outgoing,
+    ) -> LinkResult<TranslatorExchange> {
         let (method, task) = head(&request.body);
         let response = match TaskMethod::from_method(&method) {
-            Some(TaskMethod::Get) => shared.get_task(request, &task).await?,
-            Some(TaskMethod::Update) => shared.update_task(request, &task).await?,
-            Some(TaskMethod::Cancel) => shared.cancel_task(request).await?,
-            None if method == DISCOVER => shared.initialize(request).await?,
-            None => return shared.open(request).await,
+            Some(TaskMethod::Get) => self.get_task(request, &task).await?,
+            Some(TaskMethod::Update) => self.update_task(request, &task).await?,
+            Some(TaskMethod::Cancel) => self.cancel_task(request).await?,
+            None if method == DISCOVER => self.initialize(request).await?,
+            None => return self.open_in_session(request).await,
         };
-        Ok(TranslatorExchange::ready(shared, response))
+        Ok(TranslatorExchange::ready(self, response))
     }
 
-    /// Sends a notification, which is the same in all dialects.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
-        self.0.tell(message.body.clone()).await
-    }
-
-    pub(crate) async fn close(self) {
-        if let Some(shared) = Arc::into_inner(self.0) {
-            drop(shared.answered);
-            shared.link.close().await;
+    pub(crate) async fn close(self: Arc<Self>) {
+        if let Some(translator) = Arc::into_inner(self) {
+            drop(translator.answered);
+            translator.link.close().await;
         }
     }
-}
 
-impl Shared {
     fn translate(&self, request: &Outgoing) -> LinkResult<Outgoing> {
         let written = self.draft.write_request(&request.body);
         let (body, exchange) = written.map_err(DialectError::from)?;
@@ -192,7 +182,8 @@ impl Shared {
         session.into_iter().collect()
     }
 
-    async fn tell(&self, body: String) -> LinkResult<()> {
+    /// Sends a notification or a response, which are the same in all dialects.
+    pub(crate) async fn tell(&self, body: String) -> LinkResult<()> {
         let message = Outgoing::unanswered(body, self.headers());
         self.link.tell(&message).await
     }
@@ -211,7 +202,10 @@ impl Shared {
     }
 
     /// Sends a request, and once more in a new session if the server does not know the present one.
-    async fn open(self: &Arc<Self>, request: &Outgoing) -> LinkResult<TranslatorExchange> {
+    async fn open_in_session(
+        self: &Arc<Self>,
+        request: &Outgoing,
+    ) -> LinkResult<TranslatorExchange> {
         let had_session = self.session.lock().is_some();
         let opened = self.open_once(request).await;
         let is_unknown = match &opened {
@@ -240,7 +234,7 @@ impl Shared {
     }
 
     async fn ask(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
-        self.open(request).await?.response().await
+        self.open_in_session(request).await?.response().await
     }
 
     /// The same message with another id, and maybe another method.

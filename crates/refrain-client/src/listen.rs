@@ -3,7 +3,7 @@
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
 use crate::retry::in_time;
-use crate::transport::{Exchange, Incoming, LinkError};
+use crate::transport::{Exchange, Incoming};
 use refrain_wire::Filter;
 use refrain_wire::client::{Request, Task};
 use serde::Deserialize;
@@ -43,15 +43,12 @@ impl Client {
 
 impl Listening {
     pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, ErrorKind> {
-        let exchange = inner.begin(Request::listen(filter)).await;
-        let mut exchange = exchange.map_err(LinkError::into_kind)?;
+        let mut exchange = inner.begin(Request::listen(filter)).await?;
         loop {
-            let message = in_time(inner.setup.limits.silence, exchange.next()).await;
-            let message = message.map_err(LinkError::into_kind)?;
+            let message = in_time(inner.setup.limits.silence, exchange.next()).await?;
             if is_end(&message)? {
-                return Err(ErrorKind::Broken(
-                    "the server ended the subscription".into(),
-                ));
+                let why = "the server ended the subscription";
+                return Err(ErrorKind::Broken(why.into()));
             }
             if let Incoming::Notification { method, params } = message
                 && method == "notifications/subscriptions/acknowledged"
@@ -73,7 +70,7 @@ impl Listening {
     /// The next change; `None` when the server has ended the subscription.
     pub async fn next(&mut self) -> Result<Option<Change>, Error> {
         loop {
-            let message = self.exchange.next().await.map_err(LinkError::into_kind)?;
+            let message = self.exchange.next().await.map_err(ErrorKind::from)?;
             if is_end(&message)? {
                 tracing::debug!(?message, "subscription ended");
                 return Ok(None);

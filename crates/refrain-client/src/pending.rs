@@ -10,6 +10,7 @@
 use crate::ask::{Answer, Ask, Asker, InvalidAnswer, without_arguments};
 use crate::call::Call;
 use crate::dialect::Dialect;
+use crate::handlers::NoAnswer;
 use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -91,16 +92,6 @@ pub enum AnswerError {
         #[source]
         why: InvalidAnswer,
     },
-}
-
-impl AnswerError {
-    /// The reason, without the key.
-    pub(crate) fn why(self) -> String {
-        match self {
-            Self::NotAsked(_) => "nothing of this key is asked".to_owned(),
-            Self::Unfit { why, .. } => why.to_string(),
-        }
-    }
 }
 
 impl PendingCall {
@@ -212,6 +203,18 @@ impl PendingCall {
         let answer = ask.check(answer).map_err(unfit)?.to_json(ask.kind());
         self.answers.insert(key.to_owned(), answer);
         Ok(())
+    }
+
+    /// Takes the answer of a handler.
+    pub(crate) fn take(
+        &mut self,
+        key: &str,
+        answer: Result<Answer, NoAnswer>,
+    ) -> Result<(), NoAnswer> {
+        self.answer(key, answer?).map_err(|error| match error {
+            AnswerError::NotAsked(_) => NoAnswer::later("nothing of this key is asked"),
+            AnswerError::Unfit { why, .. } => NoAnswer::later(why.to_string()),
+        })
     }
 
     pub(crate) fn request(&self) -> Request {

@@ -76,9 +76,9 @@ impl Inner {
                 };
                 *is_unclear = was_unclear || error.may_be_taken();
                 if !plan.may_retry(&error) {
-                    return Err(error.into_kind());
+                    return Err(error.into());
                 }
-                retry.wait(error).await.map_err(LinkError::into_kind)?;
+                retry.wait(error).await?;
             }
         };
         by_deadline(self.setup.limits.deadline, Box::pin(sent)).await

@@ -236,10 +236,7 @@ impl Inner {
         let mut answering: FuturesUnordered<_> = answering.collect();
         let mut unanswered = Vec::new();
         while let Some((key, answer)) = answering.next().await {
-            let taken = answer.and_then(|answer| {
-                let taken = pending.answer(key, answer);
-                taken.map_err(|error| NoAnswer::later(error.why()))
-            });
+            let taken = pending.take(key, answer);
             (self.setup.on_pending)(pending);
             if let Err(none) = taken {
                 let (key, why) = (key.to_owned(), none.why);

@@ -86,11 +86,7 @@ impl TaskAsks {
         answer: Result<Answer, NoAnswer>,
     ) -> bool {
         self.handles.remove(&key);
-        let taken = answer.and_then(|answer| {
-            let taken = pending.answer(&key, answer);
-            taken.map_err(|error| NoAnswer::later(error.why()))
-        });
-        let Err(NoAnswer { why, is_final }) = taken else {
+        let Err(NoAnswer { why, is_final }) = pending.take(&key, answer) else {
             return false;
         };
         self.unanswered.push(Unanswered { key, why });

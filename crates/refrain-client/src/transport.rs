@@ -136,13 +136,15 @@ impl LinkError {
             ),
         }
     }
+}
 
-    pub(crate) fn into_kind(self) -> ErrorKind {
-        match self {
-            Self::NotSent(kind)
-            | Self::Busy { kind, .. }
-            | Self::Lost(kind)
-            | Self::Final(kind) => kind,
+impl From<LinkError> for ErrorKind {
+    fn from(error: LinkError) -> Self {
+        match error {
+            LinkError::NotSent(kind)
+            | LinkError::Busy { kind, .. }
+            | LinkError::Lost(kind)
+            | LinkError::Final(kind) => kind,
         }
     }
 }
@@ -163,7 +165,7 @@ pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
     /// One of the others, behind a translation.
-    Translated(Translator),
+    Translated(Arc<Translator>),
 }
 
 pub(crate) type LinkResult<T> = Result<T, LinkError>;
@@ -191,7 +193,7 @@ impl Link {
         match self {
             Self::Http(link) => link.tell(message).await,
             Self::Pipe(link) => link.tell(&message.body).await,
-            Self::Translated(link) => Box::pin(link.tell(message)).await,
+            Self::Translated(link) => Box::pin(link.tell(message.body.clone())).await,
         }
     }
 
@@ -220,7 +222,7 @@ impl Link {
         match self {
             Self::Http(link) => link.address(),
             Self::Pipe(link) => &link.address,
-            Self::Translated(link) => link.inner().address(),
+            Self::Translated(link) => link.link.address(),
         }
     }
 
@@ -228,7 +230,7 @@ impl Link {
         match self {
             Self::Http(link) => Some(link),
             Self::Pipe(_) => None,
-            Self::Translated(link) => link.inner().http(),
+            Self::Translated(link) => link.link.http(),
         }
     }
 
@@ -236,7 +238,7 @@ impl Link {
         match self {
             Self::Http(_) => None,
             Self::Pipe(link) => Some(link),
-            Self::Translated(link) => link.inner().pipe(),
+            Self::Translated(link) => link.link.pipe(),
         }
     }
 

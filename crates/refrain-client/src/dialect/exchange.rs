@@ -1,6 +1,6 @@
 //! Replies of a server that speaks a draft.
 
-use super::{DialectError, Shared};
+use super::{DialectError, Translator};
 use crate::error::ErrorKind;
 use crate::legacy::{PING, refuse_stray};
 use crate::retry::in_time;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) struct TranslatorExchange {
-    shared: Arc<Shared>,
+    translator: Arc<Translator>,
     /// `None` if the response is ready.
     pub(super) inner: Option<Exchange>,
     ready: Option<Incoming>,
@@ -21,9 +21,9 @@ pub(crate) struct TranslatorExchange {
 }
 
 impl TranslatorExchange {
-    pub(super) fn ready(shared: &Arc<Shared>, response: Response) -> Self {
+    pub(super) fn ready(translator: &Arc<Translator>, response: Response) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            translator: Arc::clone(translator),
             inner: None,
             ready: Some(Incoming::Response(response)),
             is_call: false,
@@ -32,13 +32,13 @@ impl TranslatorExchange {
     }
 
     pub(super) async fn begin(
-        shared: &Arc<Shared>,
+        translator: &Arc<Translator>,
         request: &Outgoing,
         inner: Exchange,
     ) -> LinkResult<Self> {
         let may_be_unknown = inner.is_not_found();
         let mut exchange = Self {
-            shared: Arc::clone(shared),
+            translator: Arc::clone(translator),
             inner: Some(inner),
             ready: None,
             is_call: request.is_call,
@@ -81,7 +81,9 @@ impl TranslatorExchange {
         };
         loop {
             match inner.next().await? {
-                Incoming::Request { id, method, .. } => self.shared.refuse(&id, &method).await?,
+                Incoming::Request { id, method, .. } => {
+                    self.translator.refuse(&id, &method).await?;
+                }
                 Incoming::Response(response) => {
                     if let (true, Ok(raw)) = (self.is_call, &response.outcome)
                         && let CallReply::Complete(result) = CallReply::read(raw)?
@@ -97,7 +99,7 @@ impl TranslatorExchange {
     }
 }
 
-impl Shared {
+impl Translator {
     /// Answers a ping. A server that sends another request speaks a legacy revision: drafts ask in replies.
     async fn refuse(&self, id: &Value, method: &str) -> LinkResult<()> {
         if let Err(error) = self.tell(refuse_stray(id, method)).await {

@@ -1,6 +1,6 @@
 //! Tasks of the drafts.
 
-use super::Shared;
+use super::Translator;
 use crate::transport::{Exchange, LinkResult, Outgoing, Response};
 use refrain_wire::TaskMethod;
 use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// How many answers may wait for a refusal.
 const ANSWERED_MAX: usize = 1024;
 
-impl Shared {
+impl Translator {
     pub(super) async fn get_task(
         self: &Arc<Self>,
         request: &Outgoing,
@@ -103,7 +103,7 @@ impl Shared {
         if !self.translate(request)?.is_silent {
             return self.ask(request).await;
         }
-        let mut exchange = self.open(request).await?;
+        let mut exchange = self.open_in_session(request).await?;
         if exchange.is_done() {
             return Ok(acknowledged());
         }

@@ -171,7 +171,7 @@ impl Inner {
         };
         let sent = self.tell(body, session).await;
         self.link.settled(id);
-        let unsent = sent.err().map(|error| error.into_kind().to_string());
+        let unsent = sent.err().map(|error| ErrorKind::from(error).to_string());
         let why = why.or_else(|| Some(format!("the answer was not sent: {}", unsent?)))?;
         let key = ask.key().to_owned();
         tracing::warn!(key, why, "ask not answered");

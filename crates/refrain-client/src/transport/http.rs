@@ -184,9 +184,10 @@ impl HttpLink {
                 None => HeaderMap::new(),
             };
             self.note_authorization(sent.get(AUTHORIZATION));
-            let mut all = headers.clone();
-            all.extend(sent.clone());
-            let sending = self.send_once(method.clone(), all, body.clone());
+            let request = self.http.request(method.clone(), self.url.clone());
+            let request = request.headers(headers.clone()).headers(sent.clone());
+            let request = request.body(body.clone()).send();
+            let sending = async { request.await.map_err(|error| self.send_error(error)) };
             let response = match silence {
                 Some(silence) => in_time(silence, sending).await?,
                 None => sending.await?,
@@ -222,23 +223,13 @@ impl HttpLink {
         }
     }
 
-    async fn send_once(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: String,
-    ) -> LinkResult<reqwest::Response> {
-        let request = self.http.request(method, self.url.clone());
-        let sent = request.headers(headers).body(body).send().await;
-        sent.map_err(|error| {
-            if error.is_connect() {
-                LinkError::NotSent(ErrorKind::Unreachable {
-                    address: self.url.to_string(),
-                    source: error.into(),
-                })
-            } else {
-                LinkError::Lost(ErrorKind::Broken(error.into()))
-            }
+    fn send_error(&self, error: reqwest::Error) -> LinkError {
+        if !error.is_connect() {
+            return LinkError::Lost(ErrorKind::Broken(error.into()));
+        }
+        LinkError::NotSent(ErrorKind::Unreachable {
+            address: self.url.to_string(),
+            source: error.into(),
         })
     }
 }
