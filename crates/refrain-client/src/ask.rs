@@ -1,4 +1,4 @@
-//! What a call asks, and what can be answered.
+//! The asks of a call, and the answers to them.
 
 use refrain_wire::{
     Action, AskKind, CallKind, Capability, Form, Root, SamplingAnswer, SamplingParams,
@@ -11,19 +11,19 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The longest URL that a person is sent to: they have to see all of it before.
+/// The longest URL that a person is sent to: they have to read all of it before.
 const URL_MAX: usize = 8 * 1024;
 
 const ELICITATION: &str = "elicitation/create";
 
-/// Who is asking: to be shown wherever a person is asked.
+/// The origin of an ask, to be shown wherever a person is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Asker {
-    /// The server's own name for itself, if it gave one. Nobody has checked it.
+    /// The name that the server gives itself. It is not verified.
     pub server: Option<String>,
-    /// Where the server is: its URL, or the command that was started.
+    /// The server's URL, or the command that was started.
     pub address: String,
-    /// Which kind of call asks.
+    /// The kind of the call.
     pub kind: CallKind,
     /// The name of the tool or prompt, or the URI of the resource.
     pub target: String,
@@ -40,7 +40,7 @@ impl fmt::Debug for Asker {
     }
 }
 
-/// Where a server is. Of a command only the program is left: its arguments may be secrets.
+/// The address of a server for logs. The arguments of a command are left out: they may be secrets.
 pub(crate) fn without_arguments(address: &str) -> &str {
     if address.starts_with("http://") || address.starts_with("https://") {
         return address;
@@ -53,11 +53,11 @@ pub(crate) fn without_arguments(address: &str) -> &str {
 pub struct FormAsk {
     /// The key of the ask.
     pub key: String,
-    /// Who asks.
+    /// The origin of the ask.
     pub asker: Arc<Asker>,
-    /// What the person reads.
+    /// The message for the person.
     pub message: String,
-    /// What is to be filled in.
+    /// The form.
     pub form: Form,
 }
 
@@ -66,11 +66,11 @@ pub struct FormAsk {
 pub struct UrlAsk {
     /// The key of the ask.
     pub key: String,
-    /// Who asks.
+    /// The origin of the ask.
     pub asker: Arc<Asker>,
-    /// What the person reads.
+    /// The message for the person.
     pub message: String,
-    /// Where to go.
+    /// The URL.
     pub url: Url,
 }
 
@@ -79,9 +79,9 @@ pub struct UrlAsk {
 pub struct SamplingAsk {
     /// The key of the ask.
     pub key: String,
-    /// Who asks.
+    /// The origin of the ask.
     pub asker: Arc<Asker>,
-    /// The conversation, and what is wished of the model.
+    /// The conversation, and preferences for the model.
     pub params: SamplingParams,
 }
 
@@ -90,24 +90,24 @@ pub struct SamplingAsk {
 pub struct RootsAsk {
     /// The key of the ask.
     pub key: String,
-    /// Who asks.
+    /// The origin of the ask.
     pub asker: Arc<Asker>,
 }
 
-/// Something that this client does not know, or cannot show.
+/// An ask that this client does not know, or cannot show.
 #[derive(Debug, Clone)]
 pub struct UnknownAsk {
     /// The key of the ask.
     pub key: String,
-    /// Who asks.
+    /// The origin of the ask.
     pub asker: Arc<Asker>,
     /// Why it cannot be shown.
     pub why: String,
-    /// It is meant for a person, who may decline or cancel it without having seen it.
+    /// Whether it is meant for a person, who may decline or cancel it unseen.
     pub can_decline: bool,
 }
 
-/// One thing that is asked.
+/// One ask of a call.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Ask {
@@ -119,7 +119,7 @@ pub enum Ask {
     Sampling(Box<SamplingAsk>),
     /// A question for the roots.
     Roots(RootsAsk),
-    /// Something that this client does not know, or cannot show.
+    /// An ask that this client does not know, or cannot show.
     Unknown(UnknownAsk),
 }
 
@@ -135,7 +135,7 @@ impl Ask {
         }
     }
 
-    /// Which kind of ask it is; none for what is unknown.
+    /// The kind of the ask, if it is known.
     pub fn kind(&self) -> Option<AskKind> {
         match self {
             Self::Form(_) => Some(AskKind::Form),
@@ -146,39 +146,93 @@ impl Ask {
         }
     }
 
-    /// Reads an input request.
     pub(crate) fn read(key: &str, request: &Value, asker: &Arc<Asker>) -> Self {
-        let (key, asker) = (key.to_owned(), Arc::clone(asker));
-        match Request::read(request) {
-            Ok(Request::Form { message, form }) => Self::Form(FormAsk {
-                key,
-                asker,
-                message,
-                form,
-            }),
-            Ok(Request::Url { message, url }) => Self::Url(UrlAsk {
-                key,
-                asker,
-                message,
-                url,
-            }),
-            Ok(Request::Sampling(params)) => Self::Sampling(Box::new(SamplingAsk {
-                key,
-                asker,
-                params: *params,
-            })),
-            Ok(Request::Roots) => Self::Roots(RootsAsk { key, asker }),
-            Err(UnreadableAsk(why)) => Self::Unknown(UnknownAsk {
-                key,
-                asker,
+        let parsed = Self::parse(key.to_owned(), request, Arc::clone(asker));
+        parsed.unwrap_or_else(|UnreadableAsk(why)| {
+            Self::Unknown(UnknownAsk {
+                key: key.to_owned(),
+                asker: Arc::clone(asker),
                 why,
                 can_decline: request["method"] == ELICITATION,
-            }),
+            })
+        })
+    }
+
+    fn parse(key: String, request: &Value, asker: Arc<Asker>) -> Result<Self, UnreadableAsk> {
+        let method = request["method"].as_str();
+        let method = method.ok_or_else(|| unreadable("the ask has no method"))?;
+        let params = request.get("params");
+        let params = params.ok_or_else(|| unreadable(format!("the ask {method} has no params")));
+        match method {
+            ELICITATION => Self::parse_elicitation(key, read("elicitation", params?)?, asker),
+            "sampling/createMessage" => {
+                let params: SamplingParams = read("sampling", params?)?;
+                if params.capability() != Capability::Sampling {
+                    let why = "the model is to use tools, which this client does not offer";
+                    return Err(unreadable(why));
+                }
+                params
+                    .check()
+                    .map_err(|error| unreadable(error.to_string()))?;
+                Ok(Self::Sampling(Box::new(SamplingAsk { key, asker, params })))
+            }
+            "roots/list" => Ok(Self::Roots(RootsAsk { key, asker })),
+            method => Err(unreadable(format!(
+                "asks of the method {method:?} are unknown"
+            ))),
         }
     }
 
-    /// Whether this answers it, with the defaults of a form filled in. If not, why.
-    pub(crate) fn take(&self, answer: Answer) -> Result<Answer, InvalidAnswer> {
+    fn parse_elicitation(
+        key: String,
+        ask: Elicitation,
+        asker: Arc<Asker>,
+    ) -> Result<Self, UnreadableAsk> {
+        let message = ask.message;
+        match ask.mode.as_deref() {
+            None | Some("form") => {
+                let schema = ask.requested_schema;
+                let schema = schema.ok_or_else(|| unreadable("the form has no schema"))?;
+                let schema =
+                    to_raw_value(&schema).map_err(|error| unreadable(error.to_string()))?;
+                let form = Form::parse(&schema)
+                    .map_err(|error| unreadable(format!("the form cannot be shown: {error}")))?;
+                Ok(Self::Form(FormAsk {
+                    key,
+                    asker,
+                    message,
+                    form,
+                }))
+            }
+            Some("url") => {
+                let text = ask
+                    .url
+                    .ok_or_else(|| unreadable("the URL to visit is missing"))?;
+                check_length(&text)?;
+                let url = Url::parse(&text)
+                    .map_err(|error| unreadable(format!("{text:?} is no URL: {error}")))?;
+                if !matches!(url.scheme(), "http" | "https") {
+                    return Err(unreadable(format!(
+                        "a person can be sent to http and https URLs only, not to {text:?}"
+                    )));
+                }
+                // Letters beyond ASCII are escaped now.
+                check_length(url.as_str())?;
+                Ok(Self::Url(UrlAsk {
+                    key,
+                    asker,
+                    message,
+                    url,
+                }))
+            }
+            Some(mode) => Err(unreadable(format!(
+                "elicitations of mode {mode:?} are unknown"
+            ))),
+        }
+    }
+
+    /// Checks that an answer fits the ask, and fills in the defaults of a form.
+    pub(crate) fn check(&self, answer: Answer) -> Result<Answer, InvalidAnswer> {
         match (self, answer) {
             (Self::Form(ask), Answer::Accept(mut content)) => {
                 ask.form.fill_defaults(&mut content);
@@ -204,39 +258,36 @@ impl Ask {
             }
             (Self::Unknown(ask), _) => Err(InvalidAnswer(ask.why.clone())),
             (ask, _) => Err(InvalidAnswer(format!(
-                "this is no answer to an ask of the kind {}",
+                "the answer does not fit an ask of the kind {}",
                 ask.kind().map_or("unknown", AskKind::as_str)
             ))),
         }
     }
 }
 
-/// A root is a place in the file system, and is written so that it cannot be mistaken for another.
+/// Checks that a root is an unambiguous `file://` URI.
 fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
-    let bad = |why: &str| {
-        Err(InvalidAnswer(format!(
-            "the root {uri:?} cannot be told: {why}"
-        )))
-    };
-    let Ok(url) = Url::parse(uri) else {
-        return bad("it is no URI");
-    };
-    if url.scheme() != "file" || !uri.starts_with("file://") {
-        return bad("it must begin with file://");
-    }
-    // What goes up or stays is gone from the path once it is parsed.
+    // Parsing resolves `.` and `..`.
     let is_up = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
-    if uri.to_ascii_lowercase().split(['/', '\\']).any(is_up) {
-        return bad("its path must not have . or .. in it");
-    }
-    Ok(())
+    let why = match Url::parse(uri) {
+        Err(_) => "it is no URI",
+        Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => {
+            "it must begin with file://"
+        }
+        Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_up) => {
+            "its path must not have . or .. in it"
+        }
+        Ok(_) => return Ok(()),
+    };
+    let why = format!("the root {uri:?} cannot be told: {why}");
+    Err(InvalidAnswer(why))
 }
 
 fn check_length(url: &str) -> Result<(), UnreadableAsk> {
     match url.len() {
         0..=URL_MAX => Ok(()),
-        length => Err(UnreadableAsk(format!(
+        length => Err(unreadable(format!(
             "the URL to visit has {length} bytes; a person can look through {URL_MAX} at most"
         ))),
     }
@@ -247,17 +298,8 @@ fn check_length(url: &str) -> Result<(), UnreadableAsk> {
 #[error("{0}")]
 pub struct InvalidAnswer(pub(crate) String);
 
-/// Why an ask cannot be shown.
 #[derive(Debug)]
 struct UnreadableAsk(String);
-
-/// What is asked, without who asks.
-enum Request {
-    Form { message: String, form: Form },
-    Url { message: String, url: Url },
-    Sampling(Box<SamplingParams>),
-    Roots,
-}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -268,66 +310,6 @@ struct Elicitation {
     url: Option<String>,
 }
 
-impl Request {
-    fn read(request: &Value) -> Result<Self, UnreadableAsk> {
-        let method = request["method"].as_str();
-        let method = method.ok_or_else(|| unreadable("the ask has no method"))?;
-        let params = request.get("params");
-        let params = params.ok_or_else(|| unreadable(format!("the ask {method} has no params")));
-        match method {
-            ELICITATION => Self::read_elicitation(read("elicitation", params?)?),
-            "sampling/createMessage" => {
-                let params: SamplingParams = read("sampling", params?)?;
-                if params.capability() != Capability::Sampling {
-                    let why = "the model is to use tools, which this client does not offer";
-                    return Err(unreadable(why));
-                }
-                params
-                    .check()
-                    .map_err(|error| unreadable(error.to_string()))?;
-                Ok(Self::Sampling(Box::new(params)))
-            }
-            "roots/list" => Ok(Self::Roots),
-            method => Err(unreadable(format!(
-                "asks of the method {method:?} are unknown"
-            ))),
-        }
-    }
-
-    fn read_elicitation(ask: Elicitation) -> Result<Self, UnreadableAsk> {
-        let message = ask.message;
-        match ask.mode.as_deref() {
-            None | Some("form") => {
-                let schema = ask.requested_schema;
-                let schema = schema.ok_or_else(|| unreadable("the form has no schema"))?;
-                let schema =
-                    to_raw_value(&schema).map_err(|error| unreadable(error.to_string()))?;
-                let form = Form::parse(&schema)
-                    .map_err(|error| unreadable(format!("the form cannot be shown: {error}")))?;
-                Ok(Self::Form { message, form })
-            }
-            Some("url") => {
-                let missing = || unreadable("the URL to visit is missing");
-                let text = ask.url.ok_or_else(missing)?;
-                check_length(&text)?;
-                let url = Url::parse(&text)
-                    .map_err(|error| unreadable(format!("{text:?} is no URL: {error}")))?;
-                if !matches!(url.scheme(), "http" | "https") {
-                    return Err(unreadable(format!(
-                        "a person can be sent to http and https URLs only, not to {text:?}"
-                    )));
-                }
-                // It is longer now if it has letters beyond ASCII.
-                check_length(url.as_str())?;
-                Ok(Self::Url { message, url })
-            }
-            Some(mode) => Err(unreadable(format!(
-                "elicitations of mode {mode:?} are unknown"
-            ))),
-        }
-    }
-}
-
 fn read<'a, T: Deserialize<'a>>(what: &str, value: &'a Value) -> Result<T, UnreadableAsk> {
     T::deserialize(value).map_err(|error| unreadable(format!("the {what} cannot be read: {error}")))
 }
@@ -336,23 +318,23 @@ fn unreadable(why: impl Into<String>) -> UnreadableAsk {
     UnreadableAsk(why.into())
 }
 
-/// What is answered to an ask.
+/// The answer to an ask.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Answer {
-    /// The form was filled in with this, or the URL was agreed to (then it is empty).
+    /// The content of a form, or the consent to a URL (then it is empty).
     Accept(Map<String, Value>),
     /// The person said no to a form or a URL.
     Decline,
-    /// The person turned away from a form or a URL.
+    /// The person dismissed a form or a URL.
     Cancel,
-    /// The model said this.
+    /// The reply of a model.
     Sampled(Box<SamplingAnswer>),
-    /// These are the roots.
+    /// The roots.
     Roots(Vec<Root>),
 }
 
-/// What was filled in may be private, so only the kind of answer is shown.
+/// Shows only the kind of the answer: its content may be private.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -368,7 +350,7 @@ impl fmt::Debug for Answer {
 impl Answer {
     /// A form filled in with the members of this object.
     pub fn accept(content: Value) -> Result<Self, InvalidAnswer> {
-        // It may be private, so only its type is said.
+        // The content may be private, so the error names only its type.
         let other = match content {
             Value::Object(content) => return Ok(Self::Accept(content)),
             Value::Null => "null",
@@ -382,41 +364,33 @@ impl Answer {
         )))
     }
 
-    /// A URL that was agreed to.
+    /// The consent to a URL.
     pub fn visited() -> Self {
         Self::Accept(Map::new())
     }
 
-    /// Reads an answer of this kind in the protocol's own form.
+    /// Reads an answer of this kind in the protocol's JSON form.
     pub fn read(kind: AskKind, answer: &Value) -> Result<Self, InvalidAnswer> {
         let unreadable = |error: serde_json::Error| InvalidAnswer(error.to_string());
         let raw = to_raw_value(answer).map_err(unreadable)?;
         let checked = check_answer_shape(kind, &raw);
         checked.map_err(|error| InvalidAnswer(error.to_string()))?;
-        match kind {
+        Ok(match kind {
             AskKind::Form | AskKind::Url => {
-                let action = Action::deserialize(&answer["action"]).map_err(unreadable)?;
-                Ok(match action {
+                match Action::deserialize(&answer["action"]).map_err(unreadable)? {
                     Action::Accept => match &answer["content"] {
                         Value::Object(content) => Self::Accept(content.clone()),
                         _ => Self::visited(),
                     },
                     Action::Decline => Self::Decline,
                     Action::Cancel => Self::Cancel,
-                })
+                }
             }
-            AskKind::Sampling => {
-                let answer = SamplingAnswer::deserialize(answer).map_err(unreadable)?;
-                Ok(Self::Sampled(Box::new(answer)))
-            }
-            AskKind::Roots => {
-                let roots = Vec::<Root>::deserialize(&answer["roots"]).map_err(unreadable)?;
-                Ok(Self::Roots(roots))
-            }
-        }
+            AskKind::Sampling => Self::Sampled(Box::deserialize(answer).map_err(unreadable)?),
+            AskKind::Roots => Self::Roots(Vec::deserialize(&answer["roots"]).map_err(unreadable)?),
+        })
     }
 
-    /// The answer in the protocol's own form.
     pub(crate) fn to_json(&self, kind: Option<AskKind>) -> Value {
         match self {
             Self::Accept(content) if kind == Some(AskKind::Form) => {
@@ -442,15 +416,15 @@ mod tests {
         let read = |url: &str| {
             let params = json!({"mode": "url", "message": "Go", "url": url});
             let request = json!({"method": "elicitation/create", "params": params});
-            Request::read(&request)
+            Ask::parse("k".into(), &request, PendingCall::of_task("t").asker())
         };
         let start = "https://example.com/";
         let longest = format!("{start}{}", "x".repeat(URL_MAX - start.len()));
-        assert!(matches!(read(&longest), Ok(Request::Url { url, .. }) if url.as_str() == longest));
+        assert!(matches!(read(&longest), Ok(Ask::Url(ask)) if ask.url.as_str() == longest));
         // Three bytes for each of the two of a letter.
         let letters = format!("{start}{}", "é".repeat(URL_MAX / 3));
         for url in [format!("{longest}x"), letters] {
-            let UnreadableAsk(why) = read(&url).err().expect("it is too long");
+            let UnreadableAsk(why) = read(&url).expect_err("it is too long");
             assert!(why.contains("8192 at most") && !why.contains("xx"), "{why}");
         }
     }
@@ -489,7 +463,7 @@ mod tests {
             key: "k".into(),
             asker,
         });
-        let why = ask.take(Answer::Decline).unwrap_err();
-        assert_eq!(why.0, "this is no answer to an ask of the kind roots");
+        let why = ask.check(Answer::Decline).unwrap_err();
+        assert_eq!(why.0, "the answer does not fit an ask of the kind roots");
     }
 }

@@ -1,8 +1,15 @@
-//! Authorization: what a server that is not open to everybody wants to see.
+//! Authorization of HTTP requests.
 //!
-//! An [`Authorize`] gives each request its headers, and hears of it when the server refused one. [`Bearer`] is one
-//! access token that was made elsewhere; [`OAuth`] gets them from the server's authorization server, and new ones
-//! when they expire or are not enough.
+//! An [`Authorize`] adds headers to each request and handles refusals. [`Bearer`] is a fixed access token; [`OAuth`] gets
+//! tokens from the server's authorization server, and new ones when they expire or do not suffice.
+//!
+//! | module | owns |
+//! | --- | --- |
+//! | `oauth` | settings, and a [`server::Server`] for each URL |
+//! | `server` | the present grant, and when another one is needed |
+//! | `flow` | the four flows from a refusal to a grant |
+//! | `challenge`, `metadata`, `client`, `redirect`, `tokens`, `dpop` | the steps of a flow |
+//! | `http` | requests to authorization servers, and the URLs they may have |
 
 mod challenge;
 mod client;
@@ -15,25 +22,21 @@ mod loopback;
 mod metadata;
 mod oauth;
 mod redirect;
-mod register;
-mod scopes;
 mod server;
-mod setup;
 mod tokens;
 
 pub use client::RegisteredClient;
-pub use error::AuthError;
+pub use error::{AuthError, RedirectError, ResponseError, SetupError};
 pub use grant::{Grant, Grants};
 pub use loopback::Loopback;
-pub use oauth::OAuth;
-pub use setup::{IdentityProvider, OAuthBuilder};
+pub use oauth::{IdentityProvider, OAuth, OAuthBuilder};
 
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use futures_util::future::BoxFuture;
 use std::fmt;
 use url::Url;
 
-/// What authorizes the requests to a server.
+/// Authorizes the requests to a server.
 pub trait Authorize: Send + Sync + 'static {
     /// The headers for a request to this URL.
     fn headers<'a>(
@@ -42,16 +45,16 @@ pub trait Authorize: Send + Sync + 'static {
         url: &'a Url,
     ) -> BoxFuture<'a, Result<HeaderMap, AuthError>>;
 
-    /// The server refused a request with 401 or 403. Says whether to send it again, with new headers.
+    /// Handles a refusal with 401 or 403. Returns whether to send the request again, with new headers.
     fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>>;
 }
 
 /// A request that the server refused.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
-    /// Where it was sent.
+    /// The URL of the request.
     pub url: &'a Url,
-    /// The headers that [`Authorize::headers`] gave it. They tell whether it was sent before the last authorization.
+    /// The headers from [`Authorize::headers`].
     pub sent: &'a HeaderMap,
     /// 401 or 403.
     pub status: StatusCode,
@@ -61,7 +64,7 @@ pub struct Refusal<'a> {
     pub earlier: u32,
 }
 
-/// One access token for every request, made elsewhere.
+/// A fixed access token.
 pub struct Bearer(HeaderValue);
 
 impl Bearer {
@@ -71,7 +74,7 @@ impl Bearer {
     }
 }
 
-/// The value of an `Authorization` header. It is kept out of logs.
+/// The value of an `Authorization` header, marked as sensitive.
 fn authorization(scheme: &str, token: &str) -> Result<HeaderValue, AuthError> {
     let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("{scheme} {token}")).ok();

@@ -1,4 +1,4 @@
-//! Setting up a client.
+//! The builder of a client.
 
 use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use crate::auth::Authorize;
@@ -6,42 +6,40 @@ use crate::client::{Client, Ids};
 use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
+use crate::legacy::UnassociatedAsks;
 use crate::limits::Limits;
-use crate::news::{LogMessage, News, Progress};
-use crate::older::Beside;
-use crate::pending::{Onlooker, PendingCall};
-use crate::transport::{HttpLink, Link, PipeLink, Watcher, Wire};
+use crate::notifications::{LogMessage, Notifications, Progress};
+use crate::pending::PendingCall;
+use crate::transport::{HttpLink, Link, PipeLink, PipeSetup, Watch, Wire};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
+use std::fmt;
 use std::sync::Arc;
 use tokio::process::Command;
 use url::Url;
 
-/// Sets up a [`Client`]: who it is, what it can answer, and what a call may take.
-#[derive(Debug, Clone)]
+/// Sets up a [`Client`]: its identity, the asks it can answer, and its limits.
+#[derive(Clone)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     pub(crate) info: Implementation,
     pub(crate) handlers: Handlers,
-    /// What is answered by hand.
     pub(crate) by_hand: Vec<AskKind>,
-    /// Whether asks of older servers that come on no call's stream are answered: never, but for the official suite.
-    pub(crate) beside: Beside,
+    pub(crate) unassociated: UnassociatedAsks,
     pub(crate) limits: Limits,
-    pub(crate) news: News,
-    pub(crate) watcher: Watcher,
-    /// What to speak, in place of the newest that the server has.
+    pub(crate) notifications: Notifications,
+    pub(crate) watch: Watch,
     pub(crate) dialect: Option<Dialect>,
-    pub(crate) onlooker: Onlooker,
-    authorize: Option<AuthorizeRef>,
+    pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
+    pub(crate) authorize: Option<Arc<dyn Authorize>>,
 }
 
-#[derive(Clone)]
-struct AuthorizeRef(Arc<dyn Authorize>);
-
-impl std::fmt::Debug for AuthorizeRef {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Authorize")
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientBuilder")
+            .field("info", &self.info)
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
     }
 }
 
@@ -55,25 +53,25 @@ impl Default for ClientBuilder {
             },
             handlers: Handlers::default(),
             by_hand: Vec::new(),
-            beside: Beside::default(),
+            unassociated: UnassociatedAsks::default(),
             limits: Limits::default(),
-            news: News::default(),
-            watcher: Watcher::default(),
+            notifications: Notifications::default(),
+            watch: Arc::new(|_| {}),
             dialect: None,
-            onlooker: Onlooker::default(),
+            on_pending: Arc::new(|_| {}),
             authorize: None,
         }
     }
 }
 
 impl ClientBuilder {
-    /// What the client tells servers about itself.
+    /// The name and version that servers are sent.
     pub fn info(mut self, info: Implementation) -> Self {
         self.info = info;
         self
     }
 
-    /// Has forms filled in. Declares that this client can show forms.
+    /// Handles forms. Declares that this client can show forms.
     pub fn on_form<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(FormAsk) -> Fut + Send + Sync + 'static,
@@ -83,7 +81,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Has people sent to URLs. Declares that this client can do so.
+    /// Handles URLs to visit. Declares that this client can open URLs.
     ///
     /// The handler shows the whole URL, and opens it only with the person's consent.
     pub fn on_url<F, Fut>(mut self, handle: F) -> Self
@@ -95,7 +93,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Has a model asked. Declares that this client has one.
+    /// Handles questions to a model. Declares that this client has one.
     pub fn on_sampling<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(SamplingAsk) -> Fut + Send + Sync + 'static,
@@ -105,7 +103,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Tells the roots. Declares that this client has some.
+    /// Lists the roots. Declares that this client has some.
     pub fn on_roots<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(RootsAsk) -> Fut + Send + Sync + 'static,
@@ -115,8 +113,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Declines or cancels what a person is asked and this client cannot show, such as a form outside the subset. Nothing
-    /// else answers it. Without this, what cannot be shown stops the call, and calls off a task.
+    /// Declines or cancels asks for a person that this client cannot show, such as a form outside the subset. Without
+    /// it, such an ask stops the call, and cancels a task.
     pub fn on_unknown<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(UnknownAsk) -> Fut + Send + Sync + 'static,
@@ -126,60 +124,57 @@ impl ClientBuilder {
         self
     }
 
-    /// Answers also what an older server asks on the stream of the session, while a call is under way: it is taken for
-    /// the call that began last. One scenario of the official suite cannot be passed without; nobody else may do this,
-    /// since nothing says which call such an ask belongs to.
+    /// Hands asks on the session stream of a legacy server to the newest call. Only for a scenario of the official suite:
+    /// such an ask does not name its call.
     #[cfg(feature = "suite-asks-beside-calls")]
     #[doc(hidden)]
     pub fn asks_beside_calls(mut self) -> Self {
-        self.beside = Beside::allowed();
+        self.unassociated = UnassociatedAsks::allowed();
         self
     }
 
-    /// Declares that asks of these kinds can be answered, though no handler does: the call comes back as a
-    /// [`PendingCall`](crate::PendingCall) that is answered by hand.
+    /// Declares asks of these kinds that no handler answers: the call is returned as a [`PendingCall`].
     pub fn by_hand(mut self, kinds: impl IntoIterator<Item = AskKind>) -> Self {
         self.by_hand.extend(kinds);
         self
     }
 
-    /// Hears of the progress of calls.
-    pub fn on_progress(mut self, hear: impl Fn(Progress) + Send + Sync + 'static) -> Self {
-        self.news.progress = Some(Arc::new(hear));
+    /// Handles the progress of calls.
+    pub fn on_progress(mut self, handle: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        self.notifications.progress = Some(Arc::new(handle));
         self
     }
 
-    /// Hears of what calls log, from this level on.
+    /// Handles log messages of calls, from this level on.
     pub fn on_log(
         mut self,
         level: LogLevel,
-        hear: impl Fn(LogMessage) + Send + Sync + 'static,
+        handle: impl Fn(LogMessage) + Send + Sync + 'static,
     ) -> Self {
-        self.news.log = Some((level, Arc::new(hear)));
+        self.notifications.log = Some((level, Arc::new(handle)));
         self
     }
 
-    /// Sees every message as it is sent and received. Messages have secrets in them.
+    /// Observes every message. Messages may contain secrets.
     pub fn on_wire(mut self, watch: impl Fn(Wire<'_>) + Send + Sync + 'static) -> Self {
-        self.watcher = Watcher(Some(Arc::new(watch)));
+        self.watch = Arc::new(watch);
         self
     }
 
-    /// Sees a call each time that it waits anew: for what a round asks, with one more answer, for a task to end. What
-    /// is stored of it then can be taken up even if this process ends without a word.
-    pub fn on_pending(mut self, look: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
-        self.onlooker = Onlooker(Some(Arc::new(look)));
+    /// Observes a call each time that its state changes: new asks, one more answer, a task. If it is stored then, the call
+    /// can be taken up even after a crash of this process.
+    pub fn on_pending(mut self, observe: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
+        self.on_pending = Arc::new(observe);
         self
     }
 
     /// Authorizes the requests to a URL.
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
-        self.authorize = Some(AuthorizeRef(Arc::new(authorize)));
+        self.authorize = Some(Arc::new(authorize));
         self
     }
 
-    /// Speaks this dialect, whatever else the server might speak: it is not asked. For servers of old, and to try the
-    /// drafts out.
+    /// Speaks this dialect, without asking the server what it speaks. For legacy servers, and to try the drafts.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -194,13 +189,13 @@ impl ClientBuilder {
         self
     }
 
-    /// What a call may take.
+    /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Connects to the server at an `http` or `https` URL, and finds out what it speaks.
+    /// Connects to the server at an `http` or `https` URL.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let bad = |why: &str| ErrorKind::Address {
             address: without_user(url),
@@ -214,15 +209,14 @@ impl ClientBuilder {
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(bad("it must not have a user name or a password in it").into());
         }
-        let authorize = self.authorize.as_ref().map(|given| Arc::clone(&given.0));
-        let link = HttpLink::new(parsed, authorize, self.watcher.clone(), self.limits.message)?;
+        let link = HttpLink::new(parsed, &self)?;
         self.open(Link::Http(Arc::new(link))).await
     }
 
-    /// Starts a server as a child process, and finds out what it speaks. Messages go through its standard input and
-    /// output, which are set here; what it writes to its standard error is told where it matters, and logged.
+    /// Starts a server as a child process. Messages go through its standard input and output; its standard error is
+    /// logged.
     ///
-    /// The process ends with the client: see [`Client::close`]. If it ends before, the calls under way end with
+    /// The process ends with the client: see [`Client::close`]. If it ends before, the calls in flight end with
     /// [`ErrorKind::Exited`], and the next request starts it again.
     ///
     /// ```no_run
@@ -235,8 +229,12 @@ impl ClientBuilder {
     /// # }
     /// ```
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
-        let (watcher, news) = (self.watcher.clone(), self.news.clone());
-        let link = PipeLink::spawn(command.into(), watcher, news, self.limits.message)?;
+        let setup = PipeSetup {
+            watch: Arc::clone(&self.watch),
+            notifications: self.notifications.clone(),
+            message_max: self.limits.message,
+        };
+        let link = PipeLink::spawn(command.into(), setup)?;
         self.open(Link::Pipe(Box::new(link))).await
     }
 
@@ -250,8 +248,7 @@ impl ClientBuilder {
     }
 }
 
-/// A URL without the user name and the password that it may have in it. In one that cannot be read, everything up to the
-/// last `@` may be part of them.
+/// A URL without its user name and password. In an invalid one, everything up to the last `@` may be part of them.
 fn without_user(url: &str) -> String {
     if let Ok(mut parsed) = Url::parse(url)
         && parsed.has_authority()

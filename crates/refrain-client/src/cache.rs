@@ -1,33 +1,30 @@
-//! Results that may be used again, for as long as the server said.
+//! The cache of results, with the lifetimes that the server gives.
 
 use refrain_wire::client::Request;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How many results are kept.
-const MOST: usize = 256;
-/// How large all results may be together, in bytes of JSON.
-const MOST_BYTES: usize = 32 * 1024 * 1024;
-/// The longest time a result is kept.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const RESULTS_MAX: usize = 256;
+/// In bytes of JSON.
+const SIZE_MAX: usize = 32 * 1024 * 1024;
+const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Results by method and params. All are of one authorization, so private results may be kept too.
-#[derive(Debug, Default)]
+/// Results by method and params. All are for one authorization, so private results are cached too.
+#[derive(Default)]
 pub(crate) struct Cache {
-    results: HashMap<(&'static str, String), Kept>,
+    results: HashMap<(&'static str, String), Entry>,
     authorization: u64,
 }
 
-#[derive(Debug)]
-struct Kept {
+struct Entry {
     until: Instant,
     result: Value,
     size: usize,
 }
 
 impl Cache {
-    /// What was kept under another authorization is forgotten.
+    /// The cache for an authorization. Results for another one are removed.
     pub(crate) fn under(&mut self, authorization: u64) -> &mut Self {
         if self.authorization != authorization {
             self.authorization = authorization;
@@ -36,46 +33,39 @@ impl Cache {
         self
     }
 
-    /// A result that is still fresh.
     pub(crate) fn get(&self, request: &Request) -> Option<Value> {
-        let kept = self.results.get(&key(request))?;
-        (Instant::now() < kept.until).then(|| kept.result.clone())
+        let entry = self.results.get(&key(request))?;
+        (Instant::now() < entry.until).then(|| entry.result.clone())
     }
 
-    /// Keeps a result for as long as it says.
-    pub(crate) fn keep(&mut self, request: &Request, result: &Value) {
+    pub(crate) fn store(&mut self, request: &Request, result: &Value) {
         let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
-        if ttl == 0 {
-            return;
-        }
         let size = result.to_string().len();
-        if size > MOST_BYTES {
+        if ttl == 0 || size > SIZE_MAX {
             return;
         }
         let now = Instant::now();
         if self.is_full(size) {
-            self.results.retain(|_, kept| now < kept.until);
+            self.results.retain(|_, entry| now < entry.until);
         }
         if self.is_full(size) {
             self.results.clear();
         }
-        let kept = Kept {
-            until: now + Duration::from_millis(ttl).min(LONGEST),
+        let entry = Entry {
+            until: now + Duration::from_millis(ttl).min(TTL_MAX),
             result: result.clone(),
             size,
         };
-        self.results.insert(key(request), kept);
+        self.results.insert(key(request), entry);
     }
 
-    /// Whether there is no room for a result of this size.
     fn is_full(&self, size: usize) -> bool {
-        let kept: usize = self.results.values().map(|kept| kept.size).sum();
-        self.results.len() >= MOST || kept + size > MOST_BYTES
+        let used: usize = self.results.values().map(|entry| entry.size).sum();
+        self.results.len() >= RESULTS_MAX || used + size > SIZE_MAX
     }
 
-    /// Forgets the results of a method.
     pub(crate) fn forget(&mut self, method: &str) {
-        self.results.retain(|(kept, _), _| *kept != method);
+        self.results.retain(|(cached, _), _| *cached != method);
     }
 }
 

@@ -1,11 +1,11 @@
-//! What to call.
+//! Calls of tools, prompts and resources.
 
 use refrain_wire::CallKind;
 use refrain_wire::client::Request;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Something to call: a tool, a prompt or a resource.
+/// A call of a tool, a prompt or a resource.
 ///
 /// ```
 /// use refrain_client::Call;
@@ -14,13 +14,15 @@ use serde_json::{Map, Value};
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Call {
-    method: Method,
+    #[serde(rename = "method", with = "Method")]
+    kind: CallKind,
     target: String,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     arguments: Map<String, Value>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "CallKind")]
 enum Method {
     #[serde(rename = "tools/call")]
     Tool,
@@ -33,22 +35,22 @@ enum Method {
 impl Call {
     /// A tool, without arguments yet.
     pub fn tool(name: impl Into<String>) -> Self {
-        Self::new(Method::Tool, name.into())
+        Self::new(CallKind::Tool, name.into())
     }
 
     /// A prompt, without arguments yet.
     pub fn prompt(name: impl Into<String>) -> Self {
-        Self::new(Method::Prompt, name.into())
+        Self::new(CallKind::Prompt, name.into())
     }
 
     /// The resource at this URI. It takes no arguments.
     pub fn resource(uri: impl Into<String>) -> Self {
-        Self::new(Method::Resource, uri.into())
+        Self::new(CallKind::Resource, uri.into())
     }
 
-    fn new(method: Method, target: String) -> Self {
+    fn new(kind: CallKind, target: String) -> Self {
         Self {
-            method,
+            kind,
             target,
             arguments: Map::new(),
         }
@@ -68,13 +70,9 @@ impl Call {
         self
     }
 
-    /// Which of the three calls it is.
+    /// The kind of the call.
     pub fn kind(&self) -> CallKind {
-        match self.method {
-            Method::Tool => CallKind::Tool,
-            Method::Prompt => CallKind::Prompt,
-            Method::Resource => CallKind::Resource,
-        }
+        self.kind
     }
 
     /// The name of the tool or prompt, or the URI of the resource.
@@ -87,8 +85,7 @@ impl Call {
         &self.arguments
     }
 
-    /// The request of its first round.
     pub(crate) fn request(&self) -> Request {
-        Request::call(self.kind(), &self.target, &self.arguments)
+        Request::call(self.kind, &self.target, &self.arguments)
     }
 }

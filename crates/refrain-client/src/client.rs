@@ -1,14 +1,16 @@
 //! The client of one server.
 
+use crate::ask::without_arguments;
 use crate::builder::ClientBuilder;
 use crate::cache::Cache;
-use crate::older::Older;
-use crate::promise::Promise;
+use crate::legacy::Legacy;
+use crate::output_schema::OutputSchema;
 use crate::transport::Link;
 use parking_lot::Mutex;
 use refrain_wire::client::ServerInfo;
 use refrain_wire::{ParamHeaderError, ParamHeaders, ToolInfo};
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -31,37 +33,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Inner>,
 }
 
-#[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) link: Link,
     pub(crate) setup: ClientBuilder,
     pub(crate) server: ServerInfo,
-    /// What was agreed with a legacy server.
-    pub(crate) older: Option<Older>,
+    pub(crate) legacy: Option<Legacy>,
     pub(crate) ids: Ids,
-    /// How often the server's process was started again; locked while it is.
+    /// How often the server's process was restarted; locked meanwhile.
     pub(crate) starts: tokio::sync::Mutex<u64>,
-    /// The tools that were listed, or why a tool must not be used.
+    /// The listed tools. A tool with an error must not be used.
     tools: Mutex<HashMap<String, Result<Arc<KnownTool>, ParamHeaderError>>>,
     pub(crate) cache: Mutex<Cache>,
 }
 
-/// A tool that was listed.
-#[derive(Debug)]
 pub(crate) struct KnownTool {
     /// The arguments that are repeated in headers.
     pub(crate) headers: ParamHeaders,
-    /// Its output schema.
-    pub(crate) promise: Option<Promise>,
+    pub(crate) output_schema: Option<OutputSchema>,
 }
 
-/// The ids of requests.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Ids(Arc<AtomicU64>);
 
 impl Ids {
@@ -76,39 +72,46 @@ impl Client {
         ClientBuilder::default()
     }
 
-    /// What the server says of itself.
+    /// The server's name, version and capabilities.
     pub fn server(&self) -> &ServerInfo {
         &self.inner.server
     }
 
-    /// Where the server is: its URL, or the command that was started.
+    /// The server's URL, or the command that was started.
     pub fn address(&self) -> &str {
         self.inner.link.address()
     }
 
-    /// Ends the connection, and waits for that: a process that was started has ended after it, and a legacy server
-    /// knows that the session is over.
+    /// Ends the connection, and waits until a process has ended and a legacy session is closed.
     ///
-    /// Dropping the last clone ends the connection too, but without waiting: where the program ends right after it, a
-    /// process that was started is killed. While there are other clones, this does nothing.
+    /// Dropping the last clone ends the connection too, but without waiting: if the program ends right after it, the
+    /// process is killed. While there are other clones, this does nothing.
     pub async fn close(self) {
         if let Some(inner) = Arc::into_inner(self.inner) {
-            if let Some(older) = inner.older {
-                older.close().await;
+            if let Some(legacy) = inner.legacy {
+                legacy.close().await;
             }
             inner.link.close().await;
         }
     }
 }
 
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("address", &without_arguments(self.address()))
+            .field("server", &self.inner.server)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Inner {
-    /// A client that does not know its server yet.
     pub(crate) fn new(link: Link, setup: ClientBuilder, ids: Ids) -> Self {
         Self {
             link,
             setup,
             server: ServerInfo::default(),
-            older: None,
+            legacy: None,
             ids,
             starts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
@@ -116,12 +119,13 @@ impl Inner {
         }
     }
 
-    /// Remembers the headers and the output schema of a listed tool. An error if it must not be used.
+    /// Stores the headers and the output schema of a listed tool. Returns an error if it must not be used.
     pub(crate) fn remember_tool(&self, tool: &ToolInfo) -> Result<(), ParamHeaderError> {
         let known = ParamHeaders::read(&tool.input_schema).map(|headers| {
+            let output_schema = tool.output_schema.clone().map(OutputSchema::new);
             Arc::new(KnownTool {
                 headers,
-                promise: tool.output_schema.clone().map(Promise::new),
+                output_schema,
             })
         });
         let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
@@ -129,11 +133,7 @@ impl Inner {
         verdict
     }
 
-    /// What is known of a tool, if it was listed.
-    pub(crate) fn known_tool(
-        &self,
-        name: &str,
-    ) -> Option<Result<Arc<KnownTool>, ParamHeaderError>> {
+    pub(crate) fn tool(&self, name: &str) -> Option<Result<Arc<KnownTool>, ParamHeaderError>> {
         self.tools.lock().get(name).cloned()
     }
 }

@@ -1,14 +1,13 @@
-//! Dialects that a client is told to speak, and the wrapper that translates the drafts of the protocol.
+//! Dialects that a client can be set to speak, and the transport that translates drafts of the protocol.
 //!
-//! The wrapper is a transport around another one: it takes messages of 2026-07-28, sends those of a draft, and gives back
-//! replies of 2026-07-28. The rest of the client sees a server of 2026-07-28. Where a draft needs several messages for
-//! one of 2026-07-28, the wrapper sends them:
+//! It wraps another transport: it takes messages of 2026-07-28, sends those of a draft, and translates the replies back.
+//! Some requests of 2026-07-28 become several messages of a draft:
 //!
 //! | request | sent |
 //! | --- | --- |
 //! | `server/discover` | `initialize` and `notifications/initialized`; again when the session is gone |
-//! | `tasks/get` | `tasks/get`, and `tasks/result` unless the task works or was cancelled |
-//! | `tasks/update` | answers that the first draft's servers acknowledge only by an error, which may come later |
+//! | `tasks/get` | `tasks/get`, and `tasks/result` unless the task is working or cancelled |
+//! | `tasks/update` | answers; servers of the first draft respond only with an error, which may come later |
 //! | `tasks/cancel` | `tasks/cancel`, and `tasks/get` if that was refused: a task that has ended is no error |
 
 mod exchange;
@@ -17,24 +16,22 @@ mod tasks;
 pub(crate) use exchange::TranslatorExchange;
 
 use crate::client::Ids;
-use crate::transport::{Exchange, Link, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Link, LinkError, LinkResult, Outgoing, Response};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use refrain_wire::TaskMethod;
 use refrain_wire::client::{DISCOVER, write_initialized};
 use refrain_wire::drafts::{Draft, DraftError};
 use refrain_wire::legacy::Revision;
-use serde::de::{Deserialize, Deserializer, Error};
-use serde::ser::{Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// A dialect that a client is told to speak, in place of the newest that the server has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A dialect that a client speaks in place of the newest revision of the server. It is stored by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Dialect {
     /// A legacy revision.
@@ -58,26 +55,18 @@ impl Dialect {
         }
     }
 
-    /// The legacy revision, if it is one.
-    pub(crate) fn revision(self) -> Option<Revision> {
-        match self {
-            Self::Draft(_) => None,
-            Self::Revision(revision) => Some(revision),
-        }
-    }
-
-    /// A link over which this dialect is spoken, if the client translates it.
+    /// The link, behind a translation if the dialect needs one.
     pub(crate) fn wrap(self, link: Link, ids: Ids) -> Link {
         match self {
             Self::Revision(_) => link,
-            Self::Draft(draft) => Link::Translated(Translator(Arc::new(Shared {
+            Self::Draft(draft) => Link::Translated(Arc::new(Translator {
                 draft,
                 link,
                 ids,
                 greeting: Mutex::default(),
                 session: Mutex::default(),
                 answered: Mutex::default(),
-            }))),
+            })),
         }
     }
 }
@@ -100,28 +89,30 @@ impl From<Revision> for Dialect {
     }
 }
 
-/// By its name.
-impl Serialize for Dialect {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+impl From<Dialect> for String {
+    fn from(dialect: Dialect) -> Self {
+        dialect.name().to_owned()
     }
 }
 
-impl<'de> Deserialize<'de> for Dialect {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let name = Cow::<'_, str>::deserialize(deserializer)?;
-        Self::from_name(&name)
-            .ok_or_else(|| D::Error::custom(format_args!("the dialect {name:?} is unknown")))
+impl TryFrom<String> for Dialect {
+    type Error = DialectError;
+
+    fn try_from(name: String) -> Result<Self, DialectError> {
+        Self::from_name(&name).ok_or(DialectError::Unknown(name))
     }
 }
 
-/// Why a dialect that was chosen cannot be used.
+/// Why a dialect cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialectError {
     /// It has no such request.
     #[error(transparent)]
     Inexpressible(#[from] DraftError),
+    /// There is no dialect of this name.
+    #[error("the dialect {0:?} is unknown")]
+    Unknown(String),
     /// The server does not speak it.
     #[error("{address} does not speak {dialect}: it asks as servers of earlier revisions do")]
     NotSpoken {
@@ -139,63 +130,41 @@ impl From<DialectError> for LinkError {
 }
 
 /// A transport that speaks a draft.
-#[derive(Debug)]
-pub(crate) struct Translator(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+pub(crate) struct Translator {
     draft: Draft,
-    link: Link,
+    pub(crate) link: Link,
     ids: Ids,
-    /// The body of the greeting, to greet again.
+    /// The body of `initialize`, for another session.
     greeting: Mutex<Option<String>>,
     session: Mutex<Option<HeaderValue>>,
-    /// Answers through a pipe that may still be refused, by the ids of their tasks.
+    /// Answers over a pipe that may still be refused, by task id.
     answered: Mutex<VecDeque<(String, Exchange)>>,
 }
 
 impl Translator {
-    /// The link that it translates for.
-    pub(crate) fn inner(&self) -> &Link {
-        &self.0.link
-    }
-
-    /// Sends a request.
     pub(crate) async fn open(
-        &self,
+        self: &Arc<Self>,
         request: &Outgoing,
-        silence: Duration,
-    ) -> Result<TranslatorExchange, LinkError> {
-        let shared = &self.0;
-        let head = Head::read(&request.body);
-        let task = head.task.as_deref().unwrap_or_default();
-        let response = match TaskMethod::from_method(&head.method) {
-            Some(TaskMethod::Get) => shared.get_task(request, task, silence).await?,
-            Some(TaskMethod::Update) => shared.update_task(request, task, silence).await?,
-            Some(TaskMethod::Cancel) => shared.cancel_task(request, silence).await?,
-            None if head.method == DISCOVER => shared.greet(request, silence).await?,
-            None => return shared.open(request, silence).await,
+    ) -> LinkResult<TranslatorExchange> {
+        let (method, task) = head(&request.body);
+        let response = match TaskMethod::from_method(&method) {
+            Some(TaskMethod::Get) => self.get_task(request, &task).await?,
+            Some(TaskMethod::Update) => self.update_task(request, &task).await?,
+            Some(TaskMethod::Cancel) => self.cancel_task(request).await?,
+            None if method == DISCOVER => self.initialize(request).await?,
+            None => return self.open_in_session(request).await,
         };
-        Ok(TranslatorExchange::ready(shared, response))
+        Ok(TranslatorExchange::ready(self, response))
     }
 
-    /// Sends something that is not answered. Notifications are the same in all dialects.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
-        self.0.tell(message.body.clone()).await
-    }
-
-    /// Ends the connection.
-    pub(crate) async fn close(self) {
-        if let Some(shared) = Arc::into_inner(self.0) {
-            drop(shared.answered);
-            shared.link.close().await;
+    pub(crate) async fn close(self: Arc<Self>) {
+        if let Some(translator) = Arc::into_inner(self) {
+            drop(translator.answered);
+            translator.link.close().await;
         }
     }
-}
 
-impl Shared {
-    /// A message as the draft has it.
-    fn translate(&self, request: &Outgoing) -> Result<Outgoing, LinkError> {
+    fn translate(&self, request: &Outgoing) -> LinkResult<Outgoing> {
         let written = self.draft.write_request(&request.body);
         let (body, exchange) = written.map_err(DialectError::from)?;
         Ok(Outgoing {
@@ -213,21 +182,17 @@ impl Shared {
         session.into_iter().collect()
     }
 
-    async fn tell(&self, body: String) -> Result<(), LinkError> {
+    /// Sends a notification or a response, which are the same in all dialects.
+    pub(crate) async fn tell(&self, body: String) -> LinkResult<()> {
         let message = Outgoing::unanswered(body, self.headers());
         self.link.tell(&message).await
     }
 
-    /// Opens a session.
-    async fn greet(
-        self: &Arc<Self>,
-        request: &Outgoing,
-        silence: Duration,
-    ) -> Result<Response, LinkError> {
+    async fn initialize(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
         *self.session.lock() = None;
         *self.greeting.lock() = Some(request.body.clone());
-        let mut exchange = self.open_once(request, silence).await?;
-        let response = exchange.response(silence).await?;
+        let mut exchange = self.open_once(request).await?;
+        let response = exchange.response().await?;
         *self.session.lock() = exchange.session();
         drop(exchange);
         if response.outcome.is_ok() {
@@ -236,47 +201,40 @@ impl Shared {
         Ok(response)
     }
 
-    /// Sends a request, and once more in a new session if the server has forgotten the present one.
-    async fn open(
+    /// Sends a request, and once more in a new session if the server does not know the present one.
+    async fn open_in_session(
         self: &Arc<Self>,
         request: &Outgoing,
-        silence: Duration,
-    ) -> Result<TranslatorExchange, LinkError> {
+    ) -> LinkResult<TranslatorExchange> {
         let had_session = self.session.lock().is_some();
-        let opened = self.open_once(request, silence).await;
-        let is_gone = match &opened {
+        let opened = self.open_once(request).await;
+        let is_unknown = match &opened {
             Ok(exchange) => exchange.is_session_unknown(),
             Err(error) => error.is_not_found(),
         };
         let greeting = self.greeting.lock().clone();
         match greeting {
-            Some(greeting) if had_session && is_gone => {
-                let greeting = self.again(&Outgoing::unanswered(greeting, HeaderMap::new()), None);
-                self.greet(&greeting, silence).await?;
-                self.open_once(request, silence).await
+            Some(body) if had_session && is_unknown => {
+                let silence = request.silence;
+                let greeting = Outgoing {
+                    silence,
+                    body,
+                    ..Outgoing::default()
+                };
+                self.initialize(&self.again(&greeting, None)).await?;
+                self.open_once(request).await
             }
             _ => opened,
         }
     }
 
-    async fn open_once(
-        self: &Arc<Self>,
-        request: &Outgoing,
-        silence: Duration,
-    ) -> Result<TranslatorExchange, LinkError> {
-        let outgoing = self.translate(request)?;
-        let exchange = self.link.open(&outgoing, silence).await?;
-        TranslatorExchange::begin(self, request, exchange, silence).await
+    async fn open_once(self: &Arc<Self>, request: &Outgoing) -> LinkResult<TranslatorExchange> {
+        let exchange = self.link.open(&self.translate(request)?).await?;
+        TranslatorExchange::begin(self, request, exchange).await
     }
 
-    /// Sends a request, and waits for its response.
-    async fn ask(
-        self: &Arc<Self>,
-        request: &Outgoing,
-        silence: Duration,
-    ) -> Result<Response, LinkError> {
-        let mut exchange = self.open(request, silence).await?;
-        exchange.response(silence).await
+    async fn ask(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
+        self.open_in_session(request).await?.response().await
     }
 
     /// The same message with another id, and maybe another method.
@@ -295,33 +253,18 @@ impl Shared {
     }
 }
 
-/// What a request is about.
-#[derive(Default)]
-struct Head {
-    method: String,
-    task: Option<String>,
-}
-
-impl Head {
-    fn read(body: &str) -> Self {
-        #[derive(serde::Deserialize)]
-        struct Message {
-            method: String,
-            #[serde(default)]
-            params: Params,
-        }
-        #[derive(Default, serde::Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Params {
-            task_id: Option<String>,
-        }
-        let read = serde_json::from_str(body);
-        read.map_or_else(
-            |_| Self::default(),
-            |message: Message| Self {
-                method: message.method,
-                task: message.params.task_id,
-            },
-        )
+fn head(body: &str) -> (String, String) {
+    #[derive(Default, Deserialize)]
+    struct Message {
+        method: String,
+        #[serde(default)]
+        params: Params,
     }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Params {
+        task_id: Option<String>,
+    }
+    let message: Message = serde_json::from_str(body).unwrap_or_default();
+    (message.method, message.params.task_id.unwrap_or_default())
 }

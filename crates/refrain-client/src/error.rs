@@ -1,4 +1,4 @@
-//! Why a call has no result.
+//! The error of a call.
 
 use crate::auth::AuthError;
 use crate::dialect::DialectError;
@@ -12,33 +12,33 @@ use std::{fmt, io};
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// Why a call has no result, and the call itself where it can be taken up again.
+/// The error of a call, and the call itself where it can be taken up again.
 #[derive(Debug)]
 pub struct Error {
-    /// What happened.
+    /// The kind of the error.
     pub kind: ErrorKind,
-    /// The call as it stands: what was asked, what was answered, and the state to send back.
+    /// The call, with its asks, its answers and its state.
     pub pending: Option<Box<PendingCall>>,
 }
 
-/// What happened to a call.
+/// The kind of an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The address names no server that can be reached.
-    #[error("{address:?} is no address of a server: {why}")]
+    /// The address is invalid.
+    #[error("invalid server address {address:?}: {why}")]
     Address {
-        /// The address as it was given.
+        /// The address.
         address: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// Nobody answers there.
+    /// The server cannot be reached.
     #[error("{address} cannot be reached: {}; is the server running?", cause(&**.source))]
     Unreachable {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The error of the connection.
         source: BoxError,
     },
     /// The command could not be started.
@@ -46,84 +46,84 @@ pub enum ErrorKind {
     Spawn {
         /// The program.
         command: String,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
     /// The server's process ended.
     #[error("the server has ended ({status}){}", said(.stderr))]
     Exited {
-        /// How it ended.
+        /// The exit status.
         status: String,
-        /// The end of what it wrote to its standard error.
+        /// The end of its standard error.
         stderr: String,
     },
-    /// Something answers there, but not as an MCP server does.
+    /// The address is not that of an MCP server.
     #[error("{address} does not answer as an MCP server: {why}; is the path right?")]
     NotMcp {
-        /// Where.
+        /// The address.
         address: String,
-        /// What it did.
+        /// The reason.
         why: String,
     },
-    /// The server speaks none of the revisions that this client speaks.
-    #[error("the server speaks {}, and this client none of them", .supported.join(", "))]
+    /// There is no common revision.
+    #[error("no common revision: the server speaks {}", .supported.join(", "))]
     NoCommonVersion {
-        /// What the server speaks.
+        /// The revisions of the server.
         supported: Vec<String>,
     },
-    /// The server speaks a transport that was given up long ago.
+    /// The server speaks the HTTP+SSE transport of 2024-11-05.
     #[error(
         "the server speaks the HTTP+SSE transport of 2024-11-05, which this client does not; \
          many of them also speak Streamable HTTP at another path, such as /mcp"
     )]
     FirstTransport,
-    /// What the server sent cannot be read.
+    /// The response is invalid.
     #[error("the server's answer cannot be read: {0}; its maker should know")]
     BadAnswer(#[source] ReadError),
-    /// The call is done, but its result is not of the form that was expected.
+    /// The call is done, but its result is invalid.
     #[error(
         "the call is done, but its result is not as it should be: {why}; it is in the error, and `Client::call` gives it as it is"
     )]
     BadResult {
-        /// What is wrong with it.
+        /// The reason.
         why: String,
-        /// The result as it came.
+        /// The result.
         result: Value,
     },
-    /// The result is of a type this client does not know.
+    /// The result type is unknown.
     #[error(
         "the server answered with a result of the unknown type {0:?}; a newer client may know it"
     )]
     UnknownResultType(String),
-    /// The answer is larger than it may be.
+    /// The response is too large.
     #[error("the server's answer is larger than {limit} bytes, the limit for {what}; ask for less")]
     TooLarge {
-        /// What is limited.
+        /// The limited part.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
-    /// One round asks more than it may.
+    /// One round has too many asks.
     #[error("the server asks {asks} things at once, and {limit} is the limit")]
     TooManyAsks {
-        /// How many it asks.
+        /// The number of asks.
         asks: usize,
         /// The limit.
         limit: usize,
     },
-    /// The connection broke before the answer was there.
+    /// The connection broke before the response.
     #[error(
         "the connection broke before the answer was there: {}; the call can be taken up again",
         cause(&**.0)
     )]
     Broken(#[source] BoxError),
-    /// There was no answer in time.
+    /// The server was silent for too long.
     #[error("no answer within {}; the server may be busy, and the call can be taken up again", shown(*.0))]
     Late(Duration),
-    /// The server answered with an error.
+    /// The server responded with an error.
     #[error("the server refused: {0}")]
     Refused(RpcFailure),
-    /// An HTTP status that says nothing about MCP.
+    /// An HTTP error without an MCP message.
     #[error("the server answered with HTTP status {status}{}", said(.body))]
     Status {
         /// The status.
@@ -131,44 +131,44 @@ pub enum ErrorKind {
         /// The start of the body.
         body: String,
     },
-    /// The server wants to know who is calling, and did not find out.
+    /// The authorization failed.
     #[error(transparent)]
     Auth(#[from] AuthError),
-    /// The call was not done after so many rounds.
+    /// The call took too many rounds.
     #[error("not done after {0} rounds; the server may be asking without end")]
     Rounds(u32),
-    /// The time for the whole call is over.
+    /// The deadline of the whole call has passed.
     #[error("not done within {}, the time for the whole call; it can be taken up again, with more time", shown(*.0))]
     Deadline(Duration),
-    /// Whoever waited for the call wanted to wait no longer.
+    /// The caller stopped the call.
     #[error("stopped before it was done")]
     Stopped,
-    /// Something that was asked could not be answered.
-    #[error("not everything that was asked could be answered: {}", listed(.0))]
+    /// Asks have no answer.
+    #[error("asks without an answer: {}", listed(.0))]
     Unanswered(Vec<Unanswered>),
-    /// The task was called off.
+    /// The task was cancelled.
     #[error("the task was cancelled{}", said(.0))]
     TaskCancelled(String),
-    /// The server lists this tool with annotations that the protocol forbids, so it must not be used.
+    /// The definition of the tool violates the protocol, so it must not be used.
     #[error("the tool {name:?} must not be used: {why}")]
     BadTool {
         /// The tool.
         name: String,
-        /// What is wrong with it.
+        /// The violation.
         why: ParamHeaderError,
     },
-    /// An argument that has to go into a header cannot.
+    /// An argument is invalid.
     #[error("{0}")]
     BadArgument(String),
-    /// The chosen dialect cannot express a request, or the server does not speak it.
+    /// The configured dialect cannot express a request, or the server does not speak it.
     #[error(transparent)]
     Dialect(#[from] DialectError),
-    /// A pending call that this client cannot take up.
+    /// This client cannot take up the pending call.
     #[error("this pending call cannot be taken up here: {0}")]
     BadPending(String),
 }
 
-/// Something that was asked and has no answer.
+/// An ask without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unanswered {
     /// The key of the ask.
@@ -214,7 +214,6 @@ impl From<ReadError> for ErrorKind {
 }
 
 impl ErrorKind {
-    /// The error of a call that can be taken up again.
     pub(crate) fn of(self, pending: &PendingCall) -> Error {
         Error {
             kind: self,
@@ -223,7 +222,7 @@ impl ErrorKind {
     }
 }
 
-/// The innermost source of an error. What is around it repeats the URL.
+/// The innermost source of an error. The outer ones repeat the URL.
 pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -232,7 +231,6 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
-/// What somebody said, to be put behind what happened.
 fn said(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {

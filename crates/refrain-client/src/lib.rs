@@ -1,7 +1,7 @@
 //! A client for MCP servers whose calls may take more than one round trip.
 //!
-//! A [`Client`] is set up with handlers for what servers ask, and connects to a URL. Its calls go on by themselves,
-//! round after round, until there is a result:
+//! A [`Client`] is set up with handlers for asks, and connects to a URL. Its calls continue, round after round, until
+//! there is a result:
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
@@ -20,20 +20,20 @@
 //! # }
 //! ```
 //!
-//! A call that cannot be answered now is not lost: it is a [`PendingCall`], a value that can be stored and taken up
-//! days later, by another process.
+//! A call that cannot be answered now is returned as a [`PendingCall`], a value that can be stored and taken up days
+//! later, by another process.
 //!
 //! # Layers
 //!
 //! | layer | modules | decides |
 //! | --- | --- | --- |
-//! | client | [`Client`], `lists`, `listen` | what to ask the server for |
-//! | rounds | `rounds`, `task`, `pending` | what a call does next: answer, send again, poll |
-//! | protocol | `protocol`, `connect`, `older` | how a request is written in the server's revision, and whether it is retried |
-//! | transport | `transport`, `dialect` | how one message and its replies travel; `dialect` translates them where needed |
+//! | client | [`Client`], `lists`, `listen` | which requests are made |
+//! | rounds | `rounds`, `task`, `pending` | the next step of a call: answer, send again, poll |
+//! | protocol | `protocol`, `connect`, `legacy` | the form of a request in the server's revision, and its retries |
+//! | transport | `transport`, `dialect` | the way of one message and its replies; `dialect` translates drafts |
 //! | socket | `transport/http`, `transport/pipe` | HTTP requests, and the process behind a pipe |
 //!
-//! Messages themselves are written and read by [`wire::client`].
+//! [`wire::client`] writes and reads the messages.
 
 mod ask;
 mod auth;
@@ -45,13 +45,13 @@ mod connect;
 mod dialect;
 mod error;
 mod handlers;
+mod legacy;
 mod limits;
 mod listen;
 mod lists;
-mod news;
-mod older;
+mod notifications;
+mod output_schema;
 mod pending;
-mod promise;
 mod protocol;
 mod random;
 mod retry;
@@ -64,7 +64,7 @@ pub use ask::{
 };
 pub use auth::{
     AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
-    Refusal, RegisteredClient,
+    RedirectError, Refusal, RegisteredClient, ResponseError, SetupError,
 };
 pub use builder::ClientBuilder;
 pub use call::Call;
@@ -74,7 +74,7 @@ pub use error::{Error, ErrorKind, Unanswered};
 pub use handlers::{HandlerError, Refused};
 pub use limits::Limits;
 pub use listen::{Change, Listening};
-pub use news::{LogMessage, Progress};
+pub use notifications::{LogMessage, Progress};
 pub use pending::{AnswerError, PendingCall};
 pub use rounds::Outcome;
 pub use transport::Wire;

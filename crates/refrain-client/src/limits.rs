@@ -1,8 +1,8 @@
-//! What a call may take.
+//! The limits of a client.
 
 use std::time::Duration;
 
-/// What a call may take. Each has a default, and each can be set.
+/// The limits of a client.
 ///
 /// ```
 /// use refrain_client::{Client, Limits};
@@ -11,24 +11,23 @@ use std::time::Duration;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How many rounds a call may take (20).
+    /// The rounds of a call (20).
     pub rounds: u32,
-    /// The time for a whole call, with the time people take to answer (one hour). `None` is for ever.
+    /// The time for a whole call, with the time people take to answer (one hour); `None` for no limit.
     pub deadline: Option<Duration>,
     /// The time the server may be silent within one round (five minutes).
     pub silence: Duration,
-    /// The time a server that was started has to say what it speaks before it is taken for an older one (5 seconds).
-    /// It may still say so later.
+    /// How long a started server may take to respond to `server/discover` before `initialize` is sent too (5 seconds).
     pub probe: Duration,
-    /// How often one request is sent again when it did not reach the server or its response was lost (4).
+    /// The retries of a request that did not reach the server, or whose response was lost (4).
     pub retries: u32,
     /// The size of one message from the server, in bytes (16 MiB).
     pub message: usize,
-    /// The size of the state that a server hands out, in bytes (4 MiB).
+    /// The size of a request state, in bytes (4 MiB).
     pub state: usize,
-    /// How many asks one round may have (100).
+    /// The asks of one round (100).
     pub asks: usize,
-    /// How many pages a list may have (1000).
+    /// The pages of a list (1000).
     pub pages: usize,
 }
 

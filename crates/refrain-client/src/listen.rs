@@ -1,8 +1,9 @@
-//! What the server tells of its own accord, on a stream that stays open.
+//! Subscriptions to changes at the server.
 
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
-use crate::transport::{Exchange, Incoming, LinkError, Response};
+use crate::retry::in_time;
+use crate::transport::{Exchange, Incoming};
 use refrain_wire::Filter;
 use refrain_wire::client::{Request, Task};
 use serde::Deserialize;
@@ -10,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Something that changed at the server.
+/// A change at the server.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
@@ -34,64 +35,51 @@ pub struct Listening {
 }
 
 impl Client {
-    /// Listens for what changes at the server. Returns when the server has said what of it it will tell.
+    /// Subscribes to changes. Returns when the server has acknowledged the subscription.
     pub async fn listen(&self, filter: &Filter) -> Result<Listening, Error> {
-        let listening = Listening::open(&self.inner, filter).await;
-        listening.map_err(|error| error.into_kind().into())
+        Ok(Listening::open(&self.inner, filter).await?)
     }
 }
 
 impl Listening {
-    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, LinkError> {
+    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, ErrorKind> {
         let mut exchange = inner.begin(Request::listen(filter)).await?;
         loop {
-            match inner.in_time(exchange.next()).await? {
-                Incoming::Notification { method, params }
-                    if method == "notifications/subscriptions/acknowledged" =>
-                {
-                    return Ok(Self {
-                        inner: Arc::clone(inner),
-                        exchange,
-                        granted: granted(params.as_deref()),
-                    });
-                }
-                Incoming::Response(Response {
-                    outcome: Err(refusal),
-                    ..
-                }) => return Err(LinkError::Final(ErrorKind::Refused(refusal))),
-                message if is_end(&message) => {
-                    let why = "the server ended the subscription".into();
-                    return Err(LinkError::Final(ErrorKind::Broken(why)));
-                }
-                _ => {}
+            let message = in_time(inner.setup.limits.silence, exchange.next()).await?;
+            if is_end(&message)? {
+                let why = "the server ended the subscription";
+                return Err(ErrorKind::Broken(why.into()));
+            }
+            if let Incoming::Notification { method, params } = message
+                && method == "notifications/subscriptions/acknowledged"
+            {
+                return Ok(Self {
+                    inner: Arc::clone(inner),
+                    exchange,
+                    granted: granted(params.as_deref()),
+                });
             }
         }
     }
 
-    /// What the server will tell: what was wished and it has.
+    /// The changes that the server will send.
     pub fn granted(&self) -> &Filter {
         &self.granted
     }
 
-    /// The next change; `None` when the server has ended the stream.
+    /// The next change; `None` when the server has ended the subscription.
     pub async fn next(&mut self) -> Result<Option<Change>, Error> {
         loop {
-            match self.exchange.next().await.map_err(LinkError::into_kind)? {
-                Incoming::Response(Response {
-                    outcome: Err(refusal),
-                    ..
-                }) => return Err(ErrorKind::Refused(refusal).into()),
-                message if is_end(&message) => {
-                    tracing::debug!(?message, "the server ended a subscription");
-                    return Ok(None);
-                }
-                Incoming::Notification { method, params } => {
-                    if let Some(change) = read(&method, params.as_deref()) {
-                        self.inner.changed(&change);
-                        return Ok(Some(change));
-                    }
-                }
-                _ => {}
+            let message = self.exchange.next().await.map_err(ErrorKind::from)?;
+            if is_end(&message)? {
+                tracing::debug!(?message, "subscription ended");
+                return Ok(None);
+            }
+            if let Incoming::Notification { method, params } = message
+                && let Some(change) = read(&method, params.as_deref())
+            {
+                self.inner.changed(&change);
+                return Ok(Some(change));
             }
         }
     }
@@ -106,7 +94,6 @@ impl std::fmt::Debug for Listening {
 }
 
 impl Inner {
-    /// What was kept of something that changed is stale.
     fn changed(&self, change: &Change) {
         let mut cache = self.cache.lock();
         match change {
@@ -122,16 +109,19 @@ impl Inner {
     }
 }
 
-/// Whether the server ends the subscription: it answers it at last, or cancels it.
-fn is_end(message: &Incoming) -> bool {
+/// Whether the server ends the subscription, by a result or a cancellation.
+fn is_end(message: &Incoming) -> Result<bool, ErrorKind> {
     match message {
-        Incoming::Response(_) => true,
-        Incoming::Notification { method, .. } => method == "notifications/cancelled",
-        Incoming::Request { .. } | Incoming::Alive => false,
+        Incoming::Response(response) => match &response.outcome {
+            Ok(_) => Ok(true),
+            Err(refusal) => Err(ErrorKind::Refused(refusal.clone())),
+        },
+        Incoming::Notification { method, .. } => Ok(method == "notifications/cancelled"),
+        Incoming::Request { .. } | Incoming::Alive => Ok(false),
     }
 }
 
-/// What of the wishes was granted. What cannot be read was not.
+/// The acknowledged filter; empty if it is malformed.
 fn granted(params: Option<&RawValue>) -> Filter {
     #[derive(Deserialize)]
     struct Acknowledged {

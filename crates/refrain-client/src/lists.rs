@@ -1,4 +1,4 @@
-//! What a server has.
+//! The lists of a server: tools, prompts, resources, resource templates.
 
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 impl Client {
-    /// The tools of the server. One whose definition the protocol forbids is left out, with a warning.
+    /// The tools of the server. Invalid ones are left out, with a warning.
     pub async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
         self.inner.tools().await
     }
@@ -35,20 +35,20 @@ impl Inner {
         tools.retain(|tool| {
             let verdict = self.remember_tool(tool);
             if let Err(why) = &verdict {
-                tracing::warn!(tool = tool.name, %why, "the tool is left out");
+                tracing::warn!(tool = tool.name, %why, "invalid tool left out");
             }
             verdict.is_ok()
         });
         Ok(tools)
     }
 
-    /// Finds out anew what the tools want in headers, and what they promise.
-    pub(crate) async fn learn_tools(&self) -> Result<(), ErrorKind> {
+    /// Lists the tools again, past the cache.
+    pub(crate) async fn reload_tools(&self) -> Result<(), ErrorKind> {
         self.cache.lock().forget("tools/list");
         self.tools().await.map(|_| ()).map_err(|error| error.kind)
     }
 
-    /// All pages of a list. If the server no longer knows a page that it spoke of, the list is read anew.
+    /// All pages of a list. If the server rejects a cursor, the list is read again from the start.
     async fn list<T: Listed + DeserializeOwned>(
         &self,
         method: &'static str,
@@ -66,7 +66,7 @@ impl Inner {
         Ok(listed?)
     }
 
-    /// Page after page of a list. `cursor` is where the last one begins.
+    /// The pages of a list. `cursor` is that of the last page.
     async fn pages<T: Listed + DeserializeOwned>(
         &self,
         method: &'static str,
@@ -75,7 +75,9 @@ impl Inner {
         let mut items = Vec::new();
         for _ in 0..self.setup.limits.pages {
             let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
-            let page = self.cached(Request::new(method, cursor_param)).await?;
+            let page = self
+                .request_cached(Request::new(method, cursor_param))
+                .await?;
             let listed = page.get(T::MEMBER).and_then(Value::as_array);
             let listed = listed.ok_or_else(|| {
                 ReadError::Unexpected(format!("{method} has no list of {}", T::MEMBER))
@@ -84,7 +86,7 @@ impl Inner {
                 match T::deserialize(item) {
                     Ok(item) => items.push(item),
                     Err(error) => {
-                        tracing::warn!(method, %error, "an entry of the list is left out");
+                        tracing::warn!(method, %error, "invalid list entry left out");
                     }
                 }
             }
@@ -98,29 +100,29 @@ impl Inner {
         Err(ReadError::Unexpected(why).into())
     }
 
-    /// The result of a request that changes nothing; one that is still fresh is used again.
-    async fn cached(&self, request: Request) -> Result<Value, ErrorKind> {
-        if let Some(result) = self.kept(&request) {
+    /// The result of a request without side effects, from the cache if it is fresh.
+    async fn request_cached(&self, request: Request) -> Result<Value, ErrorKind> {
+        if let Some(result) = self.cached(&request) {
             return Ok(result);
         }
         let authorization = self.link.authorization();
         let raw = self.request(request.clone()).await?;
         let result = read_complete(&raw)?;
-        self.keep(authorization, &request, &result);
+        self.store_cached(authorization, &request, &result);
         Ok(result)
     }
 
-    /// The cached result of a request, if it is still fresh.
-    pub(crate) fn kept(&self, request: &Request) -> Option<Value> {
+    /// The cached result of a request, if it is fresh.
+    pub(crate) fn cached(&self, request: &Request) -> Option<Value> {
         let mut cache = self.cache.lock();
         cache.under(self.link.authorization()).get(request)
     }
 
-    /// Caches a result, unless the authorization has changed since it was asked for.
-    pub(crate) fn keep(&self, authorization: u64, request: &Request, result: &Value) {
+    /// Caches a result, unless the authorization has changed since the request.
+    pub(crate) fn store_cached(&self, authorization: u64, request: &Request, result: &Value) {
         if self.link.authorization() == authorization {
             let mut cache = self.cache.lock();
-            cache.under(authorization).keep(request, result);
+            cache.under(authorization).store(request, result);
         }
     }
 }

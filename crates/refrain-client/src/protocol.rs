@@ -1,10 +1,10 @@
-//! Requests in the revision that the server speaks: written, sent, sent again where that is safe, and answered.
+//! Requests in the revision of the server: written, sent, and retried where that is safe.
 
 use crate::client::Inner;
 use crate::error::ErrorKind;
-use crate::older::{Older, Session, said_why, take_stray};
+use crate::legacy::{Legacy, Session, join_unanswered, take_stray};
 use crate::retry::{Retry, by_deadline, in_time};
-use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
@@ -13,18 +13,17 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// A request, and how it may be sent.
-#[derive(Debug)]
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
     /// The headers that repeat arguments.
     pub(crate) headers: HeaderMap,
-    /// The id of the call it is a round of.
+    /// The id of the call, if it is a round of one.
     pub(crate) call_id: Option<&'a str>,
-    /// Whether it may be sent again when its response was lost.
+    /// Whether it may be sent again after its response was lost.
     pub(crate) may_repeat: bool,
 }
 
-/// A request that changes nothing.
+/// A request without side effects.
 impl From<Request> for RequestPlan<'_> {
     fn from(request: Request) -> Self {
         Self {
@@ -37,7 +36,6 @@ impl From<Request> for RequestPlan<'_> {
 }
 
 impl RequestPlan<'_> {
-    /// Whether it may be sent again after this error.
     fn may_retry(&self, error: &LinkError) -> bool {
         match error {
             LinkError::NotSent(_) | LinkError::Busy { .. } => true,
@@ -52,54 +50,45 @@ impl RequestPlan<'_> {
 }
 
 impl Inner {
-    /// Sends a request, and returns its result. It may not take longer than a whole call.
+    /// Sends a request, and returns its result. The deadline of a whole call applies.
     pub(crate) async fn request(&self, request: Request) -> Result<Box<RawValue>, ErrorKind> {
         self.request_round(&request.into(), &mut false).await
     }
 
-    /// The same for a round of a call. Notes whether the server may have done it without having been heard.
+    /// Sends a round of a call, and retries where that is safe. `is_unclear` is set if the server may have executed it and
+    /// its response was lost.
     pub(crate) async fn request_round(
         &self,
         plan: &RequestPlan<'_>,
         is_unclear: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
-        by_deadline(
-            self.setup.limits.deadline,
-            Box::pin(self.send(plan, is_unclear)),
-        )
-        .await
-    }
-
-    /// Sends a request, and again where that is safe and may help.
-    async fn send(
-        &self,
-        plan: &RequestPlan<'_>,
-        is_unclear: &mut bool,
-    ) -> Result<Box<RawValue>, ErrorKind> {
-        let mut retry = Retry::new(self.setup.limits.retries);
-        loop {
-            let was_unclear = std::mem::replace(is_unclear, true);
-            let error = match self.exchange(plan).await {
-                Ok(response) => {
-                    // An error says what came of this attempt, and nothing of those before.
-                    *is_unclear = was_unclear || response.outcome.is_ok();
-                    return response.outcome.map_err(ErrorKind::Refused);
+        let sent = async {
+            let mut retry = Retry::new(self.setup.limits.retries);
+            loop {
+                let was_unclear = std::mem::replace(is_unclear, true);
+                let error = match self.exchange(plan).await {
+                    Ok(response) => {
+                        // An error is about this attempt, and not about those before.
+                        *is_unclear = was_unclear || response.outcome.is_ok();
+                        return response.outcome.map_err(ErrorKind::Refused);
+                    }
+                    Err(error) => error,
+                };
+                *is_unclear = was_unclear || error.may_be_taken();
+                if !plan.may_retry(&error) {
+                    return Err(error.into());
                 }
-                Err(error) => error,
-            };
-            *is_unclear = was_unclear || error.may_be_taken();
-            if !plan.may_retry(&error) {
-                return Err(error.into_kind());
+                retry.wait(error).await?;
             }
-            retry.wait(error).await.map_err(LinkError::into_kind)?;
-        }
+        };
+        by_deadline(self.setup.limits.deadline, Box::pin(sent)).await
     }
 
-    /// Sends a request, and once more if the server at first denies that it speaks the revision.
-    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> Result<Response, LinkError> {
+    /// Sends a request, and once more if the server rejects the version though it offers it.
+    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<Response> {
         self.revive().await?;
-        if let Some(older) = &self.older {
-            return self.exchange_in_session(older, plan).await;
+        if let Some(legacy) = &self.legacy {
+            return self.exchange_in_session(legacy, plan).await;
         }
         let response = self.exchange_once(plan, None).await?;
         if response.outcome.as_ref().is_err_and(offers_our_version) {
@@ -112,14 +101,13 @@ impl Inner {
         &self,
         plan: &RequestPlan<'_>,
         session: Option<&Session>,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         let outgoing = self.write(plan, session)?;
         let mut waiting = Waiting {
             inner: self,
             id: outgoing.id,
         };
-        let opened = self.link.open(&outgoing, self.setup.limits.silence).await;
-        let mut exchange = match opened {
+        let mut exchange = match self.link.open(&outgoing).await {
             Err(error) if !error.may_be_under_way() => {
                 waiting.id = None;
                 return Err(error);
@@ -128,49 +116,49 @@ impl Inner {
         };
         let (response, unanswered) = match session {
             Some(session) if outgoing.is_call => {
-                self.answer_within(&mut exchange, &plan.request, session)
-                    .await?
+                let answered = self.answer_within(&mut exchange, &plan.request, session);
+                answered.await?
             }
-            _ => (
-                self.listen_to(&mut exchange, &outgoing.headers).await?,
-                Vec::new(),
-            ),
+            _ => {
+                let response = self.read_response(&mut exchange, &outgoing.headers);
+                (response.await?, Vec::new())
+            }
         };
         waiting.id = None;
-        said_why(response, unanswered)
+        join_unanswered(response, unanswered)
     }
 
-    /// Sends a request whose messages the caller reads.
-    pub(crate) async fn begin(&self, request: Request) -> Result<Exchange, LinkError> {
+    /// Sends a request. The caller reads its messages.
+    pub(crate) async fn begin(&self, request: Request) -> LinkResult<Exchange> {
         self.revive().await?;
-        let session = self.older.as_ref().map(Older::session);
+        let session = self.legacy.as_ref().map(Legacy::session);
         let outgoing = self.write(&request.into(), session.as_ref())?;
-        self.link.open(&outgoing, self.setup.limits.silence).await
+        self.link.open(&outgoing).await
     }
 
-    /// Starts a process again that has ended. Requests that were under way in it are not repeated: nobody knows what it
-    /// did.
-    pub(crate) async fn revive(&self) -> Result<(), LinkError> {
+    /// Restarts a process that has ended. Requests that were in flight are not repeated: they may have been executed.
+    pub(crate) async fn revive(&self) -> LinkResult<()> {
         let Some(link) = self.link.pipe() else {
             return Ok(());
         };
         let mut starts = self.starts.lock().await;
         if link.has_ended() {
             tracing::warn!("server process ended; starting it again");
-            link.start_again().map_err(LinkError::Final)?;
+            link.restart().map_err(LinkError::Final)?;
             *starts += 1;
         }
-        self.greet_again(*starts).await
+        self.initialize_again(*starts).await
     }
 
-    /// Reads the messages of a request up to its response. What the server asks is refused.
-    pub(crate) async fn listen_to(
+    /// Reads the messages of a request up to its response. Requests of the server are refused.
+    pub(crate) async fn read_response(
         &self,
         exchange: &mut Exchange,
         headers: &HeaderMap,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
+        let silence = self.setup.limits.silence;
         loop {
-            let message = match self.in_time(exchange.next()).await? {
+            let message = match in_time(silence, exchange.next()).await? {
                 Incoming::Response(response) => return Ok(response),
                 Incoming::Request { method, .. } if self.server.version == PROTOCOL_VERSION => {
                     tracing::warn!(method, "request from a modern server ignored");
@@ -178,32 +166,20 @@ impl Inner {
                 }
                 message => message,
             };
-            if let Some(answer) = take_stray(message, &self.setup.news) {
+            if let Some(answer) = take_stray(message, &self.setup.notifications) {
                 let answer = Outgoing::unanswered(answer, headers.clone());
-                if let Err(error) = self.in_time(self.link.tell(&answer)).await {
+                if let Err(error) = in_time(silence, self.link.tell(&answer)).await {
                     tracing::debug!(?error, "response not delivered");
                 }
             }
         }
     }
 
-    /// Waits for as long as the server may be silent.
-    pub(crate) async fn in_time<T>(
-        &self,
-        waiting: impl Future<Output = Result<T, LinkError>>,
-    ) -> Result<T, LinkError> {
-        in_time(self.setup.limits.silence, waiting).await
-    }
-
-    /// The message of a request, with an id of its own.
-    fn write(
-        &self,
-        plan: &RequestPlan<'_>,
-        session: Option<&Session>,
-    ) -> Result<Outgoing, LinkError> {
+    /// The message of a request, with a new id.
+    fn write(&self, plan: &RequestPlan<'_>, session: Option<&Session>) -> LinkResult<Outgoing> {
         let id = self.ids.next();
         let request = &plan.request;
-        let wants_progress = plan.call_id.is_some() && self.setup.news.progress.is_some();
+        let wants_progress = plan.call_id.is_some() && self.setup.notifications.progress.is_some();
         let progress_token = wants_progress.then_some(id);
         let (meta, headers) = match session {
             Some(session) => {
@@ -213,8 +189,8 @@ impl Inner {
             None => {
                 let meta = RequestMeta {
                     client: &self.setup.info,
-                    capabilities: self.capabilities(),
-                    log_level: self.setup.news.log.as_ref().map(|(level, _)| *level),
+                    capabilities: self.capabilities(false),
+                    log_level: self.setup.notifications.log.as_ref().map(|log| log.0),
                     call_id: plan.call_id,
                     progress_token,
                 };
@@ -223,41 +199,34 @@ impl Inner {
             }
         };
         Ok(Outgoing {
+            id: Some(id),
+            silence: self.setup.limits.silence,
             is_call: request.call_kind().is_some(),
-            // A server that has not said yet what it speaks might not understand a cancellation.
+            // A server whose revision is unknown might not understand a cancellation.
             is_cancellable: request.method != DISCOVER,
             is_resumable: session.is_some(),
-            ..Outgoing::request(id, request.write(id, Some(meta)), headers)
+            body: request.write(id, Some(meta)),
+            headers,
+            ..Outgoing::default()
         })
     }
 
-    /// What this client can do.
-    fn capabilities(&self) -> Capabilities {
-        let can = |kind| self.setup.handlers.has(kind) || self.setup.by_hand.contains(&kind);
+    /// The capabilities of this client. A legacy server cannot wait for answers by hand.
+    pub(crate) fn capabilities(&self, is_legacy: bool) -> Capabilities {
+        let by_hand = |kind| !is_legacy && self.setup.by_hand.contains(&kind);
+        let can = |kind| self.setup.handlers.has(kind) || by_hand(kind);
         Capabilities {
-            tasks: true,
-            ..capabilities(can)
+            form: can(AskKind::Form),
+            url: can(AskKind::Url),
+            sampling: can(AskKind::Sampling),
+            roots: can(AskKind::Roots),
+            tasks: !is_legacy,
+            ..Capabilities::default()
         }
     }
-
-    /// What this client can do for a legacy server. It would wait for what is answered by hand.
-    pub(crate) fn older_capabilities(&self) -> Capabilities {
-        capabilities(|kind| self.setup.handlers.has(kind))
-    }
 }
 
-fn capabilities(can: impl Fn(AskKind) -> bool) -> Capabilities {
-    Capabilities {
-        form: can(AskKind::Form),
-        url: can(AskKind::Url),
-        sampling: can(AskKind::Sampling),
-        roots: can(AskKind::Roots),
-        ..Capabilities::default()
-    }
-}
-
-/// Cancels the request of this id at a legacy HTTP server if it is dropped before the response; other servers notice by
-/// themselves.
+/// Cancels a request at a legacy HTTP server if it is dropped before the response; other servers notice by themselves.
 struct Waiting<'a> {
     inner: &'a Inner,
     id: Option<u64>,
@@ -265,20 +234,19 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let (Some(id), Some(older)) = (self.id, &self.inner.older) {
-            older.cancel(id);
+        if let (Some(id), Some(legacy)) = (self.id, &self.inner.legacy) {
+            legacy.cancel(id);
         }
     }
 }
 
-/// Whether a server denies our version and offers it all the same.
+/// Whether a server rejects our version and offers it all the same.
 fn offers_our_version(refusal: &RpcFailure) -> bool {
     let supported = refusal.data["supported"].as_array();
     refusal.is(ErrorCode::UnsupportedVersion)
         && supported.is_some_and(|list| list.iter().any(|version| version == PROTOCOL_VERSION))
 }
 
-/// The headers in which a request repeats its body.
 fn standard_headers(plan: &RequestPlan<'_>) -> Result<HeaderMap, ErrorKind> {
     let mut headers = plan.headers.clone();
     let mut add = |name: &'static str, value: &str| {

@@ -1,12 +1,11 @@
-//! Random numbers, from the system.
+//! Random numbers from the system.
 
-/// So many random bits that nobody guesses them, as hexadecimal text.
+/// 128 random bits in hexadecimal.
 pub(crate) fn unguessable() -> String {
     let bytes: [u8; 16] = bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number between these two.
 pub(crate) fn between(low: f64, high: f64) -> f64 {
     let part = f64::from(u32::from_le_bytes(bytes())) / f64::from(u32::MAX);
     low + (high - low) * part

@@ -2,75 +2,75 @@
 
 use crate::error::ErrorKind;
 use crate::random;
-use crate::transport::LinkError;
+use crate::transport::{LinkError, LinkResult};
 use std::pin::Pin;
 use std::time::Duration;
 
 /// The pause before the first retry; each further one takes twice as long.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-/// The longest pause before a retry.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// The longest `Retry-After` that is waited for.
-pub(crate) const LONGEST_WISH: Duration = Duration::from_secs(60);
+pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
-/// The retries of one message.
-#[derive(Debug)]
 pub(crate) struct Retry {
     done: u32,
-    most: u32,
+    max: u32,
 }
 
 impl Retry {
-    pub(crate) fn new(most: u32) -> Self {
-        Self { done: 0, most }
+    pub(crate) fn new(max: u32) -> Self {
+        Self { done: 0, max }
     }
 
-    /// Waits before the next attempt. Returns the error if there were too many, or the server wants to be left alone for
-    /// too long.
-    pub(crate) async fn wait(&mut self, error: LinkError) -> Result<(), LinkError> {
-        let wish = match &error {
+    /// Waits before the next attempt. Returns the error after too many attempts, or if the server asks for too long a
+    /// pause.
+    pub(crate) async fn wait(&mut self, error: LinkError) -> LinkResult<()> {
+        let retry_after = match &error {
             LinkError::Busy { retry_after, .. } => *retry_after,
             _ => None,
         };
-        if self.done == self.most || wish > Some(LONGEST_WISH) {
+        if self.done == self.max || retry_after > Some(RETRY_AFTER_MAX) {
             return Err(error);
         }
         self.done += 1;
         tracing::debug!(retry = self.done, ?error, "retrying");
-        tokio::time::sleep(wish.unwrap_or_else(|| backoff(self.done))).await;
+        tokio::time::sleep(retry_after.unwrap_or_else(|| backoff(self.done))).await;
         Ok(())
     }
 }
 
-/// The pause before a retry: longer each time, and random, so that clients do not retry together.
+/// The pause before a retry: longer each time, with jitter.
 pub(crate) fn backoff(retry: u32) -> Duration {
-    let whole = FIRST_PAUSE
-        .saturating_mul(1 << retry.saturating_sub(1).min(10))
-        .min(LONGEST_PAUSE);
-    whole.mul_f64(random::between(0.5, 1.0))
+    let factor = 1 << retry.saturating_sub(1).min(10);
+    let pause = PAUSE_MIN.saturating_mul(factor).min(PAUSE_MAX);
+    pause.mul_f64(random::between(0.5, 1.0))
+}
+
+/// The output of a future, if it is ready within the limit.
+pub(crate) async fn within<F: Future>(limit: Duration, future: F) -> Option<F::Output> {
+    tokio::time::timeout(limit, future).await.ok()
 }
 
 /// Waits for an operation for as long as the server may be silent.
 pub(crate) async fn in_time<T>(
     silence: Duration,
-    operation: impl Future<Output = Result<T, LinkError>>,
-) -> Result<T, LinkError> {
+    operation: impl Future<Output = LinkResult<T>>,
+) -> LinkResult<T> {
     let late = LinkError::Final(ErrorKind::Late(silence));
-    tokio::time::timeout(silence, operation)
-        .await
-        .unwrap_or(Err(late))
+    within(silence, operation).await.unwrap_or(Err(late))
 }
 
 /// Waits for an operation until the deadline of the whole call, if there is one.
 pub(crate) async fn by_deadline<T>(
     limit: Option<Duration>,
-    // The futures of calls are large, and this one would hold it several times.
+    // Boxed, since the futures of calls are large.
     operation: Pin<Box<impl Future<Output = Result<T, ErrorKind>>>>,
 ) -> Result<T, ErrorKind> {
     match limit {
         None => operation.await,
-        Some(limit) => tokio::time::timeout(limit, operation)
-            .await
-            .unwrap_or(Err(ErrorKind::Deadline(limit))),
+        Some(limit) => {
+            let late = Err(ErrorKind::Deadline(limit));
+            within(limit, operation).await.unwrap_or(late)
+        }
     }
 }

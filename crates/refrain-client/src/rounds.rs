@@ -1,22 +1,23 @@
-//! The loop that answers: a call is sent, what it asks is answered, and it is sent again until it is done.
+//! The loop of rounds: a call is sent, its asks are answered, and it is sent again until it is done.
 //!
-//! Always: the state goes back as it came, with the answers of its own round and in its own call only; nothing of
-//! one round is left over in the next. Whatever goes wrong after the first round, the call is in the error.
+//! The state goes back unchanged, in its own call and with the answers of its own round. Errors after the first round
+//! contain the call.
 
 use crate::ask::{Answer, Ask};
 use crate::call::Call;
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
-use crate::older;
-use crate::pending::{Former, Origin, PendingCall};
+use crate::pending::{Origin, PendingCall};
 use crate::protocol::RequestPlan;
 use crate::random;
 use crate::retry::{backoff, by_deadline};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use refrain_wire::client::{CallReply, ReadError, Request, requested_urls};
+use refrain_wire::client::{
+    CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, requested_urls,
+};
 use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -24,55 +25,67 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// What a round came to.
+/// The outcome of a round.
 #[expect(
     clippy::large_enum_variant,
     reason = "one is made in each round and moved once"
 )]
 #[derive(Debug)]
 pub enum Outcome {
-    /// The call is done, and this is its result.
+    /// The call is done, with this result.
     Complete(Value),
-    /// The call waits: for answers, to be sent again, or for a task to end.
+    /// The call waits for answers, for its next round, or for a task.
     Pending(PendingCall),
 }
 
 impl Client {
-    /// Calls a tool, answers what it asks, and gives its result. `arguments` is an object.
+    /// Calls a tool, answers its asks, and returns its result. `arguments` is an object.
     ///
-    /// A result that does not fit the output schema of a tool that was listed before is an
-    /// [`ErrorKind::BadResult`].
+    /// A result that does not match the output schema of a listed tool is an [`ErrorKind::BadResult`].
     pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<ToolResult, Error> {
-        let result = self
-            .call(Call::tool(name).with_arguments(object(arguments)?))
-            .await?;
-        let result = self.inner.as_promised(name, result).await?;
+        let call = Call::tool(name).with_arguments(object(arguments)?);
+        let result = self.call(call).await?;
+        let result = self.check_result(name, result).await?;
         let meta = meta(&result);
         let result: ToolResult = typed(result)?;
         Ok(ToolResult { meta, ..result })
     }
 
-    /// Why a result of a tool is not what its output schema promises, if it is not: [`call_tool`](Self::call_tool) has
-    /// asked this, the other ways to call do not. Of a tool that was not listed nothing is known.
+    /// Why a result does not match the output schema of a listed tool. [`call_tool`](Self::call_tool) checks this, the
+    /// other ways to call do not.
     pub fn broken_promise(&self, tool: &str, result: &Value) -> Option<String> {
-        self.inner.broken_promise(tool, result)
+        let known = self.inner.tool(tool)?.ok()?;
+        known.output_schema.as_ref()?.mismatch(result)
     }
 
-    /// Gets a prompt, answers what it asks, and gives its result. `arguments` is an object.
+    async fn check_result(&self, tool: &str, result: Value) -> Result<Value, ErrorKind> {
+        if self.broken_promise(tool, &result).is_none() {
+            return Ok(result);
+        }
+        // The tool may have changed since it was listed.
+        if let Err(error) = self.inner.reload_tools().await {
+            tracing::debug!(%error, "failed to list the tools again");
+        }
+        match self.broken_promise(tool, &result) {
+            None => Ok(result),
+            Some(why) => Err(ErrorKind::BadResult { why, result }),
+        }
+    }
+
+    /// Gets a prompt, answers its asks, and returns its result. `arguments` is an object.
     pub async fn get_prompt(&self, name: &str, arguments: Value) -> Result<PromptResult, Error> {
-        let result = self
-            .call(Call::prompt(name).with_arguments(object(arguments)?))
-            .await?;
+        let call = Call::prompt(name).with_arguments(object(arguments)?);
+        let result = self.call(call).await?;
         let meta = meta(&result);
         let result: PromptResult = typed(result)?;
         Ok(PromptResult { meta, ..result })
     }
 
-    /// Reads a resource, answers what it asks, and gives its contents.
+    /// Reads a resource, answers its asks, and returns its contents.
     pub async fn read_resource(&self, uri: &str) -> Result<ReadResult, Error> {
         let mut result = self.call(Call::resource(uri)).await?;
         let meta = meta(&result);
-        // Older servers say nothing of caching, and what makes no sense is as good as nothing.
+        // Legacy servers have no cache hints, and invalid ones are ignored.
         if result["ttlMs"].as_u64().is_none() {
             result["ttlMs"] = 0.into();
         }
@@ -83,21 +96,21 @@ impl Client {
         Ok(ReadResult { meta, ..result })
     }
 
-    /// Makes a call, answers what it asks, and gives the object that is its result.
+    /// Makes a call, answers its asks, and returns its result as an object.
     pub async fn call(&self, call: Call) -> Result<Value, Error> {
         self.finish(self.prepare(call)).await
     }
 
-    /// Makes the first round of a call, and gives what came of it. Nothing is answered.
+    /// Makes the first round of a call. No ask is answered.
     pub async fn start(&self, call: Call) -> Result<Outcome, Error> {
         self.resume(self.prepare(call)).await
     }
 
-    /// Makes the next round of a call that waits, with the answers it was given. All that is asked must be answered.
+    /// Makes the next round of a pending call. All its asks must be answered.
     ///
-    /// A call that has become a task is told the answers there are, and then looked at once.
+    /// A task is sent the answers there are, and then polled once.
     pub async fn resume(&self, mut pending: PendingCall) -> Result<Outcome, Error> {
-        let former = self.adopt(&mut pending);
+        let former = pending.move_to(self.origin());
         let open = pending.unanswered();
         if pending.task_id().is_none() && !open.is_empty() {
             let unanswered = open.iter().map(|ask| Unanswered {
@@ -106,46 +119,45 @@ impl Client {
             });
             return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
         }
-        let done = self.inner.round(&mut pending).await;
-        match done {
+        match self.inner.round(&mut pending).await {
             Ok(Some(result)) => Ok(Outcome::Complete(result)),
             Ok(None) => Ok(Outcome::Pending(pending)),
             Err(kind) => Err(failed(kind, pending, former)),
         }
     }
 
-    /// Takes up a call that waits, answers what it asks, and gives the object that is its result.
+    /// Takes up a pending call, answers its asks, and returns its result as an object.
     ///
-    /// Dropping the future cancels the call: a request under way is ended, and a task is called off.
+    /// Dropping the future cancels the call: its request, or its task.
     pub async fn finish(&self, pending: PendingCall) -> Result<Value, Error> {
         self.finish_unless(pending, std::future::pending()).await
     }
 
-    /// As [`finish`](Self::finish), unless `stop` is ready first: then the call comes back in the error, to be taken
-    /// up again. A request under way is ended; a task goes on.
+    /// As [`finish`](Self::finish), unless `stop` is ready first: then the error contains the call. A request in flight is
+    /// cancelled; a task goes on.
     pub async fn finish_unless(
         &self,
         mut pending: PendingCall,
         stop: impl Future<Output = ()>,
     ) -> Result<Value, Error> {
-        let former = self.adopt(&mut pending);
+        let former = pending.move_to(self.origin());
         let limit = self.inner.setup.limits.deadline;
-        let mut care = Care {
-            client: self.clone(),
-            pending: Some(pending),
+        let mut guard = TaskGuard {
+            client: self,
+            pending,
+            is_armed: true,
         };
         let driven = tokio::select! {
-            // What is done is done, though the time is up.
+            // A result counts even if the time is up.
             biased;
-            driven = by_deadline(limit, Box::pin(self.inner.drive(care.pending()))) => driven,
+            driven = by_deadline(limit, Box::pin(self.inner.drive(&mut guard.pending))) => driven,
             () = stop => Err(ErrorKind::Stopped),
         };
-        let pending = care.done();
-        driven.map_err(|kind| failed(kind, pending, former))
+        guard.is_armed = false;
+        driven.map_err(|kind| failed(kind, guard.pending.clone(), former))
     }
 
-    /// A call that has not been made yet. It can be stored, and made by [`finish`](Self::finish) or
-    /// [`resume`](Self::resume).
+    /// A call before its first round. It can be stored, and made by [`finish`](Self::finish) or [`resume`](Self::resume).
     pub fn prepare(&self, call: Call) -> PendingCall {
         PendingCall::new(call, random::unguessable(), self.origin())
     }
@@ -158,59 +170,41 @@ impl Client {
         }
     }
 
-    /// Whether going on with this call might do its work twice: [it may be with the server
-    /// already](PendingCall::is_unclear), and the server would not know that it is the same.
+    /// Whether this call might be executed twice if it is continued: [its next round may have been
+    /// executed](PendingCall::is_unclear), and the server does not recognise repeated calls.
     pub fn might_repeat(&self, pending: &PendingCall) -> bool {
         pending.is_unclear() && !self.inner.may_repeat(pending.call().kind())
     }
-
-    /// The call is this client's now, wherever it came from. Returns where it was.
-    fn adopt(&self, pending: &mut PendingCall) -> Former {
-        pending.moved_to(self.origin())
-    }
 }
 
-/// A call under way. If nobody waits for it any more, the task it has become is called off.
-struct Care {
-    client: Client,
-    /// There until it is done.
-    pending: Option<PendingCall>,
+/// A call in flight. Dropping it cancels its task, unless it is disarmed.
+struct TaskGuard<'a> {
+    client: &'a Client,
+    pending: PendingCall,
+    is_armed: bool,
 }
 
-impl Care {
-    fn pending(&mut self) -> &mut PendingCall {
-        self.pending.as_mut().expect("it is not done")
-    }
-
-    fn done(mut self) -> PendingCall {
-        self.pending.take().expect("it is done once")
-    }
-}
-
-impl Drop for Care {
+impl Drop for TaskGuard<'_> {
     fn drop(&mut self) {
-        let Some(pending) = self.pending.take() else {
-            return;
-        };
-        let (Some(id), Ok(runtime)) = (pending.task_id(), Handle::try_current()) else {
-            return;
-        };
-        let (client, id) = (self.client.clone(), id.to_owned());
-        runtime.spawn(async move {
-            if let Err(error) = client.cancel_task(&id).await {
-                tracing::warn!(task = id, %error, "the task could not be cancelled");
-            }
-        });
+        if let (true, Some(id)) = (self.is_armed, self.pending.task_id())
+            && let Ok(runtime) = Handle::try_current()
+        {
+            let (client, id) = (self.client.clone(), id.to_owned());
+            runtime.spawn(async move {
+                if let Err(error) = client.cancel_task(&id).await {
+                    tracing::warn!(task = id, %error, "failed to cancel task");
+                }
+            });
+        }
     }
 }
 
 impl Inner {
-    /// Makes rounds until the call is done.
     async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
         let (mut rounds, mut idle) = (0, 0);
         loop {
             if let Some(id) = pending.task_id().map(str::to_owned) {
-                // It is large, and most calls become none.
+                // The future is large, and most calls do not become tasks.
                 return Box::pin(self.drive_task(pending, &id)).await;
             }
             if rounds == self.setup.limits.rounds {
@@ -229,12 +223,11 @@ impl Inner {
             if let Some(result) = self.round(pending).await? {
                 return Ok(result);
             }
-            self.setup.onlooker.see(pending);
+            (self.setup.on_pending)(pending);
         }
     }
 
-    /// Has everything that is still open answered, all at once. What was answered stays answered, whatever becomes
-    /// of the rest.
+    /// Answers all open asks concurrently. Answers are kept even if others fail.
     pub(crate) async fn answer(&self, pending: &mut PendingCall) -> Result<(), ErrorKind> {
         let asks = pending.unanswered();
         let answering = asks
@@ -243,11 +236,8 @@ impl Inner {
         let mut answering: FuturesUnordered<_> = answering.collect();
         let mut unanswered = Vec::new();
         while let Some((key, answer)) = answering.next().await {
-            let taken = answer.and_then(|answer| {
-                let taken = pending.answer(key, answer);
-                taken.map_err(|error| NoAnswer::later(error.why()))
-            });
-            self.setup.onlooker.see(pending);
+            let taken = pending.take(key, answer);
+            (self.setup.on_pending)(pending);
             if let Err(none) = taken {
                 let (key, why) = (key.to_owned(), none.why);
                 unanswered.push(Unanswered { key, why });
@@ -260,7 +250,7 @@ impl Inner {
         }
     }
 
-    /// Has one ask answered. What is answered by hand has no answer yet.
+    /// Answers one ask, unless that is done by hand.
     pub(crate) async fn try_answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
         let handlers = &self.setup.handlers;
         match ask.kind() {
@@ -271,42 +261,42 @@ impl Inner {
         }
     }
 
-    /// Makes one round. Gives the result if the call is done; if not, `pending` is what it waits for now.
+    /// Makes one round. Returns the result if the call is done; otherwise `pending` is its new state.
     async fn round(&self, pending: &mut PendingCall) -> Result<Option<Value>, ErrorKind> {
         if let Some(id) = pending.task_id().map(str::to_owned) {
             return self.task_round(pending, &id).await;
         }
         let kind = pending.call().kind();
         let request = pending.request();
-        let may_keep = pending.round() == 0 && kind == CallKind::Resource;
-        if may_keep && let Some(result) = self.kept(&request) {
+        let is_cacheable = pending.round() == 0 && kind == CallKind::Resource;
+        if is_cacheable && let Some(result) = self.cached(&request) {
             return Ok(Some(result));
         }
         let authorization = self.link.authorization();
-        self.check_older(pending)?;
+        self.check_legacy(pending)?;
         let mut is_unclear = pending.is_unclear();
         if is_unclear && !self.may_repeat(kind) {
             let target = pending.call().target();
             tracing::debug!(target, "call may be done twice: its response was lost");
         }
-        // A caller that stops waiting for the response does not know either.
+        // This stays if the future is dropped.
         pending.set_unclear(true);
         let sent = Box::pin(self.send_round(pending, request.clone(), &mut is_unclear)).await;
         pending.set_unclear(is_unclear);
         let raw = match sent {
-            Err(ErrorKind::Refused(refusal)) if self.older.is_some() => {
+            Err(ErrorKind::Refused(refusal)) if self.legacy.is_some() => {
                 let Some(asks) = requested_urls(&refusal) else {
                     return Err(ErrorKind::Refused(refusal));
                 };
-                pending.visits(asks, &refusal.message);
+                pending.visits(asks, refusal.message);
                 return Ok(None);
             }
             sent => sent?,
         };
         match self.read_reply(kind, &raw)? {
             CallReply::Complete(result) => {
-                if may_keep {
-                    self.keep(authorization, &request, &result);
+                if is_cacheable {
+                    self.store_cached(authorization, &request, &result);
                 }
                 return Ok(Some(result));
             }
@@ -316,7 +306,6 @@ impl Inner {
         Ok(None)
     }
 
-    /// Reads the reply to a round, within the limits.
     fn read_reply(&self, kind: CallKind, raw: &RawValue) -> Result<CallReply, ErrorKind> {
         let limits = &self.setup.limits;
         let reply = CallReply::read(raw)?;
@@ -341,12 +330,15 @@ impl Inner {
         }
     }
 
-    /// Whether the server can go on with the call, if it is an older one.
-    fn check_older(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
+    fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
         if let Some(message) = pending.not_visited() {
-            return Err(ErrorKind::Refused(older::urls_not_visited(message)));
+            return Err(ErrorKind::Refused(RpcFailure {
+                code: URLS_REQUIRED,
+                message: message.to_owned(),
+                data: Value::Null,
+            }));
         }
-        if self.older.is_some() && !pending.suits_older() {
+        if self.legacy.is_some() && !pending.suits_legacy() {
             return Err(ErrorKind::BadPending(format!(
                 "the server speaks {}, and cannot go on with a call that waits",
                 self.server.version
@@ -355,7 +347,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends a round. If the server misses a header, the tool may have changed, or was never listed.
+    /// Sends a round. If the server misses a header, the tools are listed again: the tool may have changed.
     async fn send_round(
         &self,
         pending: &PendingCall,
@@ -365,7 +357,7 @@ impl Inner {
         let call = pending.call();
         let mut plan = RequestPlan {
             request,
-            headers: self.mirrored(call)?,
+            headers: self.argument_headers(call)?,
             call_id: Some(pending.call_id()),
             may_repeat: self.may_repeat(call.kind()),
         };
@@ -374,45 +366,22 @@ impl Inner {
             Err(ErrorKind::Refused(refusal))
                 if refusal.is(ErrorCode::HeaderMismatch) && call.kind() == CallKind::Tool =>
             {
-                self.learn_tools().await?;
-                plan.headers = self.mirrored(call)?;
+                self.reload_tools().await?;
+                plan.headers = self.argument_headers(call)?;
                 self.request_round(&plan, is_unclear).await
             }
             _ => result,
         }
     }
 
-    fn broken_promise(&self, tool: &str, result: &Value) -> Option<String> {
-        let known = self.known_tool(tool)?.ok()?;
-        known.promise.as_ref()?.broken_by(result)
-    }
-
-    /// A result that is as the tool promises.
-    async fn as_promised(&self, tool: &str, result: Value) -> Result<Value, ErrorKind> {
-        if self.broken_promise(tool, &result).is_none() {
-            return Ok(result);
-        }
-        // The tool may have changed since it was listed.
-        if let Err(error) = self.learn_tools().await {
-            tracing::debug!(%error, "the tools are known as they were");
-        }
-        match self.broken_promise(tool, &result) {
-            None => Ok(result),
-            Some(why) => Err(ErrorKind::BadResult { why, result }),
-        }
-    }
-
-    /// Whether the same round of such a call may be sent twice, and is not done twice.
+    /// Whether a repeated round of such a call is executed only once.
     fn may_repeat(&self, kind: CallKind) -> bool {
-        kind != CallKind::Tool || (self.older.is_none() && self.server.knows_call_ids())
+        kind != CallKind::Tool || (self.legacy.is_none() && self.server.knows_call_ids())
     }
 
-    /// What of a call goes into headers of its own.
-    fn mirrored(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {
-        if call.kind() != CallKind::Tool {
-            return Ok(HeaderMap::new());
-        }
-        match self.known_tool(call.target()) {
+    fn argument_headers(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {
+        match self.tool(call.target()) {
+            _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
             None => Ok(HeaderMap::new()),
             Some(Ok(known)) => {
                 let written = known.headers.write(call.arguments());
@@ -444,7 +413,7 @@ fn meta(result: &Value) -> Option<Map<String, Value>> {
     result.get("_meta").and_then(Value::as_object).cloned()
 }
 
-/// A result as its type. What the call did is done: a result that does not fit is not lost.
+/// Deserialises a result. The error contains it, since the call cannot be undone.
 fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
     T::deserialize(&result).map_err(|error| ErrorKind::BadResult {
         why: error.to_string(),
@@ -452,9 +421,8 @@ fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
     })
 }
 
-/// What happened, with the call unless the server has refused it as a whole. One that may have been taken when it was
-/// sent before is not lost with a refusal. A server that did not go on with it is not where it is.
-fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
+/// The error of a call. It contains the call, unless the server has refused it as a whole.
+fn failed(kind: ErrorKind, mut pending: PendingCall, former: (u32, Origin)) -> Error {
     if matches!(&kind, ErrorKind::Refused(refusal) if refusal.is_call_over()) {
         return kind.into();
     }
@@ -470,6 +438,6 @@ fn failed(kind: ErrorKind, mut pending: PendingCall, former: Former) -> Error {
     if is_refused || pending.is_over() {
         return kind.into();
     }
-    pending.moved_back(former);
+    pending.move_back(former);
     kind.of(&pending)
 }

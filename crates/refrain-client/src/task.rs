@@ -1,8 +1,7 @@
-//! Tasks: calls that go on at the server while nobody waits for them.
+//! Tasks: calls that the server executes in the background.
 //!
-//! Always: a task is looked at as often as its server says, whether or not it tells what changes; an ask of it is shown
-//! once, whatever the server still lists; its answer is sent as soon as it is there; and what will not be answered by
-//! anyone ends the task.
+//! A task is polled at its interval, even if the server sends notifications. An ask is shown once, and its answer sent as
+//! soon as it is there. An ask that will never be answered cancels the task.
 
 use crate::ask::{Answer, Ask};
 use crate::client::{Client, Inner};
@@ -10,7 +9,7 @@ use crate::error::{Error, ErrorKind, Unanswered};
 use crate::handlers::NoAnswer;
 use crate::listen::{Change, Listening};
 use crate::pending::PendingCall;
-use crate::retry::backoff;
+use crate::retry::{backoff, within};
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -22,21 +21,19 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often to look after a task whose server says nothing of that.
-const USUAL_POLL: Duration = Duration::from_secs(1);
-/// A server is not asked more often, nor less often, whatever it says.
+const POLL_DEFAULT: Duration = Duration::from_secs(1);
 const POLL_MIN: Duration = Duration::from_millis(20);
 const POLL_MAX: Duration = Duration::from_secs(3600);
-/// How often to look after a task at least, though the server tells what changes.
-const TOLD_POLL: Duration = Duration::from_secs(15);
+/// The poll interval while the server sends notifications.
+const POLL_NOTIFIED: Duration = Duration::from_secs(15);
 
 impl Client {
-    /// How a task stands.
+    /// The state of a task.
     pub async fn task(&self, id: &str) -> Result<Task, Error> {
         Ok(self.inner.task(id).await?)
     }
 
-    /// Calls a task off. That it has already ended is no error.
+    /// Cancels a task. It is no error if it has already ended.
     pub async fn cancel_task(&self, id: &str) -> Result<(), Error> {
         Ok(self.inner.cancel_task(id).await?)
     }
@@ -45,38 +42,33 @@ impl Client {
 type Answering =
     FuturesUnordered<BoxFuture<'static, (String, Result<Result<Answer, NoAnswer>, Aborted>)>>;
 
-/// The asks of a task that are being answered.
 #[derive(Default)]
 struct TaskAsks {
     answering: Answering,
-    /// How to stop each, by key.
-    in_hand: HashMap<String, AbortHandle>,
+    /// By key.
+    handles: HashMap<String, AbortHandle>,
     unanswered: Vec<Unanswered>,
 }
 
 impl TaskAsks {
-    /// Has new asks answered, and stops with those that are asked no more.
+    /// Starts to answer new asks, and stops with withdrawn ones.
     fn update(&mut self, inner: &Arc<Inner>, open: Vec<Ask>) {
         let is_open = |key: &str| open.iter().any(|ask| ask.key() == key);
-        self.in_hand.retain(|key, handle| {
-            let stays = is_open(key);
-            if !stays {
-                handle.abort();
-            }
-            stays
-        });
+        for (_, handle) in self.handles.extract_if(|key, _| !is_open(key)) {
+            handle.abort();
+        }
         self.unanswered.retain(|given_up| is_open(&given_up.key));
         for ask in open {
             let is_given_up = |given_up: &Unanswered| given_up.key == ask.key();
-            if !self.in_hand.contains_key(ask.key()) && !self.unanswered.iter().any(is_given_up) {
-                self.take_in_hand(Arc::clone(inner), ask);
+            if !self.handles.contains_key(ask.key()) && !self.unanswered.iter().any(is_given_up) {
+                self.start(Arc::clone(inner), ask);
             }
         }
     }
 
-    fn take_in_hand(&mut self, inner: Arc<Inner>, ask: Ask) {
+    fn start(&mut self, inner: Arc<Inner>, ask: Ask) {
         let (handle, registration) = AbortHandle::new_pair();
-        self.in_hand.insert(ask.key().to_owned(), handle);
+        self.handles.insert(ask.key().to_owned(), handle);
         let answer = async move {
             let key = ask.key().to_owned();
             let answer = async { inner.try_answer(&ask).await };
@@ -86,19 +78,15 @@ impl TaskAsks {
         self.answering.push(answer.boxed());
     }
 
-    /// Takes what a handler said. Whether there will never be an answer.
+    /// Takes the answer of a handler. Returns whether there will never be one.
     fn answered(
         &mut self,
         pending: &mut PendingCall,
         key: String,
         answer: Result<Answer, NoAnswer>,
     ) -> bool {
-        self.in_hand.remove(&key);
-        let taken = answer.and_then(|answer| {
-            let taken = pending.answer(&key, answer);
-            taken.map_err(|error| NoAnswer::later(error.why()))
-        });
-        let Err(NoAnswer { why, is_final }) = taken else {
+        self.handles.remove(&key);
+        let Err(NoAnswer { why, is_final }) = pending.take(&key, answer) else {
             return false;
         };
         self.unanswered.push(Unanswered { key, why });
@@ -118,176 +106,169 @@ impl Inner {
         Ok(check_complete(&raw)?)
     }
 
-    /// Tells the task the answers there are, and looks at it. Gives its result if it is done.
+    /// Sends the answers there are, and polls the task. Returns its result if it is done.
     pub(crate) async fn task_round(
         &self,
         pending: &mut PendingCall,
         id: &str,
     ) -> Result<Option<Value>, ErrorKind> {
-        self.tell_answers(pending, id).await?;
-        self.look(pending, id).await.map(|looked| looked.0)
+        self.send_answers(pending, id).await?;
+        self.poll(pending, id).await.map(|polled| polled.0)
     }
 
-    async fn tell_answers(&self, pending: &mut PendingCall, id: &str) -> Result<(), ErrorKind> {
-        if pending.answers().is_empty() {
+    async fn send_answers(&self, pending: &mut PendingCall, id: &str) -> Result<(), ErrorKind> {
+        if pending.answers.is_empty() {
             return Ok(());
         }
-        // It may be sent again: the server ignores an answer that it has.
-        let answers = pending.answers().clone().into_iter().collect();
+        // This is safe to repeat: the server ignores answers that it has.
+        let answers = pending.answers.clone().into_iter().collect();
         let request = Request::task(TaskMethod::Update, id).answered(answers, None);
         let raw = self.request(request).await?;
         check_complete(&raw)?;
         pending.answers_sent();
-        self.setup.onlooker.see(pending);
+        (self.setup.on_pending)(pending);
         Ok(())
     }
 
-    /// Looks at the task: its result if it is done, and how long to wait before the next look if not.
-    async fn look(
+    /// Polls the task: its result if it is done, and the pause before the next poll.
+    async fn poll(
         &self,
         pending: &mut PendingCall,
         id: &str,
     ) -> Result<(Option<Value>, Duration), ErrorKind> {
         let task = self.task(id).await?;
-        let poll = task
-            .poll_interval
-            .unwrap_or(USUAL_POLL)
-            .clamp(POLL_MIN, POLL_MAX);
+        let interval = task.poll_interval.unwrap_or(POLL_DEFAULT);
+        let interval = interval.clamp(POLL_MIN, POLL_MAX);
         let (asks, limit) = (task.asks().count(), self.setup.limits.asks);
         if asks > limit {
             return Err(ErrorKind::TooManyAsks { asks, limit });
         }
+        if task.status.is_over() {
+            pending.end();
+        }
         match task.status {
-            TaskStatus::Completed(result) => {
-                pending.end();
-                Ok((Some(result), poll))
-            }
-            TaskStatus::Failed(error) => {
-                pending.end();
-                Err(ErrorKind::Refused(error))
-            }
+            TaskStatus::Completed(result) => Ok((Some(result), interval)),
+            TaskStatus::Failed(error) => Err(ErrorKind::Refused(error)),
             TaskStatus::Cancelled => {
-                pending.end();
                 Err(ErrorKind::TaskCancelled(task.message.unwrap_or_default()))
             }
             _ => {
                 pending.task_asks(task.into_asks())?;
-                Ok((None, poll))
+                Ok((None, interval))
             }
         }
     }
 
-    /// Polls a task until it is done, and has answered what it asks.
+    /// Polls a task until it is done, and answers its asks.
     pub(crate) async fn drive_task(
         self: &Arc<Self>,
         pending: &mut PendingCall,
         id: &str,
     ) -> Result<Value, ErrorKind> {
-        let mut told = Told::ask(self, id);
+        let mut updates = TaskUpdates::subscribe(self, id);
         let mut asks = TaskAsks::default();
         loop {
-            let look = async {
-                self.tell_answers(pending, id).await?;
-                self.look(pending, id).await
+            let poll = async {
+                self.send_answers(pending, id).await?;
+                self.poll(pending, id).await
             };
-            let (result, poll) = told.meanwhile(look.boxed()).await?;
+            let (result, interval) = updates.meanwhile(poll.boxed()).await?;
             if let Some(result) = result {
                 return Ok(result);
             }
             asks.update(self, pending.unanswered());
-            if asks.in_hand.is_empty() && !asks.unanswered.is_empty() {
+            if asks.handles.is_empty() && !asks.unanswered.is_empty() {
                 return Err(ErrorKind::Unanswered(asks.unanswered));
             }
             tokio::select! {
                 Some((key, answer)) = asks.answering.next() => {
                     let Ok(answer) = answer else { continue };
                     let is_final = asks.answered(pending, key, answer);
-                    self.setup.onlooker.see(pending);
+                    (self.setup.on_pending)(pending);
                     if is_final {
                         self.cancel_task(id).await?;
                         pending.end();
                         return Err(ErrorKind::Unanswered(asks.unanswered));
                     }
                 }
-                () = told.wait(poll) => {}
+                () = updates.wait(interval) => {}
             }
         }
     }
 
-    /// Whether the server will tell when the task changes.
     async fn listen_to_task(self: &Arc<Self>, id: &str) -> Option<Listening> {
         let filter = Filter {
             tasks: vec![id.to_owned()],
             ..Filter::default()
         };
         let listening = Listening::open(self, &filter).await;
+        let is_granted = |granted: &Filter| granted.tasks.iter().any(|task| task == id);
         listening
             .ok()
-            .filter(|listening| listening.granted().tasks.iter().any(|told| told == id))
+            .filter(|listening| is_granted(listening.granted()))
     }
 }
 
-/// Whether the server tells when a task changes. It is looked after all the same.
-struct Told {
-    /// The server was asked to, and has not said yet.
-    asking: Option<BoxFuture<'static, Option<Listening>>>,
-    /// It does.
-    listening: Option<Listening>,
-    /// It has only just begun to: what changed before was not told.
+/// The notifications of a task. It is polled all the same.
+struct TaskUpdates {
+    subscription: Subscription,
+    /// Whether it has just begun: earlier changes were not notified.
     is_new: bool,
 }
 
-impl Told {
-    fn ask(inner: &Arc<Inner>, id: &str) -> Self {
+enum Subscription {
+    Opening(BoxFuture<'static, Option<Listening>>),
+    Open(Listening),
+    None,
+}
+
+impl TaskUpdates {
+    fn subscribe(inner: &Arc<Inner>, id: &str) -> Self {
         let (inner, id) = (Arc::clone(inner), id.to_owned());
-        let asking = async move { inner.listen_to_task(&id).await };
+        let opening = async move { inner.listen_to_task(&id).await };
         Self {
-            asking: Some(asking.boxed()),
-            listening: None,
+            subscription: Subscription::Opening(opening.boxed()),
             is_new: false,
         }
     }
 
-    /// The server has said whether it will.
-    fn said(&mut self, listening: Option<Listening>) {
-        self.asking = None;
+    fn opened(&mut self, listening: Option<Listening>) {
         self.is_new = listening.is_some();
-        self.listening = listening;
+        self.subscription = listening.map_or(Subscription::None, Subscription::Open);
     }
 
-    /// Does something, and hears meanwhile what the server says.
+    /// Does some work while the subscription is opened.
     async fn meanwhile<T>(&mut self, mut work: BoxFuture<'_, T>) -> T {
-        if let Some(asking) = &mut self.asking {
+        if let Subscription::Opening(opening) = &mut self.subscription {
             tokio::select! {
                 biased;
-                said = asking => self.said(said),
+                opened = opening => self.opened(opened),
                 done = &mut work => return done,
             }
         }
         work.await
     }
 
-    /// Waits until the task has changed, or it is time to look whether it has.
-    async fn wait(&mut self, poll: Duration) {
-        let mut pause = pin!(tokio::time::sleep(poll));
-        if let Some(asking) = &mut self.asking {
+    /// Waits until the task has changed, or is to be polled.
+    async fn wait(&mut self, interval: Duration) {
+        let mut pause = pin!(tokio::time::sleep(interval));
+        if let Subscription::Opening(opening) = &mut self.subscription {
             tokio::select! {
-                said = asking => self.said(said),
+                opened = opening => self.opened(opened),
                 () = &mut pause => return,
             }
         }
         if std::mem::take(&mut self.is_new) {
             return;
         }
-        let Some(listening) = &mut self.listening else {
+        let Subscription::Open(listening) = &mut self.subscription else {
             return pause.await;
         };
-        match tokio::time::timeout(poll.max(TOLD_POLL), listening.next()).await {
-            Ok(Ok(Some(Change::Task(_)))) | Err(_) => {}
-            Ok(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,
-            // Nobody tells any more; looking goes on.
-            Ok(Ok(None) | Err(_)) => {
-                self.listening = None;
+        match within(interval.max(POLL_NOTIFIED), listening.next()).await {
+            Some(Ok(Some(Change::Task(_)))) | None => {}
+            Some(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,
+            Some(Ok(None) | Err(_)) => {
+                self.subscription = Subscription::None;
                 pause.await;
             }
         }

@@ -1,25 +1,20 @@
-//! What a refusal says about the authorization it wants: the challenges of `WWW-Authenticate`.
-//!
-//! Reading never fails: what makes no sense is passed over, since a refusal without a challenge is a refusal too.
+//! The challenges of `WWW-Authenticate`. Malformed parts are skipped.
 
-use super::scopes::Scopes;
+use super::grant::Scopes;
 use http::{HeaderMap, header};
 
-/// What a server demands when it refuses a request.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The authorization that a server demands when it refuses a request.
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Demand {
-    /// Where its metadata is.
     pub(super) resource_metadata: Option<String>,
-    /// The scopes the request needs.
     pub(super) scopes: Option<Scopes>,
-    /// Why it was refused.
     pub(super) error: Option<String>,
-    /// Whether it takes tokens that are bound to a key.
+    /// Whether the server takes DPoP-bound tokens.
     pub(super) dpop: bool,
 }
 
 impl Demand {
-    /// Reads the challenges of the two schemes that access tokens have. The first to say something is believed.
+    /// Reads the Bearer and DPoP challenges. The first value of each parameter counts.
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut demand = Self::default();
         let values = headers.get_all(header::WWW_AUTHENTICATE);
@@ -56,7 +51,7 @@ enum Piece<'a> {
     Param(&'a str, String),
 }
 
-/// Takes a header apart. A word with `=` behind it is a parameter, any other one begins a challenge.
+/// The words of a header. A word with `=` behind it is a parameter, any other one begins a challenge.
 struct Pieces<'a>(&'a str);
 
 impl<'a> Iterator for Pieces<'a> {

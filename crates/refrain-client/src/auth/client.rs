@@ -1,16 +1,19 @@
-//! Who this client is to an authorization server, and how it proves that.
+//! The identity of this client at an authorization server: registered by the host, or by the client itself (RFC 7591).
 
-use super::error::AuthError;
+use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError, SetupError};
+use super::http::is_here;
 use super::metadata::IssuerMetadata;
+use super::server::Server;
 use super::tokens::now;
 use crate::random::unguessable;
+use http::HeaderMap;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
 use oauth2::ClientSecret;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::str::FromStr;
+use url::Url;
 
-/// How long an assertion is good for, in seconds.
 const ASSERTION_SECONDS: u64 = 60;
 
 /// A client that was registered with an authorization server beforehand.
@@ -26,7 +29,7 @@ pub struct RegisteredClient {
 }
 
 impl RegisteredClient {
-    /// A client with this id, which has nothing to prove it with.
+    /// A client with this id and without credentials.
     pub fn new(id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -36,72 +39,63 @@ impl RegisteredClient {
         }
     }
 
-    /// Proves it with a secret.
+    /// Authenticates with a secret.
     #[must_use]
     pub fn secret(mut self, secret: impl Into<String>) -> Self {
         self.secret = Some(ClientSecret::new(secret.into()));
         self
     }
 
-    /// Proves it with a private key: `private_key_jwt`. The key is PEM (PKCS #8; PKCS #1 too for RSA), the algorithm
+    /// Authenticates with a private key: `private_key_jwt`. The key is PEM (PKCS #8; PKCS #1 too for RSA), the algorithm
     /// is one of `ES256`, `ES384`, `RS256` to `RS512`, `PS256` to `PS512` and `EdDSA`.
     pub fn private_key(mut self, pem: &str, algorithm: &str) -> Result<Self, AuthError> {
         self.key = Some(SigningKey::read(pem, algorithm)?);
         Ok(self)
     }
 
-    /// The authorization server it is registered with, as that one writes its issuer.
+    /// The issuer of the authorization server that the client is registered with.
     #[must_use]
     pub fn issuer(mut self, issuer: impl Into<String>) -> Self {
         self.issuer = Some(issuer.into());
         self
     }
 
-    pub(super) fn can_prove_itself(&self) -> bool {
+    pub(super) fn has_credentials(&self) -> bool {
         self.secret.is_some() || self.key.is_some()
     }
 
-    /// The client as its identity provider knows it, whose metadata is not read.
-    pub(super) fn at_provider(&self) -> ClientId {
-        let proof = match (&self.key, &self.secret) {
-            (Some(_), _) => Proof::Key,
-            (None, Some(_)) => Proof::Basic,
-            (None, None) => Proof::None,
+    /// The client at an authorization server, whose metadata says how it takes a secret.
+    pub(super) fn at(&self, metadata: Option<&IssuerMetadata>) -> ClientId {
+        let auth = match (&self.key, &self.secret) {
+            (Some(_), _) => ClientAuth::Key,
+            (None, Some(_)) => {
+                metadata.map_or(ClientAuth::Basic, |it| ClientAuth::of_secret(it, None))
+            }
+            (None, None) => ClientAuth::None,
         };
         ClientId {
             id: self.id.clone(),
             secret: self.secret.clone(),
-            proof,
+            auth,
             redirect_uri: None,
         }
     }
-
-    /// The client as this authorization server knows it.
-    pub(super) fn at(&self, metadata: &IssuerMetadata) -> ClientId {
-        let mut client = self.at_provider();
-        if client.proof == Proof::Basic {
-            client.proof = Proof::of_secret(metadata, None);
-        }
-        client
-    }
 }
 
-/// A client as one authorization server knows it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(super) struct ClientId {
     pub(super) id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) secret: Option<ClientSecret>,
-    pub(super) proof: Proof,
-    /// What it was registered with, where it registered itself.
+    #[serde(rename = "proof")]
+    pub(super) auth: ClientAuth,
+    /// The redirect URI of a client that registered itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) redirect_uri: Option<String>,
 }
 
-/// How a client proves who it is, at the token endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Proof {
-    /// Not at all.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum ClientAuth {
     #[serde(rename = "none")]
     None,
     #[serde(rename = "client_secret_basic")]
@@ -112,30 +106,24 @@ pub(super) enum Proof {
     Key,
 }
 
-impl Proof {
-    /// How a secret is shown: as was agreed, else as the authorization server likes it.
-    pub(super) fn of_secret(metadata: &IssuerMetadata, agreed: Option<&str>) -> Self {
-        match agreed {
-            Some("client_secret_basic") => return Self::Basic,
-            Some("client_secret_post") => return Self::Post,
-            Some("none") => return Self::None,
-            _ => {}
-        }
-        let methods = metadata.token_endpoint_auth_methods_supported.as_deref();
-        let has = |name: &str| methods.is_some_and(|methods| methods.iter().any(|m| m == name));
-        if has("client_secret_basic") {
-            Self::Basic
-        } else if has("client_secret_post") {
-            Self::Post
-        } else if has("none") {
-            Self::None
-        } else {
-            Self::Basic
-        }
+impl ClientAuth {
+    /// How a secret is sent: as was agreed, else as the authorization server prefers.
+    fn of_secret(metadata: &IssuerMetadata, agreed: Option<&str>) -> Self {
+        let named = [
+            ("client_secret_basic", Self::Basic),
+            ("client_secret_post", Self::Post),
+            ("none", Self::None),
+        ];
+        let find = |is_wanted: &dyn Fn(&str) -> bool| {
+            let found = named.into_iter().find(|(name, _)| is_wanted(name));
+            found.map(|(_, auth)| auth)
+        };
+        find(&|name| agreed == Some(name))
+            .or_else(|| find(&|name| metadata.lists_auth_method(name)))
+            .unwrap_or(Self::Basic)
     }
 }
 
-/// A key that a client signs its assertions with.
 #[derive(Clone, Debug)]
 pub(super) struct SigningKey {
     key: EncodingKey,
@@ -143,27 +131,28 @@ pub(super) struct SigningKey {
 }
 
 impl SigningKey {
-    fn read(pem: &str, name: &str) -> Result<Self, AuthError> {
-        let bad = |reason: String| AuthError::Setup(format!("the client's private key: {reason}"));
-        let algorithm = Algorithm::from_str(name)
-            .map_err(|_| bad(format!("there is no algorithm {name:?}; ES256 is one")))?;
+    fn read(pem: &str, name: &str) -> Result<Self, SetupError> {
+        let algorithm =
+            Algorithm::from_str(name).map_err(|_| SetupError::UnknownAlgorithm(name.to_owned()))?;
         let key = match algorithm.family() {
             AlgorithmFamily::Ec => EncodingKey::from_ec_pem(pem.as_bytes()),
             AlgorithmFamily::Rsa => EncodingKey::from_rsa_pem(pem.as_bytes()),
             AlgorithmFamily::Ed => EncodingKey::from_ed_pem(pem.as_bytes()),
-            AlgorithmFamily::Hmac => {
-                return Err(bad(format!("{name} has no private key; use ES256")));
-            }
+            AlgorithmFamily::Hmac => return Err(SetupError::SymmetricAlgorithm(name.to_owned())),
         };
-        let key = key.map_err(|error| bad(format!("it is no PEM of a key for {name}: {error}")))?;
+        let key = key.map_err(|source| SetupError::BadKey {
+            algorithm: name.to_owned(),
+            source,
+        })?;
         let key = Self { key, algorithm };
-        let tried = key.assertion("", "");
-        tried.map_err(|_| bad(format!("it is no key for {name}")))?;
-        Ok(key)
+        match key.assertion("", "") {
+            Ok(_) => Ok(key),
+            Err(_) => Err(SetupError::OtherKey(name.to_owned())),
+        }
     }
 
-    /// Says to one authorization server that this is that client.
-    pub(super) fn assertion(&self, client: &str, issuer: &str) -> Result<String, AuthError> {
+    /// A JWT by which the client authenticates to one authorization server.
+    pub(super) fn assertion(&self, client: &str, issuer: &str) -> AuthResult<String> {
         let now = now();
         let claims = json!({
             "iss": client,
@@ -174,6 +163,72 @@ impl SigningKey {
             "jti": unguessable(),
         });
         jsonwebtoken::encode(&Header::new(self.algorithm), &claims, &self.key)
-            .map_err(|error| AuthError::Signing(error.into()))
+            .map_err(AuthError::signing)
     }
+}
+
+impl Server {
+    /// Registers this client with an authorization server that does not know it.
+    pub(super) async fn register(
+        &self,
+        issuer: &IssuerMetadata,
+        redirect_uri: &Url,
+        dpop: bool,
+    ) -> AuthResult<ClientId> {
+        #[derive(Deserialize)]
+        struct Registered {
+            client_id: String,
+            client_secret: Option<ClientSecret>,
+            token_endpoint_auth_method: Option<String>,
+        }
+
+        let endpoint = issuer.registration_endpoint(&self.url)?;
+        let body = registration(&self.setup.name, issuer, redirect_uri, dpop).to_string();
+        let json = "application/json";
+        let response = self
+            .http
+            .post(&endpoint, json, HeaderMap::new(), body)
+            .await?;
+        if let Ok(registered) = serde_json::from_slice::<Registered>(response.body())
+            && response.status().is_success()
+        {
+            let agreed = registered.token_endpoint_auth_method.as_deref();
+            let secret = registered.client_secret;
+            return Ok(ClientId {
+                id: registered.client_id,
+                auth: match &secret {
+                    Some(_) => ClientAuth::of_secret(issuer, agreed),
+                    None => ClientAuth::None,
+                },
+                secret,
+                redirect_uri: Some(redirect_uri.to_string()),
+            });
+        }
+        Err(match OAuthFailure::read(response.body()) {
+            Some(failure) => failure.of(&issuer.issuer, "to register this client"),
+            None => AuthError::bad_answer(&endpoint, ResponseError::NoClient(response.status())),
+        })
+    }
+}
+
+fn registration(name: &str, issuer: &IssuerMetadata, redirect_uri: &Url, dpop: bool) -> Value {
+    let wished = ["none", "client_secret_basic", "client_secret_post"];
+    let method = match &issuer.token_endpoint_auth_methods_supported {
+        Some(_) => wished
+            .into_iter()
+            .find(|name| issuer.lists_auth_method(name)),
+        None => Some("client_secret_basic"),
+    };
+    let mut body = json!({
+        "client_name": name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "application_type": if is_here(redirect_uri) { "native" } else { "web" },
+        "token_endpoint_auth_method": method.unwrap_or("none"),
+    });
+    if dpop {
+        body["dpop_bound_access_tokens"] = true.into();
+    }
+    body
 }

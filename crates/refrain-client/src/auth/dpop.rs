@@ -1,6 +1,6 @@
-//! Access tokens that are bound to a key (DPoP, RFC 9449): each request proves that it has the key.
+//! Access tokens that are bound to a key (DPoP, RFC 9449): each request has a proof, signed with the key.
 
-use super::error::AuthError;
+use super::error::{AuthError, AuthResult};
 use super::tokens::now;
 use crate::random::unguessable;
 use aws_lc_rs::digest;
@@ -15,15 +15,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::HashMap;
-use std::fmt;
 use url::Url;
 
-/// The algorithm of every proof.
 pub(super) const ALGORITHM: &str = "ES256";
-/// The header of a proof.
 pub(super) const PROOF: HeaderName = HeaderName::from_static("dpop");
-/// The header in which a server says what it wants to see in the next proof.
-pub(super) const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
+/// The header with the nonce for the next proof.
+const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
 /// A key that access tokens are bound to.
 #[derive(Clone, Serialize, Deserialize)]
@@ -34,11 +31,11 @@ pub(super) struct DpopKey {
 }
 
 impl DpopKey {
-    pub(super) fn generate() -> Result<Self, AuthError> {
+    pub(super) fn generate() -> AuthResult<Self> {
         let random = SystemRandom::new();
         let key = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &random)
-            .map_err(|_| AuthError::Signing("no key could be generated".into()))?;
-        Self::from_pkcs8(key.as_ref()).map_err(|error| AuthError::Signing(error.into()))
+            .map_err(AuthError::signing)?;
+        Self::from_pkcs8(key.as_ref()).map_err(AuthError::signing)
     }
 
     fn from_pkcs8(pkcs8: &[u8]) -> Result<Self, jsonwebtoken::errors::Error> {
@@ -47,19 +44,18 @@ impl DpopKey {
         Ok(Self { private, public })
     }
 
-    pub(super) fn thumbprint(&self) -> Result<String, AuthError> {
+    pub(super) fn thumbprint(&self) -> AuthResult<String> {
         let print = self.public.thumbprint(ThumbprintHash::SHA256);
-        print.map_err(|error| AuthError::Signing(error.into()))
+        print.map_err(AuthError::signing)
     }
 
-    /// Proves for one request that this key is here.
     pub(super) fn proof(
         &self,
         method: &Method,
         url: &Url,
         access_token: Option<&str>,
         nonce: Option<&str>,
-    ) -> Result<HeaderValue, AuthError> {
+    ) -> AuthResult<HeaderValue> {
         let mut target = url.clone();
         target.set_query(None);
         target.set_fragment(None);
@@ -79,15 +75,14 @@ impl DpopKey {
         let mut header = Header::new(Algorithm::ES256);
         header.typ = Some("dpop+jwt".to_owned());
         header.jwk = Some(self.public.clone());
-        let proof = jsonwebtoken::encode(&header, &claims, &self.private)
-            .map_err(|error| AuthError::Signing(error.into()))?;
+        let proof =
+            jsonwebtoken::encode(&header, &claims, &self.private).map_err(AuthError::signing)?;
         let mut proof = HeaderValue::try_from(proof).map_err(|_| AuthError::BadToken)?;
         proof.set_sensitive(true);
         Ok(proof)
     }
 }
 
-/// A stored key that is not a PKCS #8 key in base64url.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid stored key: expected PKCS #8 in base64url")]
 pub(super) struct InvalidKey;
@@ -107,14 +102,8 @@ impl From<DpopKey> for String {
     }
 }
 
-impl fmt::Debug for DpopKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("DpopKey(..)")
-    }
-}
-
-/// What each server wants to see in the next proof. There are two of them: the server and its authorization server.
-#[derive(Debug, Default)]
+/// The nonces for the next proofs, by origin.
+#[derive(Default)]
 pub(super) struct Nonces(Mutex<HashMap<String, String>>);
 
 impl Nonces {
@@ -123,7 +112,7 @@ impl Nonces {
         nonces.get(&url.origin().ascii_serialization()).cloned()
     }
 
-    /// Remembers what a response asks for. Says whether it asks for anything.
+    /// Stores the nonce of a response. Returns whether there is one.
     pub(super) fn learn(&self, url: &Url, headers: &HeaderMap) -> bool {
         let Some(nonce) = headers.get(NONCE).and_then(|nonce| nonce.to_str().ok()) else {
             return false;

@@ -1,49 +1,47 @@
-//! Asking for authorization: from a refusal to a grant.
+//! The OAuth flows: from a refusal to a grant.
 
 use super::challenge::Demand;
-use super::client::{ClientId, Proof, RegisteredClient};
+use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
-use super::error::AuthError;
-use super::grant::Grant;
-use super::metadata::{self, IssuerMetadata, ResourceMetadata};
+use super::error::{AuthError, AuthResult, quoted};
+use super::grant::{Grant, Scopes};
+use super::metadata::{IssuerMetadata, ResourceMetadata};
+use super::oauth::{Flow, Hook, IdentityProvider};
 use super::redirect;
-use super::register::Registration;
-use super::scopes::Scopes;
 use super::server::Server;
-use super::setup::{Hook, IdentityProvider, Way};
-use super::tokens::{Issued, TokenEndpoint, now};
-use oauth2::basic::BasicClient;
-use oauth2::{AuthUrl, CsrfToken, PkceCodeChallenge, RedirectUrl, RefreshToken, Scope};
+use super::tokens::{JWT_BEARER, TokenEndpoint, now};
+use oauth2::basic::{BasicClient, BasicTokenResponse, BasicTokenType};
+use oauth2::{
+    AuthUrl, CsrfToken, PkceCodeChallenge, RedirectUrl, RefreshToken, Scope, TokenResponse as _,
+};
 use url::Url;
 
-/// The scope of a client that wants to come back without the person.
 const OFFLINE: &str = "offline_access";
 
 impl Server {
-    /// Gets a grant that meets a demand. What was had before tells who the client is, and what else it needs.
+    /// Gets a grant that meets a demand. The grant before it tells the client's identity and the scopes it still needs.
     pub(super) async fn authorize(
         &self,
         demand: &Demand,
         prior: Option<&Grant>,
         lacks_scope: bool,
-    ) -> Result<Grant, AuthError> {
+    ) -> AuthResult<Grant> {
         let registered = self.setup.client.as_ref();
         let known = registered
             .and_then(|client| client.issuer.as_deref())
             .or_else(|| self.setup.first_issuer.get().map(String::as_str))
             .or_else(|| prior.map(|prior| prior.issuer.as_str()));
-        let (resource, issuer) = metadata::find(&self.http, &self.url, demand, known).await?;
+        let (resource, issuer) = self.find_metadata(demand, known).await?;
         if let Some(client) = registered {
             let used_with = prior.filter(|prior| prior.client.id == client.id);
             self.check_issuer(client, used_with, &issuer.issuer)?;
         }
         let mut prior = prior.filter(|prior| prior.issuer == issuer.issuer);
+        let demanded = demand.scopes.clone().unwrap_or_default();
         if let Some(grant) = prior
             && let Some(token) = &grant.refresh_token
             && !lacks_scope
-            && grant
-                .scopes
-                .contains_all(&demand.scopes.clone().unwrap_or_default())
+            && grant.scopes.contains_all(&demanded)
         {
             match self.renewal(grant, &issuer).by_refresh(token).await {
                 Ok(renewed) => return Ok(renewed),
@@ -52,33 +50,28 @@ impl Server {
                 Err(error) => return Err(error),
             }
         }
-        let ask = self.first(demand, prior, &resource, &issuer).await?;
-        match &self.setup.way {
-            Way::Browser {
-                redirect_uri,
-                visit,
-            } => ask.by_browser(redirect_uri, visit).await,
-            Way::Credentials => ask.by_credentials().await,
-            Way::Enterprise(provider) => ask.by_provider(provider).await,
-            Way::Workload(assertion) => ask.by_workload(assertion).await,
-        }
+        let key = self.key(demand.dpop || resource.wants_dpop(), prior, &issuer)?;
+        let request = GrantRequest {
+            server: self,
+            issuer: &issuer,
+            client: self.client(prior, &issuer, key.is_some()).await?,
+            key,
+            scopes: self.scopes(demand, prior, &resource, &issuer),
+            resource: resource.resource,
+        };
+        request.send(&self.setup.flow).await
     }
 
-    /// Gets the next access token with the refresh token that came with the last.
-    pub(super) async fn refresh(
-        &self,
-        grant: &Grant,
-        token: &RefreshToken,
-    ) -> Result<Grant, AuthError> {
+    pub(super) async fn refresh(&self, grant: &Grant, token: &RefreshToken) -> AuthResult<Grant> {
         if let Some(client) = &self.setup.client {
             self.check_issuer(client, Some(grant), &grant.issuer)?;
         }
-        let issuer = metadata::of_issuer(&self.http, &grant.issuer, &self.url).await?;
+        let issuer = self.issuer_metadata(&grant.issuer).await?;
         self.renewal(grant, &issuer).by_refresh(token).await
     }
 
-    fn renewal<'a>(&'a self, grant: &Grant, issuer: &'a IssuerMetadata) -> Ask<'a> {
-        Ask {
+    fn renewal<'a>(&'a self, grant: &Grant, issuer: &'a IssuerMetadata) -> GrantRequest<'a> {
+        GrantRequest {
             server: self,
             issuer,
             resource: grant.resource.clone(),
@@ -88,25 +81,7 @@ impl Server {
         }
     }
 
-    async fn first<'a>(
-        &'a self,
-        demand: &Demand,
-        prior: Option<&Grant>,
-        resource: &ResourceMetadata,
-        issuer: &'a IssuerMetadata,
-    ) -> Result<Ask<'a>, AuthError> {
-        let key = self.key(demand.dpop || resource.wants_dpop(), prior, issuer)?;
-        Ok(Ask {
-            server: self,
-            issuer,
-            resource: resource.resource.clone(),
-            client: self.client(prior, issuer, key.is_some()).await?,
-            key,
-            scopes: self.scopes(demand, prior, resource, issuer),
-        })
-    }
-
-    /// What is asked for: what the server demands now, what was asked for before, and what the host always wants.
+    /// The scopes to request: those that the server demands, those of the prior grant, and those of the host.
     fn scopes(
         &self,
         demand: &Demand,
@@ -115,34 +90,33 @@ impl Server {
         issuer: &IssuerMetadata,
     ) -> Scopes {
         let mut scopes = prior.map(|prior| prior.scopes.clone()).unwrap_or_default();
-        scopes = scopes.with(&self.setup.scopes.clone().unwrap_or_default());
+        scopes = scopes.with(&self.setup.scopes);
         match &demand.scopes {
             Some(demanded) => scopes = scopes.with(demanded),
             None if scopes.is_empty() => scopes = resource.scopes_supported.clone(),
             None => {}
         }
         let offline = Scopes::parse(OFFLINE);
-        let is_person = matches!(self.setup.way, Way::Browser { .. });
+        let is_person = matches!(self.setup.flow, Flow::Browser { .. });
         if is_person && issuer.scopes_supported.contains_all(&offline) {
             scopes = scopes.with(&offline);
         }
         scopes
     }
 
-    /// The key that the token shall be bound to, if it shall be.
+    /// The key to bind the token to, if it shall be bound.
     fn key(
         &self,
         is_wanted: bool,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
-    ) -> Result<Option<DpopKey>, AuthError> {
-        let is_known = issuer.takes_dpop(dpop::ALGORITHM);
-        if self.setup.dpop && !is_known {
-            return Err(
-                issuer.unsupported("access tokens that are bound to a key (DPoP with ES256)")
-            );
+    ) -> AuthResult<Option<DpopKey>> {
+        let is_supported = issuer.takes_dpop(dpop::ALGORITHM);
+        if self.setup.dpop && !is_supported {
+            let what = "access tokens that are bound to a key (DPoP with ES256)";
+            return Err(issuer.unsupported(what));
         }
-        if !is_known || !(is_wanted || self.setup.dpop) {
+        if !is_supported || !(is_wanted || self.setup.dpop) {
             return Ok(None);
         }
         match prior.and_then(|prior| prior.key.clone()) {
@@ -151,16 +125,15 @@ impl Server {
         }
     }
 
-    /// Who this client is to the authorization server: as the host says, as its metadata document says, or as it
-    /// registers itself.
+    /// The client's identity: configured by the host, by its metadata document, or by registration.
     async fn client(
         &self,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
         dpop: bool,
-    ) -> Result<ClientId, AuthError> {
+    ) -> AuthResult<ClientId> {
         if let Some(client) = &self.setup.client {
-            return Ok(client.at(issuer));
+            return Ok(client.at(Some(issuer)));
         }
         if let Some(url) = &self.setup.metadata_url
             && issuer.client_id_metadata_document_supported
@@ -168,43 +141,33 @@ impl Server {
             return Ok(ClientId {
                 id: url.to_string(),
                 secret: None,
-                proof: Proof::None,
+                auth: ClientAuth::None,
                 redirect_uri: None,
             });
         }
-        let no_client = || AuthError::NoClient {
-            issuer: issuer.issuer.clone(),
+        let Flow::Browser { redirect_uri, .. } = &self.setup.flow else {
+            return Err(AuthError::NoClient(issuer.issuer.clone()));
         };
-        let Way::Browser { redirect_uri, .. } = &self.setup.way else {
-            return Err(no_client());
-        };
-        if let Some(prior) = prior
-            && prior.client.redirect_uri.as_deref() == Some(redirect_uri.as_str())
-        {
-            return Ok(prior.client.clone());
+        match prior.map(|prior| &prior.client) {
+            Some(client) if client.redirect_uri.as_deref() == Some(redirect_uri.as_str()) => {
+                Ok(client.clone())
+            }
+            _ => self.register(issuer, redirect_uri, dpop).await,
         }
-        let endpoint = issuer.registration_endpoint(&self.url);
-        let endpoint = endpoint.ok_or_else(no_client)??;
-        let registration = Registration {
-            name: &self.setup.name,
-            redirect_uri,
-            dpop,
-        };
-        registration.send(&self.http, &endpoint, issuer).await
     }
 
-    /// A client's credentials are for the authorization server they come from, or for the first they were used with,
-    /// whichever server named it.
+    /// A client's credentials are only for the authorization server that it is registered with, or for the first that
+    /// it was used with.
     fn check_issuer(
         &self,
         client: &RegisteredClient,
         used_with: Option<&Grant>,
         named: &str,
-    ) -> Result<(), AuthError> {
+    ) -> AuthResult<()> {
         let used_with = used_with.map_or(named, |grant| grant.issuer.as_str());
         let registered = match client.issuer.as_deref() {
             Some(issuer) => issuer,
-            None if client.can_prove_itself() => {
+            None if client.has_credentials() => {
                 let first = &self.setup.first_issuer;
                 first.get_or_init(|| used_with.to_owned())
             }
@@ -220,8 +183,7 @@ impl Server {
     }
 }
 
-/// One asking: for whom, at whom, for what.
-struct Ask<'a> {
+struct GrantRequest<'a> {
     server: &'a Server,
     issuer: &'a IssuerMetadata,
     resource: String,
@@ -230,81 +192,101 @@ struct Ask<'a> {
     scopes: Scopes,
 }
 
-impl Ask<'_> {
+impl GrantRequest<'_> {
+    async fn send(self, flow: &Flow) -> AuthResult<Grant> {
+        let token = match flow {
+            Flow::Browser {
+                redirect_uri,
+                visit,
+            } => self.by_browser(redirect_uri, visit).await?,
+            Flow::Credentials => {
+                let endpoint = self.endpoint()?;
+                let sent = endpoint.token("client_credentials", &[], Some(&self.scopes));
+                sent.await?
+            }
+            Flow::Enterprise(provider) => {
+                let assertion = self.id_assertion(provider).await?;
+                self.by_assertion(&assertion).await?
+            }
+            Flow::Workload(assertion) => {
+                let assertion = assertion(self.issuer.issuer.clone()).await;
+                let assertion = assertion.map_err(|error| AuthError::Assertion(error.into()))?;
+                self.by_assertion(&assertion).await?
+            }
+        };
+        self.grant(&token)
+    }
+
     async fn by_browser(
-        self,
+        &self,
         redirect_uri: &Url,
         visit: &Hook<Url, Url>,
-    ) -> Result<Grant, AuthError> {
+    ) -> AuthResult<BasicTokenResponse> {
         let endpoint = self.issuer.authorization_endpoint(&self.server.url)?;
-        let redirect_uri = RedirectUrl::from_url(redirect_uri.clone());
         let client = BasicClient::new(oauth2::ClientId::new(self.client.id.clone()))
             .set_auth_uri(AuthUrl::from_url(endpoint))
-            .set_redirect_uri(redirect_uri.clone());
+            .set_redirect_uri(RedirectUrl::from_url(redirect_uri.clone()));
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
-        let scopes = self.scopes.iter().map(|scope| Scope::new(scope.to_owned()));
         let mut request = client
             .authorize_url(CsrfToken::new_random)
-            .add_scopes(scopes)
+            .add_scopes(self.scopes.0.iter().cloned().map(Scope::new))
             .set_pkce_challenge(challenge)
             .add_extra_param("resource", self.resource.clone());
         if let Some(key) = &self.key {
             request = request.add_extra_param("dpop_jkt", key.thumbprint()?);
         }
         let (url, state) = request.url();
-        let back = visit(url).await.map_err(AuthError::Browser)?;
+        let back = visit(url).await;
+        let back = back.map_err(|error| AuthError::Browser(error.into()))?;
         let code = redirect::read(&back, state.secret(), self.issuer)?;
-        let issued = self
-            .endpoint()?
-            .by_code(code, verifier, &redirect_uri)
-            .await?;
-        self.grant(issued)
+        let params = [
+            ("code", code.as_str()),
+            ("code_verifier", verifier.secret()),
+            ("redirect_uri", redirect_uri.as_str()),
+        ];
+        let endpoint = self.endpoint()?;
+        let sent = endpoint.token("authorization_code", &params, None);
+        sent.await
     }
 
-    async fn by_credentials(self) -> Result<Grant, AuthError> {
-        let issued = self.endpoint()?.by_credentials(&self.scopes).await?;
-        self.grant(issued)
-    }
-
-    async fn by_provider(self, provider: &IdentityProvider) -> Result<Grant, AuthError> {
-        let id_token = (provider.id_token)(())
-            .await
-            .map_err(AuthError::Assertion)?;
-        let client = provider.client.at_provider();
-        let exchange = TokenEndpoint {
+    /// An assertion of the identity provider about the person.
+    async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
+        let id_token = (provider.id_token)(()).await;
+        let id_token = id_token.map_err(|error| AuthError::Assertion(error.into()))?;
+        let endpoint = TokenEndpoint {
             url: provider.token_endpoint.clone(),
             issuer: provider.token_endpoint.as_str(),
-            client: &client,
+            client: &provider.client.at(None),
             client_key: provider.client.key.as_ref(),
             dpop: None,
             ..self.endpoint()?
         };
-        let assertion = exchange
-            .exchange(&id_token, &self.issuer.issuer, &self.scopes)
-            .await?;
-        self.by_assertion(&assertion).await
+        let audience = &self.issuer.issuer;
+        endpoint.exchange(&id_token, audience, &self.scopes).await
     }
 
-    async fn by_workload(self, assertion: &Hook<String, String>) -> Result<Grant, AuthError> {
-        let assertion = assertion(self.issuer.issuer.clone()).await;
-        self.by_assertion(&assertion.map_err(AuthError::Assertion)?)
+    async fn by_assertion(&self, assertion: &str) -> AuthResult<BasicTokenResponse> {
+        let params = [("assertion", assertion)];
+        let endpoint = self.endpoint()?;
+        endpoint
+            .token(JWT_BEARER, &params, Some(&self.scopes))
             .await
     }
 
-    async fn by_assertion(self, assertion: &str) -> Result<Grant, AuthError> {
+    async fn by_refresh(self, refresh_token: &RefreshToken) -> AuthResult<Grant> {
+        let params = [("refresh_token", refresh_token.secret().as_str())];
         let endpoint = self.endpoint()?;
-        let issued = endpoint.by_assertion(assertion, &self.scopes).await?;
-        self.grant(issued)
+        let sent = endpoint.token("refresh_token", &params, None);
+        let token = sent.await?;
+        let mut grant = self.grant(&token)?;
+        // Without a new refresh token the old one stays valid.
+        grant
+            .refresh_token
+            .get_or_insert_with(|| refresh_token.clone());
+        Ok(grant)
     }
 
-    async fn by_refresh(self, token: &RefreshToken) -> Result<Grant, AuthError> {
-        let mut issued = self.endpoint()?.by_refresh(token).await?;
-        // Where no new one came, the old one is still good.
-        issued.refresh_token.get_or_insert_with(|| token.clone());
-        self.grant(issued)
-    }
-
-    fn endpoint(&self) -> Result<TokenEndpoint<'_>, AuthError> {
+    fn endpoint(&self) -> AuthResult<TokenEndpoint<'_>> {
         let registered = self.server.setup.client.as_ref();
         Ok(TokenEndpoint {
             http: &self.server.http,
@@ -318,22 +300,32 @@ impl Ask<'_> {
         })
     }
 
-    fn grant(self, issued: Issued) -> Result<Grant, AuthError> {
-        if self.server.setup.dpop && !issued.is_bound {
-            return Err(self
-                .issuer
-                .unsupported("access tokens that are bound to a key"));
+    fn grant(self, token: &BasicTokenResponse) -> AuthResult<Grant> {
+        let is_bound = match token.token_type() {
+            BasicTokenType::Bearer => false,
+            BasicTokenType::Extension(kind) if kind == "dpop" && self.key.is_some() => true,
+            other => {
+                return Err(AuthError::TokenType {
+                    issuer: self.issuer.issuer.clone(),
+                    kind: quoted(other.as_ref()),
+                });
+            }
+        };
+        if self.server.setup.dpop && !is_bound {
+            let what = "access tokens that are bound to a key";
+            return Err(self.issuer.unsupported(what));
         }
+        let expires = token.expires_in();
         Ok(Grant {
             issuer: self.issuer.issuer.clone(),
             resource: self.resource,
             client: self.client,
-            access_token: issued.access_token,
-            refresh_token: issued.refresh_token,
+            access_token: token.access_token().clone(),
+            refresh_token: token.refresh_token().cloned(),
             obtained: now(),
-            expires: issued.expires,
+            expires: expires.map(|time| now().saturating_add(time.as_secs())),
             scopes: self.scopes,
-            key: self.key.filter(|_| issued.is_bound),
+            key: self.key.filter(|_| is_bound),
         })
     }
 }

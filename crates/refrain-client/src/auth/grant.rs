@@ -1,26 +1,24 @@
-//! What an authorization server gave, and where a host keeps it.
+//! Grants of authorization servers, and the storage that a host has for them.
 
 use super::authorization;
 use super::client::ClientId;
 use super::dpop::{DpopKey, Nonces, PROOF};
-use super::error::{AuthError, BoxError};
-use super::scopes::Scopes;
+use super::error::{AuthResult, BoxError};
 use super::tokens::now;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use oauth2::{AccessToken, RefreshToken};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fmt;
 use url::Url;
 
-/// A token that is good for less than this is renewed before it is used, in seconds; one that was never good for much
-/// longer, in its second half.
+/// A token that expires within this many seconds is renewed before use; a short-lived one in its second half.
 const SOON: u64 = 30;
 
-/// What an authorization server gave this client for one server: an access token, what it takes to get the next
-/// one, and the client's registration.
+/// The result of an authorization for one server: an access token, a refresh token, and the client's registration.
 ///
-/// It is made to be kept, as JSON or in any other form serde knows. It is all secrets: keep it as such.
+/// It can be stored in any format of serde. Store it as a secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Grant {
     pub(super) issuer: String,
@@ -29,28 +27,16 @@ pub struct Grant {
     pub(super) access_token: AccessToken,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) refresh_token: Option<RefreshToken>,
-    /// When it was given, in seconds since 1970.
+    /// In seconds since 1970, like `expires`.
     pub(super) obtained: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<u64>,
-    /// What was asked for.
     pub(super) scopes: Scopes,
-    /// The key that the tokens are bound to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<DpopKey>,
 }
 
 impl Grant {
-    /// The authorization server that gave it.
-    pub fn issuer(&self) -> &str {
-        &self.issuer
-    }
-
-    /// What it gives access to, as the server's metadata calls it.
-    pub fn resource(&self) -> &str {
-        &self.resource
-    }
-
     pub(super) fn is_good(&self) -> bool {
         self.expires.is_none_or(|expires| {
             let soon = SOON.min(expires.saturating_sub(self.obtained) / 2);
@@ -58,19 +44,17 @@ impl Grant {
         })
     }
 
-    /// The header that carries the access token.
-    pub(super) fn authorization(&self) -> Result<HeaderValue, AuthError> {
+    pub(super) fn authorization(&self) -> AuthResult<HeaderValue> {
         let scheme = if self.key.is_some() { "DPoP" } else { "Bearer" };
         authorization(scheme, self.access_token.secret())
     }
 
-    /// The headers of one request.
     pub(super) fn headers(
         &self,
         method: &Method,
         url: &Url,
         nonces: &Nonces,
-    ) -> Result<HeaderMap, AuthError> {
+    ) -> AuthResult<HeaderMap> {
         let mut headers = HeaderMap::new();
         headers.insert(header::AUTHORIZATION, self.authorization()?);
         if let Some(key) = &self.key {
@@ -93,13 +77,44 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// Where a host keeps what authorization servers gave, so that it lasts longer than the process.
+/// The storage of a host for grants.
 ///
-/// Several processes may share one: each looks again before it bothers a person or uses a refresh token.
+/// Several processes may share one: each reads it again before it asks a person or uses a refresh token.
 pub trait Grants: Send + Sync + 'static {
-    /// What is kept for a server.
+    /// The grant for a server.
     fn get<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>>;
 
-    /// Keeps what was given for a server, in place of what was kept for it.
+    /// Replaces the grant for a server.
     fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>>;
+}
+
+/// A set of scopes. In messages they are words with spaces between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Scopes(pub(super) BTreeSet<String>);
+
+impl Scopes {
+    pub(super) fn parse(text: &str) -> Self {
+        Self(text.split_ascii_whitespace().map(str::to_owned).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn contains_all(&self, other: &Self) -> bool {
+        other.0.is_subset(&self.0)
+    }
+
+    pub(super) fn with(mut self, other: &Self) -> Self {
+        self.0.extend(other.0.iter().cloned());
+        self
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        f.write_str(&words.join(" "))
+    }
 }

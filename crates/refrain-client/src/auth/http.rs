@@ -1,112 +1,95 @@
-//! Requests to authorization servers, and which URLs may have them.
+//! Requests to authorization servers, and the URLs that they may be sent to.
 //!
-//! Always: no redirect is followed, no answer is waited for without end or read without end.
+//! No redirect is followed. The time and the size of a response are limited.
 
-use super::error::{AuthError, quoted};
-use http::{HeaderValue, Method, Request, Response, StatusCode, header};
+use super::error::{AuthError, AuthResult, ResponseError, SetupError, quoted};
+use http::{HeaderMap, Response, StatusCode, header};
+use reqwest::RequestBuilder;
 use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use url::{Host, Url};
 
-/// Time for one request and its answer.
-const PATIENCE: Duration = Duration::from_secs(15);
-/// The largest answer that is read.
-const LARGEST: usize = 256 * 1024;
+const TIMEOUT: Duration = Duration::from_secs(15);
+const BODY_MAX: usize = 256 * 1024;
 
-/// Sends requests.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Http(reqwest::Client);
 
 impl Http {
-    pub(super) fn new() -> Result<Self, AuthError> {
+    pub(super) fn new() -> Result<Self, SetupError> {
         let client = reqwest::Client::builder()
             .redirect(Policy::none())
-            .timeout(PATIENCE)
+            .timeout(TIMEOUT)
             .user_agent(concat!("refrain/", env!("CARGO_PKG_VERSION")))
             .build();
         client
             .map(Self)
-            .map_err(|error| AuthError::Setup(format!("TLS cannot be set up: {error}")))
+            .map_err(|error| SetupError::Tls(Arc::new(error)))
     }
 
-    pub(super) async fn send(
-        &self,
-        request: Request<Vec<u8>>,
-    ) -> Result<Response<Vec<u8>>, AuthError> {
-        let url = request.uri().to_string();
-        let unreachable = |error: reqwest::Error| AuthError::Unreachable {
-            url: url.clone(),
-            reason: reason(&error.without_url()),
-        };
-        let request = reqwest::Request::try_from(request).map_err(unreachable)?;
-        let mut answer = self.0.execute(request).await.map_err(unreachable)?;
-        let mut response = Response::new(Vec::new());
-        *response.status_mut() = answer.status();
-        *response.headers_mut() = answer.headers().clone();
-        while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
-            let body = response.body_mut();
-            if body.len() + chunk.len() > LARGEST {
-                return Err(AuthError::BadAnswer {
-                    url,
-                    reason: format!("it is larger than {LARGEST} bytes and was not read further"),
-                });
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(response)
-    }
-
-    /// A document, or nothing where there is none.
-    pub(super) async fn document<T: DeserializeOwned>(
+    pub(super) async fn post(
         &self,
         url: &Url,
-    ) -> Result<Option<T>, AuthError> {
-        let mut request = Request::new(Vec::new());
-        *request.method_mut() = Method::GET;
-        *request.uri_mut() = uri(url)?;
-        let json = HeaderValue::from_static("application/json");
-        request.headers_mut().insert(header::ACCEPT, json);
-        let answer = self.send(request).await?;
-        match answer.status() {
-            StatusCode::OK => serde_json::from_slice(answer.body())
-                .map(Some)
-                .map_err(|error| AuthError::BadAnswer {
-                    url: url.to_string(),
-                    reason: format!("it is not the metadata expected there: {error}"),
-                }),
-            status if status.is_server_error() => Err(AuthError::BadAnswer {
-                url: url.to_string(),
-                reason: format!("it is {status}; try again later"),
-            }),
-            _ => Ok(None),
+        content_type: &'static str,
+        headers: HeaderMap,
+        body: String,
+    ) -> AuthResult<Response<Vec<u8>>> {
+        let request = self.0.post(url.clone()).headers(headers);
+        let request = request.header(header::CONTENT_TYPE, content_type);
+        send(url, request.body(body)).await
+    }
+
+    /// The first document that exists at one of these URLs.
+    pub(super) async fn document<T: DeserializeOwned>(
+        &self,
+        places: &[Url],
+    ) -> AuthResult<Option<T>> {
+        for url in places {
+            let answer = send(url, self.0.get(url.clone())).await?;
+            match answer.status() {
+                StatusCode::OK => {
+                    let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
+                    return serde_json::from_slice(answer.body())
+                        .map(Some)
+                        .map_err(|error| AuthError::bad_answer(url, invalid(error)));
+                }
+                status if status.is_server_error() => {
+                    return Err(AuthError::bad_answer(url, ResponseError::Status(status)));
+                }
+                _ => {}
+            }
         }
+        Ok(None)
     }
 }
 
-/// The whole chain of causes: the first of reqwest's errors alone says little.
-fn reason(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text = format!("{text}: {error}");
-        source = error.source();
-    }
-    text
-}
-
-pub(super) fn uri(url: &Url) -> Result<http::Uri, AuthError> {
-    http::Uri::try_from(url.as_str()).map_err(|error| AuthError::Unreachable {
+async fn send(url: &Url, request: RequestBuilder) -> AuthResult<Response<Vec<u8>>> {
+    let unreachable = |error: reqwest::Error| AuthError::Unreachable {
         url: url.to_string(),
-        reason: error.to_string(),
-    })
+        source: Arc::new(error.without_url()),
+    };
+    let request = request.header(header::ACCEPT, "application/json");
+    let mut answer = request.send().await.map_err(unreachable)?;
+    let mut response = Response::new(Vec::new());
+    *response.status_mut() = answer.status();
+    *response.headers_mut() = answer.headers().clone();
+    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        let body = response.body_mut();
+        if body.len() + chunk.len() > BODY_MAX {
+            let too_large = ResponseError::TooLarge(BODY_MAX);
+            return Err(AuthError::bad_answer(url, too_large));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(response)
 }
 
-/// A URL that may be sent secrets, on behalf of this server. One on this machine is believed only from a server on
-/// this machine, and one at a private address only from a server at such an address: another one could use the client
-/// to knock at doors that are closed to itself.
-pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> Result<Url, AuthError> {
+/// A URL that may be sent secrets, on behalf of this server. A loopback URL is accepted only from a loopback server, and
+/// a private address only from a server at a private address: a remote server must not reach into the client's network.
+pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> AuthResult<Url> {
     let parsed = Url::parse(url).ok().filter(|url| {
         let is_safe = match url.scheme() {
             "https" if is_here(url) => is_here(server),
@@ -123,7 +106,6 @@ pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> Result<Ur
     })
 }
 
-/// Whether a URL is on this machine.
 pub(super) fn is_here(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
@@ -133,7 +115,7 @@ pub(super) fn is_here(url: &Url) -> bool {
     }
 }
 
-/// Whether a URL has an address that only some networks can reach. What a name leads to is not looked at.
+/// Whether the host is a private address. Names are not resolved.
 fn is_private(url: &Url) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address),

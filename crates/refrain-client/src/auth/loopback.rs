@@ -1,24 +1,21 @@
-//! Where a browser on this machine comes back to: a port that listens for one answer (RFC 8252).
+//! A loopback listener for the redirect of a browser (RFC 8252).
 
+use crate::retry::within;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
 use url::Url;
 
-/// The path that a browser is sent to.
 const PATH: &str = "/callback";
-/// Time for one visitor to say what they want. Browsers open connections that they then do not use.
-const VISIT: Duration = Duration::from_secs(30);
-/// How many visitors there may be at once.
-const VISITORS_MAX: usize = 32;
-/// The longest request that is read.
+/// The time for one connection to send a request. Browsers open connections that they do not use.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECTIONS_MAX: usize = 32;
 const HEAD_MAX: usize = 32 * 1024;
 
-/// Listens on this machine for the answer that a browser brings.
+/// Listens on this machine for the redirect of a browser.
 ///
 /// Its [`redirect_uri`](Self::redirect_uri) is the one for [`OAuth::by_browser`](crate::OAuth::by_browser).
 #[derive(Debug)]
@@ -28,8 +25,8 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Listens on a port of `127.0.0.1`; 0 is any that is free. A fixed one is for authorization servers that compare
-    /// it with the one the client was registered with.
+    /// Listens on a port of `127.0.0.1`; 0 chooses a free one. Some authorization servers need a fixed port: the one
+    /// that the client was registered with.
     pub async fn bind(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let redirect_uri = format!("http://{}{PATH}", listener.local_addr()?);
@@ -40,39 +37,38 @@ impl Loopback {
         })
     }
 
-    /// Where browsers shall be sent.
+    /// The redirect URI of this listener.
     pub fn redirect_uri(&self) -> &Url {
         &self.redirect_uri
     }
 
-    /// Waits for a browser to come back from this URL. What does not carry its state is shown the door, and waiting
-    /// goes on.
-    pub async fn answer_from(&self, asked: &Url, patience: Duration) -> io::Result<Url> {
+    /// Waits for the redirect that answers this URL. Requests without its state are rejected.
+    pub async fn answer_from(&self, asked: &Url, limit: Duration) -> io::Result<Url> {
         let state = state(asked);
         let answer = async {
-            let mut visitors = FuturesUnordered::new();
+            let mut connections = FuturesUnordered::new();
             loop {
                 tokio::select! {
-                    visitor = self.listener.accept(), if visitors.len() < VISITORS_MAX => {
-                        let (stream, _) = visitor?;
-                        visitors.push(timeout(VISIT, self.receive(stream, state.as_deref())));
+                    accepted = self.listener.accept(), if connections.len() < CONNECTIONS_MAX => {
+                        let (stream, _) = accepted?;
+                        let received = self.receive(stream, state.as_deref());
+                        connections.push(within(REQUEST_TIMEOUT, received));
                     }
-                    Some(visit) = visitors.next() => {
-                        if let Ok(Ok(Some(url))) = visit {
+                    Some(received) = connections.next() => {
+                        if let Some(Ok(Some(url))) = received {
                             return Ok(url);
                         }
                     }
                 }
             }
         };
-        timeout(patience, answer).await.unwrap_or_else(|_| {
-            let seconds = patience.as_secs();
+        within(limit, answer).await.unwrap_or_else(|| {
+            let seconds = limit.as_secs();
             let reason = format!("no browser came back within {seconds} seconds");
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         })
     }
 
-    /// Receives a visitor, who may have the answer.
     async fn receive(
         &self,
         mut stream: TcpStream,
@@ -94,14 +90,13 @@ impl Loopback {
         let head = "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nCache-Control: no-store";
         let length = text.len();
         let page = format!("HTTP/1.1 {status}\r\n{head}\r\nContent-Length: {length}\r\n\r\n{text}");
-        // An answer is one, even if its bringer is gone.
+        // The redirect counts even if the browser has closed the connection.
         let _ = stream.write_all(page.as_bytes()).await;
         let _ = stream.shutdown().await;
         Ok(answer)
     }
 }
 
-/// What a GET is for. Nothing else is answered.
 async fn target(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

@@ -1,20 +1,19 @@
-//! Who may authorize requests to a server, and how that authorization server is used.
+//! Metadata of servers (RFC 9728) and of authorization servers (RFC 8414, or OpenID Connect Discovery).
 //!
-//! The server's refusal or a well-known URL leads to its metadata (RFC 9728), that to the metadata of an
-//! authorization server (RFC 8414, or OpenID Connect Discovery). Each document must be about the one it was asked
-//! for: otherwise it is not used.
+//! The server's refusal or a well-known URL leads to its metadata, that to the metadata of an authorization server. A
+//! document that is not about the server it was requested for is rejected.
 
 use super::challenge::Demand;
-use super::error::{AuthError, quoted};
-use super::http::{Http, safe_url};
-use super::scopes::Scopes;
+use super::error::{AuthError, AuthResult, quoted};
+use super::grant::Scopes;
+use super::http::safe_url;
+use super::server::Server;
 use serde::Deserialize;
 use url::Url;
 
-/// What a server says about itself.
-#[derive(Debug, Deserialize)]
+#[derive(Default, Deserialize)]
 pub(super) struct ResourceMetadata {
-    /// What access tokens are asked for, as it is written there.
+    /// The resource that access tokens are requested for.
     pub(super) resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -27,14 +26,12 @@ pub(super) struct ResourceMetadata {
 }
 
 impl ResourceMetadata {
-    /// Of a server from before there was such metadata: it is its own authorization server.
-    fn of_old(server: &Url) -> Self {
+    /// A server from before RFC 9728: it is its own authorization server.
+    fn without_document(server: &Url) -> Self {
         Self {
             resource: server.as_str().trim_end_matches('/').to_owned(),
             authorization_servers: vec![server.origin().ascii_serialization()],
-            scopes_supported: Scopes::default(),
-            dpop_bound_access_tokens_required: false,
-            dpop_signing_alg_values_supported: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -42,21 +39,18 @@ impl ResourceMetadata {
         self.dpop_bound_access_tokens_required || !self.dpop_signing_alg_values_supported.is_empty()
     }
 
-    /// The authorization server to use: the one the client knows, if the server trusts it, else its first.
-    pub(super) fn issuer(&self, server: &Url, known: Option<&str>) -> Result<&str, AuthError> {
+    /// The authorization server to use: `known` if the server trusts it, else its first.
+    fn issuer(&self, server: &Url, known: Option<&str>) -> AuthResult<&str> {
         let issuers = &self.authorization_servers;
         let known = known.and_then(|known| issuers.iter().find(|issuer| *issuer == known));
         known
             .or_else(|| issuers.first())
             .map(String::as_str)
-            .ok_or_else(|| AuthError::NoResourceMetadata {
-                tried: format!("the metadata of {server}"),
-            })
+            .ok_or_else(|| AuthError::NoResourceMetadata(format!("the metadata of {server}")))
     }
 }
 
-/// What an authorization server says about itself.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct IssuerMetadata {
     pub(super) issuer: String,
     authorization_endpoint: Option<String>,
@@ -76,14 +70,14 @@ pub(super) struct IssuerMetadata {
 }
 
 impl IssuerMetadata {
-    pub(super) fn token_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+    pub(super) fn token_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let url = self.token_endpoint.as_deref();
         let url = url.ok_or_else(|| self.unsupported("a token endpoint"))?;
         safe_url("the token endpoint", url, server)
     }
 
-    /// Where a person is sent. Without PKCE a code could be used by whoever gets hold of it.
-    pub(super) fn authorization_endpoint(&self, server: &Url) -> Result<Url, AuthError> {
+    /// The URL for the browser. PKCE is required: a stolen code is useless with it.
+    pub(super) fn authorization_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let methods = &self.code_challenge_methods_supported;
         if !methods.iter().any(|method| method == "S256") {
             return Err(self.unsupported("PKCE with S256 (code_challenge_methods_supported)"));
@@ -93,9 +87,15 @@ impl IssuerMetadata {
         safe_url("the authorization endpoint", url, server)
     }
 
-    pub(super) fn registration_endpoint(&self, server: &Url) -> Option<Result<Url, AuthError>> {
-        let url = self.registration_endpoint.as_deref()?;
-        Some(safe_url("the registration endpoint", url, server))
+    pub(super) fn registration_endpoint(&self, server: &Url) -> AuthResult<Url> {
+        let url = self.registration_endpoint.as_deref();
+        let url = url.ok_or_else(|| AuthError::NoClient(self.issuer.clone()))?;
+        safe_url("the registration endpoint", url, server)
+    }
+
+    pub(super) fn lists_auth_method(&self, name: &str) -> bool {
+        let methods = self.token_endpoint_auth_methods_supported.iter().flatten();
+        methods.into_iter().any(|method| method == name)
     }
 
     pub(super) fn takes_dpop(&self, algorithm: &str) -> bool {
@@ -111,94 +111,76 @@ impl IssuerMetadata {
     }
 }
 
-/// Finds who may authorize requests to a server that refused one, and how. The client may know one of those it names.
-pub(super) async fn find(
-    http: &Http,
-    server: &Url,
-    demand: &Demand,
-    known: Option<&str>,
-) -> Result<(ResourceMetadata, IssuerMetadata), AuthError> {
-    match of_resource(http, server, demand).await {
-        Ok(resource) => {
-            let issuer = of_issuer(http, resource.issuer(server, known)?, server).await?;
-            Ok((resource, issuer))
-        }
-        Err(nothing @ AuthError::NoResourceMetadata { .. })
-            if demand.resource_metadata.is_none() =>
-        {
-            let old = ResourceMetadata::of_old(server);
-            match of_issuer(http, old.issuer(server, None)?, server).await {
-                Ok(issuer) => Ok((old, issuer)),
-                Err(AuthError::NoIssuerMetadata { .. }) => Err(nothing),
-                Err(error) => Err(error),
+impl Server {
+    /// Finds the authorization server of a server that refused a request: `known`, if the server names it.
+    pub(super) async fn find_metadata(
+        &self,
+        demand: &Demand,
+        known: Option<&str>,
+    ) -> AuthResult<(ResourceMetadata, IssuerMetadata)> {
+        match self.resource_metadata(demand).await {
+            Err(none @ AuthError::NoResourceMetadata(_)) if demand.resource_metadata.is_none() => {
+                let resource = ResourceMetadata::without_document(&self.url);
+                match self
+                    .issuer_metadata(resource.issuer(&self.url, None)?)
+                    .await
+                {
+                    Err(AuthError::NoIssuerMetadata { .. }) => Err(none),
+                    issuer => Ok((resource, issuer?)),
+                }
+            }
+            resource => {
+                let resource = resource?;
+                let issuer = resource.issuer(&self.url, known)?;
+                let issuer = self.issuer_metadata(issuer).await?;
+                Ok((resource, issuer))
             }
         }
-        Err(error) => Err(error),
     }
-}
 
-/// Finds the metadata of a server that refused a request.
-async fn of_resource(
-    http: &Http,
-    server: &Url,
-    demand: &Demand,
-) -> Result<ResourceMetadata, AuthError> {
-    let name = "oauth-protected-resource";
-    let mut places = match &demand.resource_metadata {
-        Some(url) => vec![safe_url("the server's metadata", url, server)?],
-        None => vec![inserted(server, name), at_root(server, name)],
-    };
-    places.dedup();
-    for place in &places {
-        let Some(metadata) = http.document::<ResourceMetadata>(place).await? else {
-            continue;
+    async fn resource_metadata(&self, demand: &Demand) -> AuthResult<ResourceMetadata> {
+        let name = "oauth-protected-resource";
+        let mut places = match &demand.resource_metadata {
+            Some(url) => vec![safe_url("the server's metadata", url, &self.url)?],
+            None => vec![inserted(&self.url, name), at_root(&self.url, name)],
         };
-        if !covers(&metadata.resource, server) {
+        places.dedup();
+        let metadata: Option<ResourceMetadata> = self.http.document(&places).await?;
+        let metadata = metadata.ok_or_else(|| AuthError::NoResourceMetadata(listed(&places)))?;
+        if !covers(&metadata.resource, &self.url) {
             return Err(AuthError::OtherResource {
-                server: server.to_string(),
+                server: self.url.to_string(),
                 resource: quoted(&metadata.resource),
             });
         }
-        return Ok(metadata);
+        Ok(metadata)
     }
-    Err(AuthError::NoResourceMetadata {
-        tried: listed(&places),
-    })
-}
 
-/// Finds the metadata of an authorization server that a server named.
-pub(super) async fn of_issuer(
-    http: &Http,
-    issuer: &str,
-    server: &Url,
-) -> Result<IssuerMetadata, AuthError> {
-    let url = safe_url("the authorization server", issuer, server)?;
-    let openid = "openid-configuration";
-    let mut places = vec![
-        inserted(&url, "oauth-authorization-server"),
-        inserted(&url, openid),
-        appended(&url, openid),
-    ];
-    places.dedup();
-    for place in &places {
-        let Some(metadata) = http.document::<IssuerMetadata>(place).await? else {
-            continue;
-        };
+    pub(super) async fn issuer_metadata(&self, issuer: &str) -> AuthResult<IssuerMetadata> {
+        let url = safe_url("the authorization server", issuer, &self.url)?;
+        let openid = "openid-configuration";
+        let mut places = vec![
+            inserted(&url, "oauth-authorization-server"),
+            inserted(&url, openid),
+            appended(&url, openid),
+        ];
+        places.dedup();
+        let metadata: Option<IssuerMetadata> = self.http.document(&places).await?;
+        let metadata = metadata.ok_or_else(|| AuthError::NoIssuerMetadata {
+            issuer: issuer.to_owned(),
+            tried: listed(&places),
+        })?;
         if metadata.issuer != issuer {
             return Err(AuthError::OtherIssuer {
                 expected: issuer.to_owned(),
                 found: quoted(&metadata.issuer),
             });
         }
-        return Ok(metadata);
+        Ok(metadata)
     }
-    Err(AuthError::NoIssuerMetadata {
-        issuer: issuer.to_owned(),
-        tried: listed(&places),
-    })
 }
 
-/// Whether tokens for this resource are for that server: it is the server, or what the server is a part of.
+/// Whether tokens for this resource are for that server: it is the server, or a path above it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else {
         return false;
@@ -211,19 +193,16 @@ fn covers(resource: &str, server: &Url) -> bool {
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// A well-known URL in front of the path of another.
 fn inserted(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
     placed(url, &format!("/.well-known/{name}{path}"))
 }
 
-/// A well-known URL behind the path of another.
 fn appended(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
     placed(url, &format!("{path}/.well-known/{name}"))
 }
 
-/// A well-known URL in place of the path of another.
 fn at_root(url: &Url, name: &str) -> Url {
     placed(url, &format!("/.well-known/{name}"))
 }
@@ -300,11 +279,8 @@ mod tests {
     #[test]
     fn the_known_authorization_server_is_taken_if_it_is_named() {
         let metadata = ResourceMetadata {
-            resource: String::new(),
             authorization_servers: vec!["https://a".to_owned(), "https://b".to_owned()],
-            scopes_supported: Scopes::default(),
-            dpop_bound_access_tokens_required: false,
-            dpop_signing_alg_values_supported: Vec::new(),
+            ..ResourceMetadata::default()
         };
         let server = url("https://mcp.example.com");
         let issuer = |known| metadata.issuer(&server, known).unwrap();

@@ -1,23 +1,23 @@
-//! A client that gets its own access tokens, for every server it talks to.
+//! OAuth for every server that a client talks to, and its builder.
 
 use super::client::RegisteredClient;
-use super::error::{AuthError, BoxError};
-use super::http::{Http, safe_url};
+use super::error::{AuthError, AuthResult, BoxError, SetupError};
+use super::grant::{Grant, Grants, Scopes};
+use super::http::{Http, is_here, safe_url};
 use super::server::Server;
-use super::setup::{Hook, IdentityProvider, OAuthBuilder, Setup, Way};
 use super::{Authorize, Refusal};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use url::Url;
 
 /// Gets access tokens from the authorization server that a server names, and shows each to that server alone.
 ///
 /// There are four ways to get one. A person says yes in a browser ([`by_browser`](Self::by_browser)); the client has
-/// rights of its own ([`by_credentials`](Self::by_credentials)); an enterprise's identity provider vouches for the
+/// its own rights ([`by_credentials`](Self::by_credentials)); an enterprise's identity provider vouches for the
 /// person ([`by_identity_provider`](Self::by_identity_provider)); the platform vouches for the workload
 /// ([`by_workload`](Self::by_workload)).
 ///
@@ -35,19 +35,69 @@ use url::Url;
 /// # run().unwrap();
 /// ```
 ///
-/// Requests may be made at once: those that are refused while authorization is being asked for wait for it. A request
-/// is sent at most four times.
+/// Concurrent requests that are refused wait for one authorization. A request is sent at most four times.
 pub struct OAuth {
     setup: Arc<Setup>,
     http: Http,
     servers: Mutex<HashMap<Url, Arc<Server>>>,
 }
 
+pub(super) type Hook<A, B> =
+    Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
+
+/// The settings of an [`OAuth`], the same for every server.
+pub(super) struct Setup {
+    pub(super) flow: Flow,
+    pub(super) client: Option<RegisteredClient>,
+    pub(super) metadata_url: Option<Url>,
+    pub(super) name: String,
+    pub(super) scopes: Scopes,
+    pub(super) grants: Option<Arc<dyn Grants>>,
+    /// Whether only DPoP-bound tokens are accepted.
+    pub(super) dpop: bool,
+    /// The first authorization server of a client whose issuer is not configured.
+    pub(super) first_issuer: OnceLock<String>,
+}
+
+pub(super) enum Flow {
+    Browser {
+        redirect_uri: Url,
+        visit: Hook<Url, Url>,
+    },
+    Credentials,
+    Enterprise(IdentityProvider),
+    Workload(Hook<String, String>),
+}
+
+/// An enterprise's identity provider, which vouches for the people who are signed in there.
+#[derive(Clone)]
+pub struct IdentityProvider {
+    pub(super) token_endpoint: Url,
+    pub(super) client: RegisteredClient,
+    pub(super) id_token: Hook<(), String>,
+}
+
+impl IdentityProvider {
+    /// The token endpoint of the identity provider, the client that is registered there, and a callback for the identity
+    /// token of the person.
+    pub fn new<F, Fut>(token_endpoint: Url, client: RegisteredClient, id_token: F) -> Self
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
+    {
+        Self {
+            token_endpoint,
+            client,
+            id_token: Arc::new(move |()| Box::pin(id_token())),
+        }
+    }
+}
+
 impl OAuth {
-    /// A person says yes in a browser. `visit` is given a URL to show to them, and gives back the URL that the
-    /// browser was sent to afterwards: the redirect URI with an answer in its query. It decides how long to wait.
+    /// A person says yes in a browser. `visit` is given a URL to show to them, and returns the URL that the browser was
+    /// redirected to: the redirect URI with a result in its query. It decides how long to wait.
     ///
-    /// On the person's own machine a [`Loopback`](crate::Loopback) can be what the browser is sent to:
+    /// On the person's own machine a [`Loopback`](crate::Loopback) can receive the redirect:
     ///
     /// ```
     /// use refrain_client::{Client, Loopback, OAuth};
@@ -74,28 +124,28 @@ impl OAuth {
         Fut: Future<Output = Result<Url, BoxError>> + Send + 'static,
     {
         let visit: Hook<Url, Url> = Arc::new(move |url| Box::pin(visit(url)));
-        let way = Way::Browser {
+        let flow = Flow::Browser {
             redirect_uri,
             visit,
         };
-        OAuthBuilder::new(way, None)
+        OAuthBuilder::new(flow, None)
     }
 
-    /// The client has rights of its own. It needs a secret or a private key.
+    /// The client has its own rights. It needs a secret or a private key.
     pub fn by_credentials(client: RegisteredClient) -> OAuthBuilder {
-        OAuthBuilder::new(Way::Credentials, Some(client))
+        OAuthBuilder::new(Flow::Credentials, Some(client))
     }
 
     /// An enterprise's identity provider vouches for the person: its identity token is exchanged for an assertion,
-    /// and that for an access token. `client` is this client as the server's authorization server knows it.
+    /// and that for an access token. `client` is registered with the server's authorization server.
     pub fn by_identity_provider(
         provider: IdentityProvider,
         client: RegisteredClient,
     ) -> OAuthBuilder {
-        OAuthBuilder::new(Way::Enterprise(provider), Some(client))
+        OAuthBuilder::new(Flow::Enterprise(provider), Some(client))
     }
 
-    /// The platform vouches for the workload: `assertion` is given the authorization server's issuer and gives a
+    /// The platform vouches for the workload: `assertion` is given the authorization server's issuer and returns a
     /// token of the platform (a JWT) for that audience.
     pub fn by_workload<F, Fut>(client: RegisteredClient, assertion: F) -> OAuthBuilder
     where
@@ -103,19 +153,11 @@ impl OAuth {
         Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
     {
         let assertion: Hook<String, String> = Arc::new(move |issuer| Box::pin(assertion(issuer)));
-        OAuthBuilder::new(Way::Workload(assertion), Some(client))
+        OAuthBuilder::new(Flow::Workload(assertion), Some(client))
     }
 
-    pub(super) fn new(setup: Setup, http: Http) -> Self {
-        Self {
-            setup: Arc::new(setup),
-            http,
-            servers: Mutex::new(HashMap::new()),
-        }
-    }
-
-    /// What is known of a server. A token is never shown over an open line.
-    fn server(&self, url: &Url) -> Result<Arc<Server>, AuthError> {
+    /// The state of one server. Its URL must be safe: a token is not sent over plain HTTP.
+    fn server(&self, url: &Url) -> AuthResult<Arc<Server>> {
         let mut url = safe_url("the server", url.as_str(), url)?;
         url.set_fragment(None);
         let mut servers = self.servers.lock();
@@ -132,19 +174,150 @@ impl Authorize for OAuth {
         &'a self,
         method: &'a Method,
         url: &'a Url,
-    ) -> BoxFuture<'a, Result<HeaderMap, AuthError>> {
+    ) -> BoxFuture<'a, AuthResult<HeaderMap>> {
         Box::pin(async move { self.server(url)?.headers(method, url).await })
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, AuthResult<bool>> {
         Box::pin(async move { self.server(refusal.url)?.refused(refusal).await })
+    }
+}
+
+/// Builds an [`OAuth`].
+pub struct OAuthBuilder(Setup);
+
+impl OAuthBuilder {
+    fn new(flow: Flow, client: Option<RegisteredClient>) -> Self {
+        Self(Setup {
+            flow,
+            client,
+            metadata_url: None,
+            name: "Refrain".to_owned(),
+            scopes: Scopes::default(),
+            grants: None,
+            dpop: false,
+            first_issuer: OnceLock::new(),
+        })
+    }
+
+    /// Uses a client that was registered beforehand.
+    #[must_use]
+    pub fn client(mut self, client: RegisteredClient) -> Self {
+        self.0.client = Some(client);
+        self
+    }
+
+    /// The URL of this client's metadata document. It is the client's id with every authorization server that takes
+    /// such documents.
+    #[must_use]
+    pub fn client_metadata_url(mut self, url: Url) -> Self {
+        self.0.metadata_url = Some(url);
+        self
+    }
+
+    /// The name that people are shown when the client registers itself (`Refrain`).
+    #[must_use]
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.0.name = name.into();
+        self
+    }
+
+    /// Scopes that are always requested, beside those that a server demands. Without it, those that the server lists.
+    #[must_use]
+    pub fn scopes<I>(mut self, scopes: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let scopes = scopes.into_iter().map(|scope| scope.as_ref().to_owned());
+        self.0.scopes = Scopes(scopes.collect());
+        self
+    }
+
+    /// Stores grants. Without it, they are lost with the [`OAuth`].
+    #[must_use]
+    pub fn grants(mut self, grants: impl Grants) -> Self {
+        self.0.grants = Some(Arc::new(grants));
+        self
+    }
+
+    /// Accepts only access tokens that are bound to a key (DPoP). Without it they are bound where the server asks for it
+    /// and its authorization server can.
+    #[must_use]
+    pub fn require_dpop(mut self) -> Self {
+        self.0.dpop = true;
+        self
+    }
+
+    /// Builds it, if it can work.
+    pub fn build(self) -> Result<OAuth, AuthError> {
+        self.0.check()?;
+        Ok(OAuth {
+            setup: Arc::new(self.0),
+            http: Http::new()?,
+            servers: Mutex::default(),
+        })
+    }
+}
+
+impl Setup {
+    /// Whether a stored grant was given to the configured client, with the required binding.
+    pub(super) fn is_ours(&self, grant: &Grant) -> bool {
+        let is_client = self.client.as_ref().is_none_or(|client| {
+            let is_from_there = |issuer| issuer == grant.issuer;
+            client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_from_there)
+        });
+        is_client && (grant.key.is_some() || !self.dpop)
+    }
+
+    fn check(&self) -> Result<(), SetupError> {
+        if let Some(url) = &self.metadata_url
+            && (url.scheme() != "https" || url.path() == "/" || url.fragment().is_some())
+        {
+            return Err(SetupError::MetadataUrl(url.to_string()));
+        }
+        match &self.flow {
+            Flow::Browser { redirect_uri, .. } => {
+                let is_local = redirect_uri.scheme() == "http" && is_here(redirect_uri);
+                let is_safe = redirect_uri.scheme() == "https" || is_local;
+                if !is_safe || redirect_uri.fragment().is_some() {
+                    return Err(SetupError::RedirectUri(redirect_uri.to_string()));
+                }
+            }
+            Flow::Credentials => {
+                if !self
+                    .client
+                    .as_ref()
+                    .is_some_and(RegisteredClient::has_credentials)
+                {
+                    return Err(SetupError::NoCredentials);
+                }
+            }
+            Flow::Enterprise(IdentityProvider { token_endpoint, .. }) => {
+                if token_endpoint.scheme() != "https" && !is_here(token_endpoint) {
+                    return Err(SetupError::TokenEndpoint(token_endpoint.to_string()));
+                }
+            }
+            Flow::Workload(_) => {}
+        }
+        Ok(())
     }
 }
 
 impl fmt::Debug for OAuth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OAuth")
-            .field("way", &self.setup.way)
-            .finish_non_exhaustive()
+        f.write_str("OAuth(..)")
+    }
+}
+
+impl fmt::Debug for OAuthBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OAuthBuilder(..)")
+    }
+}
+
+impl fmt::Debug for IdentityProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("IdentityProvider(..)")
     }
 }

@@ -1,57 +1,45 @@
-//! What a person's browser comes back with, and whether it is the answer to what was asked (RFC 9207).
+//! The redirect with which a browser comes back (RFC 9207).
 
-use super::error::AuthError;
+use super::error::{AuthResult, OAuthFailure, RedirectError};
 use super::metadata::IssuerMetadata;
-use oauth2::AuthorizationCode;
 use url::Url;
 
-/// The code in the URL that the browser came back to. Nothing in it is believed, its error included, unless it
-/// carries the state of this very request and comes from the authorization server that was asked.
-pub(super) fn read(
-    url: &Url,
-    state: &str,
-    metadata: &IssuerMetadata,
-) -> Result<AuthorizationCode, AuthError> {
-    let bad = |reason: &str| AuthError::BadRedirect(reason.to_owned());
-    if one(url, "state")?.as_deref() != Some(state) {
-        return Err(bad("it is not the answer to this request (state)"));
+/// The code in the redirect. Nothing in it is believed, its error included, unless it has the state of this request and
+/// comes from the authorization server that was asked.
+pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthResult<String> {
+    if param(url, "state")?.as_deref() != Some(state) {
+        return Err(RedirectError::State.into());
     }
-    match one(url, "iss")? {
-        Some(issuer) if issuer != metadata.issuer => {
-            return Err(bad("it comes from another authorization server (iss)"));
-        }
+    match param(url, "iss")? {
+        Some(issuer) if issuer != metadata.issuer => return Err(RedirectError::OtherIssuer.into()),
         None if metadata.authorization_response_iss_parameter_supported => {
-            return Err(bad(
-                "it does not say which authorization server it comes from (iss)",
-            ));
+            return Err(RedirectError::NoIssuer.into());
         }
         _ => {}
     }
-    if let Some(error) = one(url, "error")? {
-        let description = one(url, "error_description")?;
-        return Err(AuthError::denied(
-            &metadata.issuer,
-            "the authorization",
-            &error,
-            description.as_deref(),
-        ));
+    if let Some(error) = param(url, "error")? {
+        let error_description = param(url, "error_description")?;
+        let failure = OAuthFailure {
+            error,
+            error_description,
+        };
+        return Err(failure.of(&metadata.issuer, "the authorization"));
     }
-    let code = one(url, "code")?.ok_or_else(|| bad("it has neither a code nor an error"))?;
-    Ok(AuthorizationCode::new(code))
+    Ok(param(url, "code")?.ok_or(RedirectError::NoCode)?)
 }
 
-/// A parameter, which may be there once.
-fn one(url: &Url, name: &str) -> Result<Option<String>, AuthError> {
+fn param(url: &Url, name: &'static str) -> Result<Option<String>, RedirectError> {
     let mut values = url.query_pairs().filter(|(key, _)| key == name);
     let value = values.next().map(|(_, value)| value.into_owned());
     match values.next() {
-        Some(_) => Err(AuthError::BadRedirect(format!("it has {name} twice"))),
+        Some(_) => Err(RedirectError::Repeated(name)),
         None => Ok(value),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::error::AuthError;
     use super::*;
     use serde_json::json;
 
@@ -62,7 +50,7 @@ mod tests {
         });
         let metadata = serde_json::from_value(metadata).unwrap();
         let url = Url::parse(&format!("http://localhost/cb?{query}")).unwrap();
-        read(&url, "s", &metadata).map(AuthorizationCode::into_secret)
+        read(&url, "s", &metadata)
     }
 
     #[test]

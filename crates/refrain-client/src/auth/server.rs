@@ -1,15 +1,15 @@
-//! The authorization of a client with one server: what is held of it, and when there must be another.
+//! The authorization of a client with one server.
 //!
-//! Always: one request at a time asks for authorization, and those that are refused meanwhile share what comes of it.
-//! What is held is used all the while: a person who thinks about more rights does not stop what needs fewer.
+//! One request at a time asks for authorization, and those that are refused meanwhile share its result. The present grant
+//! stays in use: a person who thinks about more rights does not stop requests that need fewer.
 
 use super::Refusal;
 use super::challenge::Demand;
 use super::dpop::Nonces;
-use super::error::AuthError;
+use super::error::{AuthError, AuthResult};
 use super::grant::Grant;
 use super::http::Http;
-use super::setup::Setup;
+use super::oauth::Setup;
 use http::{HeaderMap, Method, StatusCode, header};
 use oauth2::RefreshToken;
 use parking_lot::RwLock;
@@ -21,7 +21,6 @@ use url::Url;
 /// How often one request may be refused and sent again.
 const TRIES_MAX: u32 = 3;
 
-/// One server, and what is held of authorizations for it.
 pub(super) struct Server {
     pub(super) setup: Arc<Setup>,
     pub(super) http: Http,
@@ -29,23 +28,21 @@ pub(super) struct Server {
     pub(super) nonces: Nonces,
     held: RwLock<Held>,
     turn: Arc<Mutex<Turn>>,
-    /// How often authorization was asked for, whatever came of it.
+    /// How often authorization was asked for, with or without success.
     asked: AtomicU64,
 }
 
-/// What is held.
 #[derive(Clone, Default)]
 struct Held {
     grant: Option<Arc<Grant>>,
-    /// Whether this process got it by asking, so that it makes no sense to ask for the same again.
+    /// Whether this process got it by asking: asking for the same again is useless.
     is_fresh: bool,
 }
 
-/// What one request at a time has: it may look at what the host keeps, and ask for more.
+/// The right to ask for authorization. One request at a time has it.
 #[derive(Default)]
 struct Turn {
-    /// Why the last asking was in vain, if it was.
-    failure: Option<String>,
+    failure: Option<AuthError>,
 }
 
 impl Server {
@@ -61,15 +58,15 @@ impl Server {
         }
     }
 
-    /// The headers of a request. None, as long as nothing is known: the server then says what it wants.
+    /// The headers of a request. Without a grant there are none: the refusal then says which authorization is needed.
     pub(super) async fn headers(
         self: &Arc<Self>,
         method: &Method,
         url: &Url,
-    ) -> Result<HeaderMap, AuthError> {
+    ) -> AuthResult<HeaderMap> {
         let mut grant = self.held().grant;
         if !grant.as_ref().is_some_and(|grant| grant.is_good()) {
-            grant = self.look_and_renew().await?;
+            grant = self.load_and_renew().await?;
         }
         match grant {
             Some(grant) => grant.headers(method, url, &self.nonces),
@@ -77,8 +74,7 @@ impl Server {
         }
     }
 
-    /// Whether a refused request shall be sent again.
-    pub(super) async fn refused(self: &Arc<Self>, refusal: Refusal<'_>) -> Result<bool, AuthError> {
+    pub(super) async fn refused(self: &Arc<Self>, refusal: Refusal<'_>) -> AuthResult<bool> {
         let demand = Demand::read(refusal.headers);
         let lacks_scope = demand.error.as_deref() == Some("insufficient_scope");
         if refusal.status == StatusCode::FORBIDDEN && !lacks_scope {
@@ -93,45 +89,43 @@ impl Server {
         }
         let asked = self.asked.load(Ordering::Acquire);
         let mut turn = self.turn().await;
-        if let Some(reason) = &turn.failure
+        if let Some(failure) = &turn.failure
             && self.asked.load(Ordering::Acquire) > asked
         {
-            return Err(AuthError::Awaited(reason.clone()));
+            return Err(failure.clone());
         }
-        self.look().await?;
+        self.load().await?;
         if self.is_outdated(refusal.sent)? {
             return Ok(true);
         }
         let outcome = self.ask(&demand, &refusal).await;
         self.asked.fetch_add(1, Ordering::Release);
-        turn.failure = outcome.as_ref().err().map(ToString::to_string);
+        turn.failure = outcome.as_ref().err().cloned();
         outcome.map(|()| true)
     }
 
-    /// Asks for authorization, if that may help.
-    async fn ask(&self, demand: &Demand, refusal: &Refusal<'_>) -> Result<(), AuthError> {
+    async fn ask(&self, demand: &Demand, refusal: &Refusal<'_>) -> AuthResult<()> {
         let held = self.held();
         let lacks_scope = refusal.status == StatusCode::FORBIDDEN;
         if let (Some(grant), true) = (&held.grant, held.is_fresh) {
             let wanted = demand.scopes.clone().unwrap_or_default();
             if lacks_scope && grant.scopes.contains_all(&wanted) {
-                return Err(AuthError::scopes(&grant.scopes));
+                return Err(AuthError::Scopes(grant.scopes.to_string()));
             }
             if !lacks_scope && refusal.earlier > 0 {
                 return Err(AuthError::Refused);
             }
         }
-        let grant = self
-            .authorize(demand, held.grant.as_deref(), lacks_scope)
-            .await?;
-        self.keep(grant, true).await;
+        let prior = held.grant.as_deref();
+        let grant = self.authorize(demand, prior, lacks_scope).await?;
+        self.store(grant, true).await;
         Ok(())
     }
 
-    /// What is held, renewed if it is about to expire. A failure to renew it is no reason not to try it.
-    async fn look_and_renew(self: &Arc<Self>) -> Result<Option<Arc<Grant>>, AuthError> {
+    /// The present grant, renewed if it is about to expire. If that fails, the old one is tried.
+    async fn load_and_renew(self: &Arc<Self>) -> AuthResult<Option<Arc<Grant>>> {
         let turn = self.turn().await;
-        self.look().await?;
+        self.load().await?;
         let Some(grant) = self.held().grant else {
             return Ok(None);
         };
@@ -142,25 +136,25 @@ impl Server {
         match self.renew(turn, Arc::clone(&grant), token).await {
             Ok(grant) => Ok(Some(grant)),
             Err(error) => {
-                tracing::warn!(server = %self.url, %error, "an access token could not be renewed");
+                tracing::warn!(server = %self.url, %error, "failed to renew access token");
                 Ok(Some(grant))
             }
         }
     }
 
-    /// Uses a refresh token, in a task of its own: it may be good for one use only, and what it gave must be kept even
-    /// if nobody waits for it any more.
+    /// Uses a refresh token, in a spawned task: it may be valid only once, and its result must be stored even if the
+    /// request is dropped.
     async fn renew(
         self: &Arc<Self>,
         turn: OwnedMutexGuard<Turn>,
         grant: Arc<Grant>,
         token: RefreshToken,
-    ) -> Result<Arc<Grant>, AuthError> {
+    ) -> AuthResult<Arc<Grant>> {
         let server = Arc::clone(self);
         let is_fresh = self.held().is_fresh;
         let task = tokio::spawn(async move {
             let renewed = server.refresh(&grant, &token).await?;
-            let renewed = server.keep(renewed, is_fresh).await;
+            let renewed = server.store(renewed, is_fresh).await;
             drop(turn);
             Ok(renewed)
         });
@@ -171,39 +165,40 @@ impl Server {
         Arc::clone(&self.turn).lock_owned().await
     }
 
-    /// Looks at what the host keeps: another process may have got something newer.
-    async fn look(&self) -> Result<(), AuthError> {
+    /// Reads the host's storage: another process may have a newer grant.
+    async fn load(&self) -> AuthResult<()> {
         let Some(grants) = &self.setup.grants else {
             return Ok(());
         };
-        let kept = grants.get(&self.url).await.map_err(AuthError::Grants)?;
-        let Some(kept) = kept.filter(|kept| self.setup.is_ours(kept)) else {
+        let stored = grants.get(&self.url).await;
+        let stored = stored.map_err(|error| AuthError::Grants(error.into()))?;
+        let Some(stored) = stored.filter(|stored| self.setup.is_ours(stored)) else {
             return Ok(());
         };
         let is_newer = self.held().grant.is_none_or(|held| {
-            kept.obtained >= held.obtained
-                && kept.access_token.secret() != held.access_token.secret()
+            stored.obtained >= held.obtained
+                && stored.access_token.secret() != held.access_token.secret()
         });
         if is_newer {
-            self.hold(Arc::new(kept), false);
+            self.hold(Arc::new(stored), false);
         }
         Ok(())
     }
 
-    /// Holds a grant, and has the host keep it. If it does not, the grant is good all the same.
-    async fn keep(&self, grant: Grant, is_fresh: bool) -> Arc<Grant> {
+    /// Uses a grant from now on, and stores it.
+    async fn store(&self, grant: Grant, is_fresh: bool) -> Arc<Grant> {
         let grant = Arc::new(grant);
         self.hold(Arc::clone(&grant), is_fresh);
         if let Some(grants) = &self.setup.grants
             && let Err(error) = grants.put(&self.url, &grant).await
         {
-            tracing::warn!(server = %self.url, %error, "an authorization could not be kept: it ends with this process");
+            tracing::warn!(server = %self.url, %error, "failed to store grant");
         }
         grant
     }
 
-    /// Whether a request was sent before what is held now was.
-    fn is_outdated(&self, sent: &HeaderMap) -> Result<bool, AuthError> {
+    /// Whether a request was sent without the present grant.
+    fn is_outdated(&self, sent: &HeaderMap) -> AuthResult<bool> {
         match self.held().grant {
             Some(grant) => Ok(sent.get(header::AUTHORIZATION) != Some(&grant.authorization()?)),
             None => Ok(false),
@@ -215,9 +210,7 @@ impl Server {
     }
 
     fn hold(&self, grant: Arc<Grant>, is_fresh: bool) {
-        *self.held.write() = Held {
-            grant: Some(grant),
-            is_fresh,
-        };
+        let grant = Some(grant);
+        *self.held.write() = Held { grant, is_fresh };
     }
 }

@@ -1,100 +1,95 @@
-//! Replies of a draft's server.
+//! Replies of a server that speaks a draft.
 
-use super::{DialectError, Shared};
+use super::{DialectError, Translator};
 use crate::error::ErrorKind;
-use crate::older::{PING, refuse_stray};
+use crate::legacy::{PING, refuse_stray};
 use crate::retry::in_time;
-use crate::transport::{Exchange, Incoming, LinkError, Outgoing, Response};
+use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::HeaderValue;
 use refrain_wire::client::{CallReply, check_no_asks};
 use serde_json::Value;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What comes back to one request, translated.
 pub(crate) struct TranslatorExchange {
-    shared: Arc<Shared>,
-    /// Where replies come from; none if the response is ready.
-    inner: Option<Exchange>,
+    translator: Arc<Translator>,
+    /// `None` if the response is ready.
+    pub(super) inner: Option<Exchange>,
     ready: Option<Incoming>,
     is_call: bool,
+    silence: Duration,
 }
 
 impl TranslatorExchange {
-    /// An exchange whose response is there.
-    pub(super) fn ready(shared: &Arc<Shared>, response: Response) -> Self {
+    pub(super) fn ready(translator: &Arc<Translator>, response: Response) -> Self {
         Self {
-            shared: Arc::clone(shared),
+            translator: Arc::clone(translator),
             inner: None,
             ready: Some(Incoming::Response(response)),
             is_call: false,
+            silence: Duration::ZERO,
         }
     }
 
     pub(super) async fn begin(
-        shared: &Arc<Shared>,
+        translator: &Arc<Translator>,
         request: &Outgoing,
         inner: Exchange,
-        silence: Duration,
-    ) -> Result<Self, LinkError> {
+    ) -> LinkResult<Self> {
         let may_be_unknown = inner.is_not_found();
         let mut exchange = Self {
-            shared: Arc::clone(shared),
+            translator: Arc::clone(translator),
             inner: Some(inner),
             ready: None,
             is_call: request.is_call,
+            silence: request.silence,
         };
         if may_be_unknown {
-            exchange.ready = Some(in_time(silence, exchange.next()).await?);
+            exchange.ready = Some(in_time(request.silence, exchange.next()).await?);
         }
         Ok(exchange)
     }
 
-    /// Whether the server does not know the session.
     pub(super) fn is_session_unknown(&self) -> bool {
         matches!(&self.ready, Some(Incoming::Response(response)) if response.is_session_unknown())
     }
 
-    /// Whether there will be no response, and none is wanted.
     pub(super) fn is_done(&self) -> bool {
-        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done())
+        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done)
     }
 
     pub(super) fn session(&self) -> Option<HeaderValue> {
         self.inner.as_ref()?.session()
     }
 
-    /// The exchange with the server itself.
-    pub(super) fn into_inner(self) -> Option<Exchange> {
-        self.inner
-    }
-
     /// The response, without the notifications before it.
-    pub(super) async fn response(&mut self, silence: Duration) -> Result<Response, LinkError> {
+    pub(super) async fn response(&mut self) -> LinkResult<Response> {
         loop {
-            if let Incoming::Response(response) = in_time(silence, self.next()).await? {
+            if let Incoming::Response(response) = in_time(self.silence, self.next()).await? {
                 return Ok(response);
             }
         }
     }
 
-    /// The next message that belongs to the request.
-    pub(crate) async fn next(&mut self) -> Result<Incoming, LinkError> {
+    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
         if let Some(message) = self.ready.take() {
             return Ok(message);
         }
         let Some(inner) = &mut self.inner else {
-            return Err(LinkError::Final(ErrorKind::Broken(
-                "there is nothing after the response".into(),
-            )));
+            let why = "there is nothing after the response";
+            return Err(LinkError::Final(ErrorKind::Broken(why.into())));
         };
         loop {
             match inner.next().await? {
-                Incoming::Request { id, method, .. } => self.shared.refuse(&id, &method).await?,
+                Incoming::Request { id, method, .. } => {
+                    self.translator.refuse(&id, &method).await?;
+                }
                 Incoming::Response(response) => {
-                    if let (true, Ok(raw)) = (self.is_call, &response.outcome) {
-                        check_reply(raw)?;
+                    if let (true, Ok(raw)) = (self.is_call, &response.outcome)
+                        && let CallReply::Complete(result) = CallReply::read(raw)?
+                    {
+                        // It must not ask in the form of another draft.
+                        check_no_asks(&result)?;
                     }
                     return Ok(Incoming::Response(response));
                 }
@@ -104,9 +99,9 @@ impl TranslatorExchange {
     }
 }
 
-impl Shared {
-    /// Answers a ping. Drafts ask in replies, so a server that sends another request speaks a legacy revision.
-    async fn refuse(&self, id: &Value, method: &str) -> Result<(), LinkError> {
+impl Translator {
+    /// Answers a ping. A server that sends another request speaks a legacy revision: drafts ask in replies.
+    async fn refuse(&self, id: &Value, method: &str) -> LinkResult<()> {
         if let Err(error) = self.tell(refuse_stray(id, method)).await {
             tracing::debug!(?error, "response not delivered");
         }
@@ -116,12 +111,4 @@ impl Shared {
         let (address, dialect) = (self.link.address().to_owned(), self.draft.into());
         Err(DialectError::NotSpoken { address, dialect }.into())
     }
-}
-
-/// Whether a reply asks nothing in the shape of another draft.
-fn check_reply(raw: &RawValue) -> Result<(), LinkError> {
-    if let CallReply::Complete(result) = CallReply::read(raw)? {
-        check_no_asks(&result)?;
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Tasks of the drafts.
 
-use super::Shared;
-use crate::transport::{Exchange, LinkError, Outgoing, Response};
+use super::Translator;
+use crate::transport::{Exchange, LinkResult, Outgoing, Response};
 use refrain_wire::TaskMethod;
 use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
 use refrain_wire::drafts::{TASK_RESULT, join_task};
@@ -10,21 +10,18 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How many answers are kept that may still be refused.
+/// How many answers may wait for a refusal.
 const ANSWERED_MAX: usize = 1024;
 
-impl Shared {
-    /// A task, with what became of it.
+impl Translator {
     pub(super) async fn get_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-        silence: Duration,
-    ) -> Result<Response, LinkError> {
-        let task = match self.ask(request, silence).await?.outcome {
-            Ok(task) => self.with_outcome(request, task, silence).await?,
+    ) -> LinkResult<Response> {
+        let task = match self.ask(request).await?.outcome {
+            Ok(task) => self.with_outcome(request, task).await?,
             Err(refusal) => Err(refusal),
         };
         let Ok(raw) = &task else {
@@ -42,26 +39,25 @@ impl Shared {
         Ok(response(task))
     }
 
-    /// What became of a task is the result of another request.
+    /// Adds the result of a task, which is the result of another request.
     async fn with_outcome(
         self: &Arc<Self>,
         request: &Outgoing,
         mut task: Box<RawValue>,
-        silence: Duration,
-    ) -> Result<Result<Box<RawValue>, RpcFailure>, LinkError> {
+    ) -> LinkResult<Result<Box<RawValue>, RpcFailure>> {
         let mut status = status(&task)?;
         if matches!(status.as_str(), "working" | "cancelled") {
             return Ok(Ok(task));
         }
         let outcome = self.again(request, Some(TASK_RESULT));
-        let refusal = match self.ask(&outcome, silence).await?.outcome {
+        let refusal = match self.ask(&outcome).await?.outcome {
             Ok(outcome) => return Ok(Ok(join_task(&task, &outcome))),
             Err(refusal) => refusal,
         };
         if status != "failed" {
-            // It may have ended since.
+            // The task may have ended since.
             let again = self.again(request, None);
-            task = match self.ask(&again, silence).await?.outcome {
+            task = match self.ask(&again).await?.outcome {
                 Ok(task) => task,
                 Err(refusal) => return Ok(Err(refusal)),
             };
@@ -83,18 +79,14 @@ impl Shared {
         }
     }
 
-    /// Cancels a task. Servers of a draft may refuse that for one that has ended.
-    pub(super) async fn cancel_task(
-        self: &Arc<Self>,
-        request: &Outgoing,
-        silence: Duration,
-    ) -> Result<Response, LinkError> {
-        let cancelled = self.ask(request, silence).await?;
+    /// Cancels a task. Servers of a draft may refuse that for a task that has ended.
+    pub(super) async fn cancel_task(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
+        let cancelled = self.ask(request).await?;
         if cancelled.outcome.is_ok() {
             return Ok(cancelled);
         }
         let get = self.again(request, Some(TaskMethod::Get.as_str()));
-        match self.ask(&get, silence).await?.outcome {
+        match self.ask(&get).await?.outcome {
             Err(refusal) => Ok(response(Err(refusal))),
             Ok(task) => match status(&task)?.as_str() {
                 "completed" | "failed" | "cancelled" => Ok(acknowledged()),
@@ -103,28 +95,26 @@ impl Shared {
         }
     }
 
-    /// Answers what a task asks.
     pub(super) async fn update_task(
         self: &Arc<Self>,
         request: &Outgoing,
         id: &str,
-        silence: Duration,
-    ) -> Result<Response, LinkError> {
+    ) -> LinkResult<Response> {
         if !self.translate(request)?.is_silent {
-            return self.ask(request, silence).await;
+            return self.ask(request).await;
         }
-        let mut exchange = self.open(request, silence).await?;
+        let mut exchange = self.open_in_session(request).await?;
         if exchange.is_done() {
             return Ok(acknowledged());
         }
         if self.link.pipe().is_none() {
-            return exchange.response(silence).await;
+            return exchange.response().await;
         }
         let mut answered = self.answered.lock();
         if answered.len() >= ANSWERED_MAX {
             answered.pop_front();
         }
-        if let Some(exchange) = exchange.into_inner() {
+        if let Some(exchange) = exchange.inner {
             answered.push_back((id.to_owned(), exchange));
         }
         Ok(acknowledged())
@@ -133,23 +123,21 @@ impl Shared {
     /// The refusal of an answer that was sent before, if it has come by now.
     fn refused_answer(&self, id: &str) -> Option<RpcFailure> {
         let mut answered = self.answered.lock();
-        let of_task = answered.iter_mut().filter(|(task, _)| task == id);
-        of_task
-            .filter_map(|(_, exchange)| match exchange {
-                Exchange::Pipe(exchange) => exchange.refusal(),
+        answered
+            .iter_mut()
+            .find_map(|(task, exchange)| match exchange {
+                Exchange::Pipe(exchange) if task == id => exchange.refusal(),
                 _ => None,
             })
-            .next()
     }
 
-    /// The task is over.
     fn forget_answers(&self, id: &str) {
         let mut answered = self.answered.lock();
         let all = std::mem::take(&mut *answered).into_iter();
         let (gone, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
         *answered = kept;
         drop(answered);
-        // Exchanges take locks of their own when they are dropped.
+        // Exchanges take locks when they are dropped.
         drop(gone);
     }
 }
@@ -168,7 +156,6 @@ fn acknowledged() -> Response {
     ))
 }
 
-/// The status of a task, before it is complete.
 fn status(task: &RawValue) -> Result<String, ReadError> {
     #[derive(Deserialize)]
     struct Standing {

@@ -1,4 +1,4 @@
-//! The JSON form of a call that waits.
+//! The stored form of a pending call.
 
 use super::{Delivery, Origin, PendingCall, Stage};
 use crate::call::Call;
@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The version of the form that is written, and read.
 const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
@@ -31,13 +30,13 @@ pub(super) struct Stored {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
-    /// The keys of a task's asks whose answers are with the server.
+    /// The asks of a task whose answers were sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
-    /// The message of the error by which a legacy server wants visits to URLs.
+    /// The message of a legacy server's error that wants visits to URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
-    /// Whether the next round was sent, and nobody knows what came of it.
+    /// Whether the next round was sent, and its response was lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unclear: bool,
 }

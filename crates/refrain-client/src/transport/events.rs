@@ -1,36 +1,31 @@
-//! The events of a `text/event-stream` body, taken apart as its pieces come in.
+//! A parser for `text/event-stream` bodies.
 
 use std::mem;
 
-/// What some put before a text. It belongs to no line.
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// What has been read of the event that is not complete yet.
-#[derive(Debug, Default)]
+/// The parser, with the event that is not complete yet.
+#[derive(Default)]
 pub(super) struct Events {
     line: Vec<u8>,
-    /// Whether the last byte was a carriage return, so that a line feed belongs to it.
     after_return: bool,
     event: Event,
     has_data: bool,
-    /// Whether the first line is over.
     has_begun: bool,
-    /// Whether the event is of another type than a message: its data is passed over.
+    /// Whether the event has another type than `message`: its data is skipped.
     is_other: bool,
 }
 
-/// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) data: Vec<u8>,
-    /// Where to go on from if the stream breaks after it.
     pub(super) id: Option<String>,
-    /// How long to wait before that, in milliseconds.
+    /// The pause before the stream is resumed, in milliseconds.
     pub(super) retry: Option<u64>,
 }
 
 impl Events {
-    /// Takes the next piece and gives the events that it completes. Events that say nothing are left out.
+    /// Adds a piece of the body and returns the events that it completes, without empty ones.
     pub(super) fn push(&mut self, piece: &[u8]) -> Vec<Event> {
         let mut complete = Vec::new();
         for &byte in piece {
@@ -44,8 +39,7 @@ impl Events {
         complete
     }
 
-    /// How much is kept of the event that is not complete yet.
-    pub(super) fn kept(&self) -> usize {
+    pub(super) fn buffered(&self) -> usize {
         self.line.len() + self.event.data.len()
     }
 
@@ -150,7 +144,7 @@ mod tests {
     fn an_event_is_complete_only_with_its_blank_line() {
         let mut events = Events::default();
         assert!(events.push(b"data: x\n").is_empty());
-        assert_eq!(events.kept(), 1);
+        assert_eq!(events.buffered(), 1);
         assert_eq!(events.push(b"\n")[0].data, b"x");
     }
 }

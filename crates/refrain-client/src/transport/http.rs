@@ -1,76 +1,58 @@
-//! Messages over Streamable HTTP: each is a POST of its own, answered by one message or by a stream of events.
+//! Streamable HTTP: each message is a POST, answered by one message or by a stream of events.
 //!
-//! An older server may also send a stream that no POST has opened, and go on with one that broke.
+//! A legacy server may also have a stream that belongs to no POST, and resume a stream that broke.
 
 mod exchange;
 mod resume;
 
 pub(crate) use exchange::HttpExchange;
 
-use super::{LinkError, Outgoing, Watcher, Wire};
+use super::{LinkError, LinkResult, Outgoing, Watch, Wire};
 use crate::auth::{AuthError, Authorize, Refusal};
+use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
-use crate::retry::in_time;
+use crate::retry::{in_time, within};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use reqwest::redirect;
-use resume::Resume;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
 
-/// The content type of a stream of events.
 const EVENT_STREAM: &str = "text/event-stream";
-/// Time for a connection to be made.
-const CONNECT_TIME: Duration = Duration::from_secs(10);
-/// How many redirects within the server are followed.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 4;
-/// How much of a stream is looked at, and for how long, to see whether it is of the transport before this one.
-const FIRST_EVENT: usize = 4096;
-const FIRST_EVENT_TIME: Duration = Duration::from_secs(5);
+/// How much of a stream is read, and for how long, to recognise the HTTP+SSE transport.
+const FIRST_EVENT_MAX: usize = 4096;
+const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A server at a URL.
 pub(crate) struct HttpLink {
     http: reqwest::Client,
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
-    watcher: Watcher,
+    watch: Watch,
     message_max: usize,
-    shown: Mutex<Shown>,
-}
-
-/// The authorization that was last shown to the server, and how often it was another one than before.
-#[derive(Default)]
-struct Shown {
-    last: Option<HeaderValue>,
-    changes: u64,
+    /// The last authorization that was sent, and how often it has changed.
+    shown: Mutex<(Option<HeaderValue>, u64)>,
 }
 
 impl HttpLink {
-    pub(crate) fn new(
-        url: Url,
-        authorize: Option<Arc<dyn Authorize>>,
-        watcher: Watcher,
-        message_max: usize,
-    ) -> Result<Self, ErrorKind> {
-        // A token must not travel to another server, and neither must what people answered.
+    pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
+        // Tokens and answers must not be sent to another server.
         let stay = redirect::Policy::custom(|attempt| {
-            let same = attempt
-                .previous()
-                .first()
-                .is_some_and(|first| first.origin() == attempt.url().origin());
-            // The others would turn a message into a request for a page.
-            let keeps = matches!(attempt.status().as_u16(), 307 | 308);
-            if !same || !keeps || attempt.previous().len() > REDIRECTS_MAX {
+            let first = attempt.previous().first();
+            let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
+            // Other redirects would turn the POST into a GET.
+            let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
+            if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
                 attempt.stop()
             } else {
                 attempt.follow()
             }
         });
         let http = reqwest::Client::builder()
-            .connect_timeout(CONNECT_TIME)
+            .connect_timeout(CONNECT_TIMEOUT)
             .redirect(stay)
             .build()
             .map_err(|error| ErrorKind::Address {
@@ -80,85 +62,67 @@ impl HttpLink {
         Ok(Self {
             http,
             url,
-            authorize,
-            watcher,
-            message_max,
+            authorize: setup.authorize.clone(),
+            watch: Arc::clone(&setup.watch),
+            message_max: setup.limits.message,
             shown: Mutex::default(),
         })
     }
 
-    /// Which of the authorizations there have been is the present one.
     pub(super) fn authorization(&self) -> u64 {
-        self.shown.lock().changes
-    }
-
-    fn show(&self, authorization: Option<&HeaderValue>) {
-        let mut shown = self.shown.lock();
-        if shown.last.as_ref() != authorization {
-            shown.last = authorization.cloned();
-            shown.changes += 1;
-        }
+        self.shown.lock().1
     }
 
     pub(super) fn address(&self) -> &str {
         self.url.as_str()
     }
 
-    /// Posts a request.
-    pub(super) async fn open(
-        self: &Arc<Self>,
-        message: &Outgoing,
-        silence: Duration,
-    ) -> Result<HttpExchange, LinkError> {
-        let response = self.post(message, Some(silence)).await?;
-        in_time(silence, HttpExchange::begin(self, message, response)).await
+    pub(super) async fn open(self: &Arc<Self>, message: &Outgoing) -> LinkResult<HttpExchange> {
+        let response = self.post(message, Some(message.silence)).await?;
+        let begun = HttpExchange::begin(self, message, response);
+        in_time(message.silence, begun).await
     }
 
-    /// Posts something that is not answered.
-    pub(crate) async fn tell(&self, message: &Outgoing) -> Result<(), LinkError> {
+    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
         let response = self.post(message, None).await?;
-        let status = response.status();
-        if status.is_success() {
-            return Ok(());
-        }
-        let kind = ErrorKind::Status {
-            status: status.as_u16(),
-            body: String::new(),
-        };
         let retry_after = retry_after(&response);
-        // Only a server that says when to come again has not taken it.
-        if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() {
-            return Err(LinkError::Busy { kind, retry_after });
+        match response.status() {
+            status if status.is_success() => Ok(()),
+            // Without `Retry-After` the server may have taken it.
+            status if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() => {
+                let kind = status_error(status, String::new());
+                Err(LinkError::Busy { kind, retry_after })
+            }
+            status => Err(LinkError::Final(status_error(status, String::new()))),
         }
-        Err(LinkError::Final(kind))
     }
 
-    /// Opens the stream of an older server that belongs to no request, or nothing if the server has none.
+    /// Opens the session stream of a legacy server, if it has one.
     pub(crate) async fn listen(
         self: &Arc<Self>,
         headers: &HeaderMap,
-    ) -> Result<Option<HttpExchange>, LinkError> {
-        let Some(response) = self.get(headers.clone()).await? else {
-            return Ok(None);
+    ) -> LinkResult<Option<HttpExchange>> {
+        let response = self.get(headers.clone()).await?;
+        let opening = Outgoing {
+            headers: headers.clone(),
+            is_resumable: true,
+            ..Outgoing::default()
         };
-        let resume = Resume::new(headers.clone());
-        let exchange = HttpExchange::new(Arc::clone(self), None, response, Some(resume));
-        Ok(Some(exchange))
+        Ok(response.map(|response| HttpExchange::new(self, &opening, response)))
     }
 
-    /// Tells an older server that its session is over.
-    pub(crate) async fn delete(&self, headers: HeaderMap) -> Result<(), LinkError> {
-        self.send(Method::DELETE, headers, String::new(), None)
-            .await?;
-        Ok(())
+    /// Ends the session of a legacy server.
+    pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
+        let sent = self.send(Method::DELETE, headers, String::new(), None);
+        sent.await.map(|_| ())
     }
 
-    /// Whether this is a server of 2024-11-05, whose stream begins by saying where to post.
-    pub(crate) async fn is_of_the_first_transport(&self) -> bool {
+    /// Whether this is the HTTP+SSE transport of 2024-11-05, whose stream begins with an `endpoint` event.
+    pub(crate) async fn is_http_sse(&self) -> bool {
         let look = async {
             let mut response = self.get(HeaderMap::new()).await.ok()??;
             let mut start = Vec::new();
-            while start.len() < FIRST_EVENT {
+            while start.len() < FIRST_EVENT_MAX {
                 start.extend_from_slice(&response.chunk().await.ok()??);
                 let is_endpoint = |line: &[u8]| {
                     let value = line.strip_prefix(b"event:").unwrap_or_default();
@@ -170,41 +134,34 @@ impl HttpLink {
             }
             None
         };
-        let looked = tokio::time::timeout(FIRST_EVENT_TIME, look).await;
-        looked.is_ok_and(|found| found.is_some())
+        within(FIRST_EVENT_TIMEOUT, look).await.flatten().is_some()
     }
 
     async fn post(
         &self,
         message: &Outgoing,
         silence: Option<Duration>,
-    ) -> Result<reqwest::Response, LinkError> {
-        self.watcher.see(Wire::Sent {
+    ) -> LinkResult<reqwest::Response> {
+        (self.watch)(Wire::Sent {
             message: &message.body,
         });
         let mut headers = message.headers.clone();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(
-            ACCEPT,
-            HeaderValue::from_static("application/json, text/event-stream"),
-        );
-        self.send(Method::POST, headers, message.body.clone(), silence)
-            .await
+        let accept = "application/json, text/event-stream";
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        let sent = self.send(Method::POST, headers, message.body.clone(), silence);
+        sent.await
     }
 
-    /// Gets a stream of events, if there is one. A server that fails, or asks to come again, may have it later; one that
-    /// does not know how (501) has none.
-    async fn get(&self, mut headers: HeaderMap) -> Result<Option<reqwest::Response>, LinkError> {
+    /// Gets a stream of events, if there is one. Server errors other than 501 are transient.
+    async fn get(&self, mut headers: HeaderMap) -> LinkResult<Option<reqwest::Response>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let response = self.send(Method::GET, headers, String::new(), None).await?;
         let status = response.status();
-        let fails = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
-        if fails || status == StatusCode::TOO_MANY_REQUESTS {
+        let has_failed = status.is_server_error() && status != StatusCode::NOT_IMPLEMENTED;
+        if has_failed || status == StatusCode::TOO_MANY_REQUESTS {
             return Err(LinkError::Busy {
-                kind: ErrorKind::Status {
-                    status: status.as_u16(),
-                    body: String::new(),
-                },
+                kind: status_error(status, String::new()),
                 retry_after: retry_after(&response),
             });
         }
@@ -212,25 +169,25 @@ impl HttpLink {
         Ok(is_good.then_some(response))
     }
 
-    /// Sends a request. One that is refused for want of authorization is sent again when there is one. Whoever logs in
-    /// for that may take longer than the server may be silent.
+    /// Sends a request, and again after authorization. The silence limit does not apply to the authorization.
     async fn send(
         &self,
         method: Method,
         headers: HeaderMap,
         body: String,
         silence: Option<Duration>,
-    ) -> Result<reqwest::Response, LinkError> {
+    ) -> LinkResult<reqwest::Response> {
         let mut earlier = 0;
         loop {
             let sent = match &self.authorize {
                 Some(authorize) => authorize.headers(&method, &self.url).await?,
                 None => HeaderMap::new(),
             };
-            self.show(sent.get(AUTHORIZATION));
-            let mut all = headers.clone();
-            all.extend(sent.clone());
-            let sending = self.send_once(method.clone(), all, body.clone());
+            self.note_authorization(sent.get(AUTHORIZATION));
+            let request = self.http.request(method.clone(), self.url.clone());
+            let request = request.headers(headers.clone()).headers(sent.clone());
+            let request = request.body(body.clone()).send();
+            let sending = async { request.await.map_err(|error| self.send_error(error)) };
             let response = match silence {
                 Some(silence) => in_time(silence, sending).await?,
                 None => sending.await?,
@@ -259,48 +216,36 @@ impl HttpLink {
         }
     }
 
-    async fn send_once(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: String,
-    ) -> Result<reqwest::Response, LinkError> {
-        self.http
-            .request(method, self.url.clone())
-            .headers(headers)
-            .body(body)
-            .send()
-            .await
-            .map_err(|error| {
-                if error.is_connect() {
-                    LinkError::NotSent(ErrorKind::Unreachable {
-                        address: self.url.to_string(),
-                        source: error.into(),
-                    })
-                } else {
-                    LinkError::Lost(ErrorKind::Broken(error.into()))
-                }
-            })
+    fn note_authorization(&self, authorization: Option<&HeaderValue>) {
+        let mut shown = self.shown.lock();
+        if shown.0.as_ref() != authorization {
+            *shown = (authorization.cloned(), shown.1 + 1);
+        }
+    }
+
+    fn send_error(&self, error: reqwest::Error) -> LinkError {
+        if !error.is_connect() {
+            return LinkError::Lost(ErrorKind::Broken(error.into()));
+        }
+        LinkError::NotSent(ErrorKind::Unreachable {
+            address: self.url.to_string(),
+            source: error.into(),
+        })
     }
 }
 
-/// Whether a response is a stream of events.
 fn is_stream(response: &reqwest::Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE);
     let start = kind.and_then(|kind| kind.as_bytes().get(..EVENT_STREAM.len()));
     start.is_some_and(|start| start.eq_ignore_ascii_case(EVENT_STREAM.as_bytes()))
 }
 
-/// How long a server wants to be left alone.
 fn retry_after(response: &reqwest::Response) -> Option<Duration> {
     let wait = response.headers().get(RETRY_AFTER)?;
     wait.to_str().ok()?.parse().ok().map(Duration::from_secs)
 }
 
-impl fmt::Debug for HttpLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HttpLink")
-            .field("url", &self.url.as_str())
-            .finish_non_exhaustive()
-    }
+fn status_error(status: StatusCode, body: String) -> ErrorKind {
+    let status = status.as_u16();
+    ErrorKind::Status { status, body }
 }

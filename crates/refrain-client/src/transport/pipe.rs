@@ -1,23 +1,21 @@
 //! Messages to a child process: one on each line of its standard input and output.
 //!
-//! Always: a message is written whole; what the server writes is read without pause, whoever waits for it, so that
-//! neither side holds up the other. What a request hears is kept until it asks for it, and no more than so much.
+//! A message is written as a whole. The output of the server is read all the time, so that neither side blocks the other;
+//! up to a limit, messages are queued for each request.
 
 mod child;
 mod lines;
 mod routes;
 
-use super::{Incoming, LinkError, Outgoing, Watcher, Wire, read};
+use super::{Incoming, LinkError, LinkResult, Outgoing, Watch, Wire, read};
 use crate::error::ErrorKind;
-use crate::news::News;
-use crate::older::take_stray;
-use child::Pipes;
+use crate::legacy::take_stray;
+use crate::notifications::Notifications;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use refrain_wire::client::{RpcFailure, split_messages};
-use routes::{Route, Routes, Way};
+use routes::{Recipient, Routes};
 use serde_json::Value;
-use std::fmt;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,120 +25,100 @@ use tokio::task::JoinHandle;
 
 /// How much of a line that is no message is shown.
 const SHOWN: usize = 200;
-/// How many messages may wait for the server to read them.
-const QUEUED: usize = 1024;
+const QUEUE_MAX: usize = 1024;
 
-/// A server that runs as a child process. When it is dropped, the server is told to end.
+/// A server that runs as a child process. It is told to end when this is dropped.
 pub(crate) struct PipeLink {
-    /// The command as a person would type it. There may be secrets in it.
-    address: String,
+    /// The command line. It may contain secrets.
+    pub(super) address: String,
     command: Mutex<Command>,
-    present: Mutex<Process>,
+    process: Mutex<Process>,
     is_modern: AtomicBool,
-    watcher: Watcher,
-    news: News,
-    message_max: usize,
+    setup: PipeSetup,
 }
 
-/// The process that runs now.
+#[derive(Clone)]
+pub(crate) struct PipeSetup {
+    pub(crate) watch: Watch,
+    pub(crate) notifications: Notifications,
+    pub(crate) message_max: usize,
+}
+
 struct Process {
     shared: Arc<Shared>,
-    /// What is written to it.
     queue: mpsc::Sender<Line>,
     /// The server is told to end when this is dropped, even if it does not read what is in the queue.
     is_wanted: oneshot::Sender<()>,
     ending: JoinHandle<()>,
 }
 
-/// A message on its way to the process.
+/// A line to be written.
 struct Line {
-    /// The id, if it is a request.
     id: Option<u64>,
     text: String,
 }
 
-/// What comes back to one request.
+/// The messages that come back to one request.
 pub(crate) struct PipeExchange {
     id: u64,
     shared: Arc<Shared>,
-    heard: Arc<Notify>,
-    /// Whether the server is to be told when nobody waits any longer.
+    messages: mpsc::Receiver<LinkResult<Incoming>>,
     is_cancellable: bool,
 }
 
-/// What the link and the task that tends the process both know.
+/// The state that the link shares with the task of the process.
 struct Shared {
     program: String,
     routes: Mutex<Routes>,
-    /// Tells when the server has ended.
     over: Notify,
-    /// The end of what the server wrote to its standard error.
     stderr: Mutex<Vec<u8>>,
     queue: mpsc::WeakSender<Line>,
-    watcher: Watcher,
-    news: News,
-    message_max: usize,
+    setup: PipeSetup,
 }
 
 impl PipeLink {
-    /// Starts the server.
-    pub(crate) fn spawn(
-        mut command: Command,
-        watcher: Watcher,
-        news: News,
-        message_max: usize,
-    ) -> Result<Self, ErrorKind> {
-        let present = Process::start(&mut command, watcher.clone(), news.clone(), message_max)?;
+    pub(crate) fn spawn(mut command: Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
+        let process = Process::start(&mut command, setup.clone())?;
+        let shown = command.as_std();
+        let mut words = vec![shown.get_program().to_string_lossy()];
+        words.extend(shown.get_args().map(|word| word.to_string_lossy()));
         Ok(Self {
-            address: shown(&command),
+            address: words.join(" "),
             command: Mutex::new(command),
-            present: Mutex::new(present),
+            process: Mutex::new(process),
             is_modern: AtomicBool::new(false),
-            watcher,
-            news,
-            message_max,
+            setup,
         })
     }
 
-    pub(super) fn address(&self) -> &str {
-        &self.address
-    }
-
-    /// Whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared().routes.lock().ended.is_some()
     }
 
-    /// Starts the server again, in another process.
-    pub(crate) fn start_again(&self) -> Result<(), ErrorKind> {
-        let (watcher, news) = (self.watcher.clone(), self.news.clone());
-        let process = Process::start(&mut self.command.lock(), watcher, news, self.message_max)?;
+    pub(crate) fn restart(&self) -> Result<(), ErrorKind> {
+        let process = Process::start(&mut self.command.lock(), self.setup.clone())?;
         process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
-        *self.present.lock() = process;
+        *self.process.lock() = process;
         Ok(())
     }
 
-    /// The server speaks the present revision.
-    pub(crate) fn is_modern(&self) {
+    pub(super) fn set_modern(&self) {
         self.is_modern.store(true, Ordering::Relaxed);
         self.shared().routes.lock().is_modern = true;
     }
 
     fn shared(&self) -> Arc<Shared> {
-        Arc::clone(&self.present.lock().shared)
+        Arc::clone(&self.process.lock().shared)
     }
 
-    /// Sends a request.
-    pub(super) async fn open(&self, message: &Outgoing) -> Result<PipeExchange, LinkError> {
+    pub(super) async fn open(&self, message: &Outgoing) -> LinkResult<PipeExchange> {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
-        let heard = Arc::new(Notify::new());
-        let route = Route::new(Arc::clone(&heard), message);
-        shared.routes.lock().open(id, route);
+        let messages = shared.routes.lock().open(id, message);
         let mut exchange = PipeExchange {
             id,
             shared,
-            heard,
+            messages,
             is_cancellable: false,
         };
         exchange.shared.tell(Some(id), &message.body).await?;
@@ -148,84 +126,67 @@ impl PipeLink {
         Ok(exchange)
     }
 
-    /// Sends something that is not answered.
-    pub(super) async fn tell(&self, message: &str) -> Result<(), LinkError> {
+    pub(super) async fn tell(&self, message: &str) -> LinkResult<()> {
         self.shared().tell(None, message).await
     }
 
-    /// Something that the server asked has its answer.
     pub(super) fn settled(&self, ask: &Value) {
         self.shared().routes.lock().settled(ask);
     }
 
     /// Tells the server to end, and waits until it has.
     pub(super) async fn close(self) {
-        let process = self.present.into_inner();
+        let process = self.process.into_inner();
         drop((process.queue, process.is_wanted));
         if process.ending.await.is_err() {
-            tracing::warn!("the server was not seen to end");
+            tracing::warn!("failed to wait for the server process");
         }
     }
 }
 
 impl Process {
-    fn start(
-        command: &mut Command,
-        watcher: Watcher,
-        news: News,
-        message_max: usize,
-    ) -> Result<Self, ErrorKind> {
-        let (child, pipes) = Pipes::open(command)?;
-        let (queue, waiting) = mpsc::channel(QUEUED);
-        let (is_wanted, unwanted) = oneshot::channel();
+    fn start(command: &mut Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
         let program = command.as_std().get_program().to_string_lossy();
+        let program = program.into_owned();
+        let child = child::spawn(command).map_err(|source| ErrorKind::Spawn {
+            command: program.clone(),
+            source,
+        })?;
+        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
+        let (is_wanted, unwanted) = oneshot::channel();
         let shared = Arc::new(Shared {
-            program: program.into_owned(),
+            program,
             routes: Mutex::default(),
             over: Notify::new(),
             stderr: Mutex::default(),
             queue: queue.downgrade(),
-            watcher,
-            news,
-            message_max,
+            setup,
         });
-        let ending = tokio::spawn(child::tend(
-            child,
-            pipes,
-            waiting,
-            unwanted,
-            Arc::clone(&shared),
-        ));
+        let running = child::run(child, waiting, unwanted, Arc::clone(&shared));
         Ok(Self {
             shared,
             queue,
             is_wanted,
-            ending,
+            ending: tokio::spawn(running),
         })
     }
 }
 
 impl PipeExchange {
-    /// The next message that belongs to the request.
-    pub(super) async fn next(&mut self) -> Result<Incoming, LinkError> {
-        loop {
-            let ready = self.shared.routes.lock().get(self.id).and_then(Route::pop);
-            if let Some(message) = ready {
-                self.is_cancellable &= !matches!(message, Ok(Incoming::Response(_)));
-                return message;
+    pub(super) async fn next(&mut self) -> LinkResult<Incoming> {
+        match self.messages.recv().await {
+            Some(message) => {
+                self.is_cancellable &= !is_response(&message);
+                message
             }
-            if let Some(kind) = self.shared.ended() {
-                return Err(LinkError::Final(kind));
-            }
-            self.heard.notified().await;
+            None => Err(LinkError::Final(self.shared.ended().unwrap_or_else(deaf))),
         }
     }
 
-    /// The refusal of the request, if it has come.
+    /// The error response to the request, if it has come.
     pub(crate) fn refusal(&mut self) -> Option<RpcFailure> {
-        let mut routes = self.shared.routes.lock();
-        let route = routes.get(self.id)?;
-        std::iter::from_fn(|| route.pop()).find_map(|message| match message {
+        let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
+        received.find_map(|message| match message {
             Ok(Incoming::Response(response)) => response.outcome.err(),
             _ => None,
         })
@@ -234,24 +195,21 @@ impl PipeExchange {
 
 impl Drop for PipeExchange {
     fn drop(&mut self) {
-        let mut routes = self.shared.routes.lock();
-        let route = routes.close(self.id);
-        drop(routes);
-        let is_answered = route.as_ref().is_some_and(Route::is_answered);
-        if self.is_cancellable && !is_answered {
+        let open_asks = self.shared.routes.lock().close(self.id);
+        let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
+        if self.is_cancellable && !received.any(|message| is_response(&message)) {
             let cancelled = Outgoing::cancelled(self.id, HeaderMap::new());
-            self.shared.send(&cancelled.body);
+            self.shared.try_tell(&cancelled.body);
         }
-        // What was asked may belong to another call; if there is none, the server must not wait for an answer.
-        for ask in route.into_iter().flat_map(Route::into_open) {
+        // An open ask may belong to another call; without one it is refused.
+        for ask in open_asks {
             self.shared.route(None, ask);
         }
     }
 }
 
 impl Shared {
-    /// Sends something, or says why that cannot be.
-    async fn tell(&self, id: Option<u64>, message: &str) -> Result<(), LinkError> {
+    async fn tell(&self, id: Option<u64>, message: &str) -> LinkResult<()> {
         if let Some(kind) = self.ended() {
             return Err(LinkError::NotSent(kind));
         }
@@ -260,16 +218,32 @@ impl Shared {
         };
         match queue.reserve().await {
             Ok(place) => {
-                self.watcher.see(Wire::Sent { message });
-                place.send(Line::new(id, message));
+                self.queue_line(place, id, message);
                 Ok(())
             }
-            Err(_) => Err(self.unheard().await),
+            Err(_) => Err(self.not_written().await),
         }
     }
 
-    /// Why nothing is written any more. A server that has ended is seen to have a moment later.
-    async fn unheard(&self) -> LinkError {
+    /// Queues a message that is no request, if there is room.
+    fn try_tell(&self, message: &str) {
+        let Some(queue) = self.queue.upgrade() else {
+            return;
+        };
+        match queue.try_reserve() {
+            Ok(place) => self.queue_line(place, None, message),
+            Err(error) => tracing::warn!(%error, "message to the server dropped"),
+        }
+    }
+
+    fn queue_line(&self, place: mpsc::Permit<'_, Line>, id: Option<u64>, message: &str) {
+        (self.setup.watch)(Wire::Sent { message });
+        let text = format!("{message}\n");
+        place.send(Line { id, text });
+    }
+
+    /// Why nothing is written any more. The end of a process is noticed a moment later.
+    async fn not_written(&self) -> LinkError {
         let mut over = pin!(self.over.notified());
         over.as_mut().enable();
         if self.ended().is_none() {
@@ -281,22 +255,8 @@ impl Shared {
         LinkError::NotSent(self.ended().unwrap_or_else(deaf))
     }
 
-    /// Sends something that is no request, if there is somebody left to send it to.
-    fn send(&self, message: &str) {
-        let Some(queue) = self.queue.upgrade() else {
-            return;
-        };
-        match queue.try_reserve() {
-            Ok(place) => {
-                self.watcher.see(Wire::Sent { message });
-                place.send(Line::new(None, message));
-            }
-            Err(error) => tracing::warn!(%error, "the server was not told"),
-        }
-    }
-
-    /// The server has closed its input: these were not written.
-    fn unwritten(&self, lines: impl Iterator<Item = Line>) {
+    /// Fails the requests that were not written because the server has closed its input.
+    fn fail_unwritten(&self, lines: impl Iterator<Item = Line>) {
         let mut routes = self.routes.lock();
         routes.is_deaf = true;
         for id in lines.filter_map(|line| line.id) {
@@ -304,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Why nothing can be sent or heard any more.
+    /// The error of a process that has ended.
     fn ended(&self) -> Option<ErrorKind> {
         let routes = self.routes.lock();
         let status = routes.ended.clone()?;
@@ -318,47 +278,43 @@ impl Shared {
         Some(ErrorKind::Exited { status, stderr })
     }
 
-    /// The server has ended: whoever waits hears of it.
     fn end(&self, status: String) {
-        let mut routes = self.routes.lock();
-        routes.ended.get_or_insert(status);
-        routes.wake_all();
+        self.routes.lock().end(status);
         self.over.notify_waiters();
     }
 
-    /// A line was longer than it may be. Nobody can tell for whom it was.
-    fn too_long(&self) {
+    /// A line was too long. Its request is unknown.
+    fn fail_too_long(&self) {
         self.routes.lock().fail_all(|| ErrorKind::TooLarge {
             what: "a message",
-            limit: self.message_max,
+            limit: self.setup.message_max,
         });
     }
 
-    /// Takes a line that the server wrote.
-    fn take(&self, line: String) {
+    fn receive(&self, line: String) {
         if !line.trim().is_empty() {
             for message in split_messages(line) {
-                self.take_message(&message);
+                self.receive_message(&message);
             }
         }
     }
 
-    fn take_message(&self, line: &str) {
-        self.watcher.see(Wire::Received {
+    fn receive_message(&self, line: &str) {
+        (self.setup.watch)(Wire::Received {
             message: line,
             status: None,
         });
         let translate = self.routes.lock().translation_of(line);
         match read(line, None, translate.as_ref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
-            // Servers greet, or are started by tools that do. What matters is that their messages are whole.
             Err(error) => {
-                let Err(error) = self.routes.lock().fail_answered(line, error) else {
-                    return;
-                };
-                let noise: String = line.chars().take(SHOWN).collect();
-                tracing::warn!(program = self.program, %error, "the server wrote no message");
-                self.routes.lock().noise.get_or_insert(noise);
+                let mut routes = self.routes.lock();
+                // Some servers print a banner. Only the response to a request must be valid.
+                if let Err(error) = routes.fail_answered(line, error) {
+                    tracing::warn!(program = self.program, %error, "line is no message");
+                    let noise = || line.chars().take(SHOWN).collect();
+                    routes.noise.get_or_insert_with(noise);
+                }
             }
         }
     }
@@ -367,54 +323,30 @@ impl Shared {
     fn route(&self, id: Option<&Value>, message: Incoming) {
         let mut routes = self.routes.lock();
         routes.has_spoken = true;
-        match routes.way(id, &message) {
-            Way::To(id) => routes.push(id, message),
-            Way::All => routes.push_to_calls(&message),
-            Way::Nobody => {}
-            Way::Unasked => routes.unasked(),
-            Way::Stray => {
+        match routes.recipient(id, &message) {
+            Recipient::Request(id) => routes.push(id, message),
+            Recipient::AllCalls => routes.push_to_calls(&message),
+            Recipient::Nobody => {}
+            Recipient::UnknownRequest => routes.fail_misaddressed(),
+            Recipient::Client => {
                 drop(routes);
-                self.stray(message);
+                if let Some(answer) = take_stray(message, &self.setup.notifications) {
+                    self.try_tell(&answer);
+                }
             }
-            Way::Back => routes.fail_all(|| ErrorKind::NotMcp {
+            Recipient::Echo => routes.fail_all(|| ErrorKind::NotMcp {
                 address: self.program.clone(),
                 why: "it sends back what it is sent".to_owned(),
             }),
         }
     }
-
-    /// Takes a message that belongs to no request.
-    fn stray(&self, message: Incoming) {
-        if let Some(answer) = take_stray(message, &self.news) {
-            self.send(&answer);
-        }
-    }
 }
 
-impl Line {
-    fn new(id: Option<u64>, message: &str) -> Self {
-        let text = format!("{message}\n");
-        Self { id, text }
-    }
+fn is_response(message: &LinkResult<Incoming>) -> bool {
+    matches!(message, Ok(Incoming::Response(_)))
 }
 
-/// Why nothing can be sent to a server that still runs.
+/// The error of a server that runs, but has closed its input.
 fn deaf() -> ErrorKind {
     ErrorKind::Broken("the server has closed its standard input, and hears nothing".into())
-}
-
-/// A command as a person would type it.
-fn shown(command: &Command) -> String {
-    let command = command.as_std();
-    let mut words = vec![command.get_program().to_string_lossy()];
-    words.extend(command.get_args().map(|word| word.to_string_lossy()));
-    words.join(" ")
-}
-
-impl fmt::Debug for PipeLink {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PipeLink")
-            .field("program", &self.shared().program)
-            .finish_non_exhaustive()
-    }
 }

@@ -1,7 +1,7 @@
 //! The authorization of the client in each scenario that needs it.
 
 use super::{ClientError, Scenario};
-use refrain_client::{AuthError, IdentityProvider, OAuth, OAuthBuilder, RegisteredClient};
+use refrain_client::{IdentityProvider, OAuth, OAuthBuilder, RegisteredClient};
 use reqwest::header::LOCATION;
 use reqwest::redirect::Policy;
 use serde::de::Error as _;
@@ -79,6 +79,7 @@ fn text(context: &Value, name: &'static str) -> Result<String, serde_json::Error
     text.ok_or_else(|| serde_json::Error::missing_field(name))
 }
 
-fn url(text: &str) -> Result<Url, AuthError> {
-    Url::parse(text).map_err(|error| AuthError::Setup(format!("invalid URL {text:?}: {error}")))
+fn url(text: &str) -> Result<Url, serde_json::Error> {
+    Url::parse(text)
+        .map_err(|error| serde_json::Error::custom(format!("invalid URL {text:?}: {error}")))
 }

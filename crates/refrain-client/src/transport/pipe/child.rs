@@ -1,14 +1,14 @@
 //! The life of the process.
 //!
-//! | it | then |
+//! | state | behaviour |
 //! | --- | --- |
-//! | runs | its output is read, and what is sent is written |
-//! | is told to end: its input is closed | it is given a while, then told to terminate, then killed |
-//! | has ended, or has closed its output | what it still wrote is read, and whoever waits hears how it ended |
+//! | running | its output is read, and queued messages are written |
+//! | ending | its input is closed; after a grace period it is terminated, then killed |
+//! | ended, or its output closed | the rest of its output is read, and all requests fail |
 
 use super::lines::Lines;
 use super::{Line, Shared};
-use crate::error::ErrorKind;
+use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
 use std::io;
@@ -19,70 +19,47 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// How long a server may take to read what is left to write, to end by itself, and again when it was told to terminate.
+/// The time to read the queued messages, to end by itself, and to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the end of a process that has closed its input: most have just ended.
 const DEAF: Duration = Duration::from_secs(2);
-/// How long to go on reading what a process wrote that has ended. Its own children may hold the pipes open for ever.
+/// How long to read the output of an ended process. Its children may hold the pipes open.
 const REST: Duration = Duration::from_millis(500);
-/// How much of the standard error is kept.
-const STDERR_KEPT: usize = 4096;
+const STDERR_MAX: usize = 4096;
 
-/// The three streams of the process.
-pub(super) struct Pipes {
-    stdin: ChildStdin,
-    stdout: ChildStdout,
-    stderr: ChildStderr,
+pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
 }
 
-impl Pipes {
-    /// Starts the process.
-    pub(super) fn open(command: &mut Command) -> Result<(Child, Self), ErrorKind> {
-        let program = command.as_std().get_program().to_owned();
-        let failed = |source| ErrorKind::Spawn {
-            command: program.to_string_lossy().into_owned(),
-            source,
-        };
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true);
-        let mut child = command.spawn().map_err(failed)?;
-        let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
-            return Err(failed(io::Error::other("it has no standard streams")));
-        };
-        let pipes = Self {
-            stdin,
-            stdout,
-            stderr,
-        };
-        Ok((child, pipes))
-    }
-}
-
-/// What was left to write when the server closed its input.
+/// The lines that were left when the server closed its input.
 struct Unwritten {
     first: Line,
     queue: mpsc::Receiver<Line>,
 }
 
-/// Reads and writes until the process has ended, or nobody wants it and it was made to end.
-pub(super) async fn tend(
+/// Reads and writes until the process has ended, or is unwanted and was made to end.
+pub(super) async fn run(
     mut child: Child,
-    pipes: Pipes,
     queue: mpsc::Receiver<Line>,
     mut unwanted: oneshot::Receiver<()>,
     shared: Arc<Shared>,
 ) {
-    // Somebody who hears of news may panic; those who wait must hear of the end all the same.
-    let _lost = Lost(&shared);
-    let errors = tokio::spawn(keep_errors(pipes.stderr, Arc::clone(&shared)));
-    let mut writing = tokio::spawn(write(pipes.stdin, queue));
-    let mut reading = pin!(read(pipes.stdout, &shared).fuse());
+    // Requests must fail even if a callback panics.
+    let _guard = EndGuard(&shared);
+    let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
+        return;
+    };
+    let errors = tokio::spawn(read_errors(stderr, Arc::clone(&shared)));
+    let mut writing = tokio::spawn(write(stdin, queue));
+    let mut reading = pin!(read(stdout, &shared).fuse());
     let mut can_write = true;
     let mut unwritten = None;
     let status = loop {
@@ -91,24 +68,24 @@ pub(super) async fn tend(
             () = &mut reading => break None,
             _ = &mut unwanted => break None,
             written = &mut writing, if can_write => {
-                // The server has closed its input, or the queue is closed. It may still have something to say.
+                // The server has closed its input, or the queue is closed. Its output is still read.
                 can_write = false;
                 unwritten = written.ok().flatten();
             }
             () = sleep(DEAF), if unwritten.is_some() => {
-                shared.unwritten(unwritten.take().into_iter().flat_map(Unwritten::lines));
+                shared.fail_unwritten(unwritten.take().into_iter().flat_map(Unwritten::lines));
             }
         }
     };
     if can_write && status.is_none() {
-        // It may be held up by what it still has to write.
+        // The server may have to write before it can read.
         let written = async {
             tokio::select! {
                 _ = &mut writing => {}
                 () = read_on(reading.as_mut()) => {}
             }
         };
-        let _ = timeout(GRACE, written).await;
+        within(GRACE, written).await;
     }
     writing.abort();
     let status = match status {
@@ -119,12 +96,11 @@ pub(super) async fn tend(
         reading.await;
         let _ = errors.await;
     };
-    let _ = timeout(REST, rest).await;
+    within(REST, rest).await;
     shared.end(status.map_or_else(|| "nobody saw how".to_owned(), |status| status.to_string()));
 }
 
 impl Unwritten {
-    /// All of it. Nothing is added to it any more.
     fn lines(mut self) -> impl Iterator<Item = Line> {
         self.queue.close();
         let rest = std::iter::from_fn(move || self.queue.try_recv().ok());
@@ -132,19 +108,19 @@ impl Unwritten {
     }
 }
 
-/// Reads for as long as somebody waits for something else.
+/// Reads, and never completes.
 async fn read_on(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     reading.await;
     std::future::pending::<()>().await;
 }
 
-/// Gives the process time to end by itself, and then makes it.
+/// Waits for the process to end by itself, then terminates it, then kills it.
 async fn end(
     child: &mut Child,
     mut reading: Pin<&mut Fuse<impl Future<Output = ()>>>,
 ) -> Option<ExitStatus> {
     for force in [terminate, Child::start_kill] {
-        // It may be held up by what it still has to write.
+        // The server may have to write before it can end.
         let ended = async {
             loop {
                 tokio::select! {
@@ -153,22 +129,21 @@ async fn end(
                 }
             }
         };
-        if let Ok(status) = timeout(GRACE, ended).await {
+        if let Some(status) = within(GRACE, ended).await {
             return status;
         }
         if let Err(error) = force(child) {
-            tracing::warn!(%error, "the server cannot be made to end");
+            tracing::warn!(%error, "failed to end the server process");
         }
     }
-    timeout(GRACE, child.wait()).await.ok()?.ok()
+    within(GRACE, child.wait()).await?.ok()
 }
 
-/// Asks the process to end, where there is a way to ask.
 fn terminate(child: &mut Child) -> io::Result<()> {
     #[cfg(unix)]
     {
         use rustix::process::{Pid, Signal, kill_process};
-        // A process that was not waited for keeps its id, so that no other is meant.
+        // A process that was not waited for keeps its id.
         let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         pid.map_or(Ok(()), |pid| Ok(kill_process(pid, Signal::TERM)?))
     }
@@ -176,7 +151,7 @@ fn terminate(child: &mut Child) -> io::Result<()> {
     child.start_kill()
 }
 
-/// Writes what comes out of the queue until it is closed. If the server closes its input before, gives what is left.
+/// Writes lines until the queue is closed. Returns the rest if the server closes its input before.
 async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Line>) -> Option<Unwritten> {
     while let Some(first) = queue.recv().await {
         let text = first.text.as_bytes();
@@ -188,32 +163,32 @@ async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Line>) -> Option
 }
 
 async fn read(stdout: ChildStdout, shared: &Shared) {
-    let mut lines = Lines::new(stdout, shared.message_max);
-    while let Some(line) = lines.next().await {
-        if line.is_cut {
-            shared.too_long();
+    let mut lines = Lines::new(stdout, shared.setup.message_max);
+    while let Some((line, is_cut)) = lines.next().await {
+        if is_cut {
+            shared.fail_too_long();
         } else {
-            shared.take(line.text);
+            shared.receive(line);
         }
     }
 }
 
-async fn keep_errors(stderr: ChildStderr, shared: Arc<Shared>) {
-    let mut lines = Lines::new(stderr, STDERR_KEPT);
-    while let Some(line) = lines.next().await {
-        tracing::debug!(program = shared.program, "{}", line.text);
+async fn read_errors(stderr: ChildStderr, shared: Arc<Shared>) {
+    let mut lines = Lines::new(stderr, STDERR_MAX);
+    while let Some((line, _)) = lines.next().await {
+        tracing::debug!(program = shared.program, "{line}");
         let mut kept = shared.stderr.lock();
-        kept.extend_from_slice(line.text.as_bytes());
+        kept.extend_from_slice(line.as_bytes());
         kept.push(b'\n');
-        let excess = kept.len().saturating_sub(STDERR_KEPT);
+        let excess = kept.len().saturating_sub(STDERR_MAX);
         kept.drain(..excess);
     }
 }
 
-/// Tells those who wait, if nobody else did.
-struct Lost<'a>(&'a Shared);
+/// Fails all requests when it is dropped.
+struct EndGuard<'a>(&'a Shared);
 
-impl Drop for Lost<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.end("it was lost sight of".to_owned());
     }

@@ -143,7 +143,7 @@ async fn an_answer_to_something_else_is_not_used() {
         let Err(AuthError::BadRedirect(why)) = outcome else {
             panic!("{outcome:?}");
         };
-        assert!(why.contains(reason), "{why}");
+        assert!(why.to_string().contains(reason), "{why}");
         assert_eq!(server.asked("/token").len(), 0);
     }
 }

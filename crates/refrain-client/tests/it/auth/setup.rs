@@ -10,7 +10,7 @@ fn url(url: &str) -> Url {
 
 fn assert_setup(outcome: Result<impl Sized, AuthError>, reason: &str) {
     match outcome {
-        Err(AuthError::Setup(why)) => assert!(why.contains(reason), "{why}"),
+        Err(AuthError::Setup(why)) => assert!(why.to_string().contains(reason), "{why}"),
         Err(error) => panic!("{error:?}"),
         Ok(_) => panic!("{reason:?} is not missed"),
     }

@@ -1,90 +1,80 @@
-//! What a tool promises of its results by its output schema, and whether a result keeps to it.
+//! The check of a result against the output schema of its tool.
 //!
-//! Always: nothing that a schema refers to is fetched, and what a check may cost is known before it is made. A schema
-//! whose cost cannot be told, such as one that refers to itself, is not applied.
+//! References are not fetched, and the cost of a check is bounded before it starts. A schema of unknown cost, such as a
+//! recursive one, is not applied.
 
 use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::error::Error;
-use std::fmt;
 use std::sync::OnceLock;
 
-/// How many steps a check may take: the parts of the schema, references followed, for each part of the value.
-const MOST_STEPS: u64 = 20_000_000;
-/// How deep a schema may be nested, references followed.
-const DEEPEST: usize = 128;
-/// So many bytes of a text are one part of a value.
+/// The maximum of the parts of the schema, references followed, times the parts of the value.
+const STEPS_MAX: u64 = 20_000_000;
+/// The maximum depth of a schema, references followed.
+const DEPTH_MAX: usize = 128;
+/// This many bytes of a text are one part of a value.
 const TEXT_PART: usize = 64;
-/// How much is shown of why a schema cannot be applied: the schema itself may be in it.
-const WHY: usize = 300;
+/// The longest error message about a schema: it may repeat the schema.
+const WHY_MAX: usize = 300;
 
-/// The output schema of a tool.
-pub(crate) struct Promise {
+pub(crate) struct OutputSchema {
     schema: Value,
-    /// Made when it is needed.
-    usable: OnceLock<Usable>,
+    compiled: OnceLock<Compiled>,
 }
 
-/// What can be done with a schema.
-enum Usable {
-    Applied {
+enum Compiled {
+    Valid {
         validator: Box<Validator>,
         cost: u64,
     },
-    /// Nobody knows what it would cost.
-    Passed,
-    /// It makes no sense here, and so does no result.
-    Refused(String),
+    /// The cost is unknown, so it is not applied.
+    Skipped,
+    /// The schema is invalid, and so is every result.
+    Invalid(String),
 }
 
-impl fmt::Debug for Promise {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Promise").field(&self.schema).finish()
-    }
-}
-
-impl Promise {
+impl OutputSchema {
     pub(crate) fn new(schema: Value) -> Self {
         Self {
             schema,
-            usable: OnceLock::new(),
+            compiled: OnceLock::new(),
         }
     }
 
-    /// Why a result is not as promised, if it is not. A tool that says that it failed has kept its promise.
-    pub(crate) fn broken_by(&self, result: &Value) -> Option<String> {
+    /// Why a result does not match the schema. The result of a failed tool need not match.
+    pub(crate) fn mismatch(&self, result: &Value) -> Option<String> {
         if result["isError"] == true {
             return None;
         }
         let Some(content) = result.get("structuredContent") else {
             return Some("it has no structuredContent, and the tool has an output schema".into());
         };
-        match self.usable.get_or_init(|| Usable::of(&self.schema)) {
-            Usable::Applied { validator, cost }
-                if cost.saturating_mul(parts(content)) <= MOST_STEPS =>
+        match self.compiled.get_or_init(|| Compiled::new(&self.schema)) {
+            Compiled::Valid { validator, cost }
+                if cost.saturating_mul(parts(content)) <= STEPS_MAX =>
             {
                 let error = validator.validate(content).err()?;
                 let at = error.instance_path().as_str().to_owned();
-                // Not the value itself: it may be long, or private.
+                // Without the value: it may be long, or private.
                 let why = error.masked();
                 Some(format!(
                     "it does not fit the tool's output schema at {at:?}: {why}"
                 ))
             }
-            Usable::Applied { .. } | Usable::Passed => {
-                tracing::debug!("a result is not checked: that could take too long");
+            Compiled::Valid { .. } | Compiled::Skipped => {
+                tracing::debug!("result not checked: the check could take too long");
                 None
             }
-            Usable::Refused(why) => {
+            Compiled::Invalid(why) => {
                 Some(format!("the tool's output schema cannot be applied: {why}"))
             }
         }
     }
 }
 
-impl Usable {
-    fn of(schema: &Value) -> Self {
+impl Compiled {
+    fn new(schema: &Value) -> Self {
         let mut costs = Costs {
             root: schema,
             known: HashMap::new(),
@@ -92,60 +82,50 @@ impl Usable {
             is_sure: true,
         };
         let Ok(cost) = costs.of(schema, 0) else {
-            return Self::Passed;
+            return Self::Skipped;
         };
-        let is_sure = costs.is_sure;
-        let validator = jsonschema::options()
-            .with_pattern_options(PatternOptions::regex())
-            .with_retriever(Nothing)
-            .build(schema);
-        match validator {
-            Ok(validator) if is_sure => Self::Applied {
+        let options = jsonschema::options().with_retriever(NoFetch);
+        let linear = options
+            .clone()
+            .with_pattern_options(PatternOptions::regex());
+        match linear.build(schema) {
+            Ok(validator) if costs.is_sure => Self::Valid {
                 validator: Box::new(validator),
                 cost,
             },
-            Ok(_) => Self::Passed,
-            // A pattern may need an engine that takes as long as the text makes it.
-            Err(_)
-                if jsonschema::options()
-                    .with_retriever(Nothing)
-                    .build(schema)
-                    .is_ok() =>
-            {
-                Self::Passed
-            }
-            Err(error) => Self::Refused(error.to_string().chars().take(WHY).collect()),
+            Ok(_) => Self::Skipped,
+            // A pattern may need the backtracking engine, whose time depends on the text.
+            Err(_) if options.build(schema).is_ok() => Self::Skipped,
+            Err(error) => Self::Invalid(error.to_string().chars().take(WHY_MAX).collect()),
         }
     }
 }
 
-/// Fetches nothing, whatever else in the program has jsonschema fetch.
-struct Nothing;
+/// Rejects references to other documents.
+struct NoFetch;
 
-impl Retrieve for Nothing {
+impl Retrieve for NoFetch {
     fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
         Err("nothing that a schema refers to is fetched".into())
     }
 }
 
-/// A schema that costs too much, or as much as the value makes it cost.
+/// The cost of a schema is too high, or depends on the value.
 struct TooMuch;
 
-/// What schemas cost that refer to each other.
+/// The costs of a schema and its references.
 struct Costs<'a> {
     root: &'a Value,
-    /// The costs of what is referred to.
     known: HashMap<&'a str, u64>,
     /// The references that are being followed.
     open: Vec<&'a str>,
-    /// There was nothing that may lead elsewhere than it seems.
+    /// Whether every reference leads where it seems to.
     is_sure: bool,
 }
 
 impl<'a> Costs<'a> {
-    /// How many parts a schema has.
     fn of(&mut self, schema: &'a Value, depth: usize) -> Result<u64, TooMuch> {
-        if depth > DEEPEST {
+        if depth > DEPTH_MAX {
             return Err(TooMuch);
         }
         let mut cost: u64 = 1;
@@ -160,7 +140,7 @@ impl<'a> Costs<'a> {
                     let part = match (keyword.as_str(), value) {
                         ("$ref", Value::String(place)) => self.referred(place, depth + 1)?,
                         ("$dynamicRef" | "$recursiveRef", Value::String(_)) => return Err(TooMuch),
-                        // Each looks through all that is beside it again.
+                        // Each evaluates its siblings again.
                         ("unevaluatedProperties" | "unevaluatedItems", _) => return Err(TooMuch),
                         ("$id" | "id", Value::String(_)) if depth > 0 => {
                             self.is_sure = false;
@@ -176,7 +156,7 @@ impl<'a> Costs<'a> {
         Ok(cost)
     }
 
-    /// What is referred to. What is not a place in this schema is not followed.
+    /// The cost of a reference. References out of this document are not followed.
     fn referred(&mut self, place: &'a str, depth: usize) -> Result<u64, TooMuch> {
         if let Some(cost) = self.known.get(place) {
             return Ok(*cost);
@@ -200,7 +180,6 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// How many parts a value has.
 fn parts(value: &Value) -> u64 {
     match value {
         Value::String(text) => 1 + (text.len() / TEXT_PART) as u64,
@@ -220,7 +199,7 @@ mod tests {
 
     fn why(schema: &Value, content: &Value) -> Option<String> {
         let result = json!({"content": [], "structuredContent": content});
-        Promise::new(schema.clone()).broken_by(&result)
+        OutputSchema::new(schema.clone()).mismatch(&result)
     }
 
     #[test]
@@ -239,11 +218,11 @@ mod tests {
         );
         assert!(why(&schema, &json!({})).is_some_and(|why| why.contains("degrees")));
         assert!(why(&schema, &json!({"degrees": 1, "sky": "grey"})).is_some());
-        let promise = Promise::new(schema);
-        let without = promise.broken_by(&json!({"content": []}));
+        let schema = OutputSchema::new(schema);
+        let without = schema.mismatch(&json!({"content": []}));
         assert!(without.is_some_and(|why| why.contains("no structuredContent")));
         assert_eq!(
-            promise.broken_by(&json!({"content": [], "isError": true})),
+            schema.mismatch(&json!({"content": [], "isError": true})),
             None
         );
         // Any value can be promised, and null is one.
