@@ -67,7 +67,7 @@ impl From<sqlx::Error> for OpenError {
     }
 }
 
-/// Opens the store of this URL, and makes its tables where they are missing.
+/// Opens the store of this URL, and creates or migrates its tables.
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -102,7 +102,7 @@ impl From<sqlx::Error> for OpenError {
 /// };
 /// store.create(new).await?;
 ///
-/// let task = store.get(&id, &alice).await?.expect("it was made");
+/// let task = store.get(&id, &alice).await?.expect("a task");
 /// assert_eq!(task.status, TaskStatus::Working);
 /// assert!(store.get(&id, &Principal::new("bob")).await?.is_none());
 /// # }
@@ -135,7 +135,7 @@ const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres"
     (false, false) => "it must be `memory:` (built without the features `sqlite` and `postgres`)",
 };
 
-/// The path in a SQLite URL, unescaped.
+/// The path in a SQLite URL, which has no escapes.
 #[cfg(feature = "sqlite")]
 fn sqlite_path(rest: &str) -> Result<&str, UrlError> {
     match rest.strip_prefix("//").unwrap_or(rest) {

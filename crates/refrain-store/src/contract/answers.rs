@@ -1,7 +1,7 @@
 //! Answers, and that none is lost.
 
-use super::support::{HOUR, Subject, asks, new, next, pairs, publish};
-use crate::{Commit, Next, TaskStatus};
+use super::support::{HOUR, Subject, asks, keep, new, next, pairs, publish};
+use crate::{Next, TaskStatus};
 
 pub(super) async fn answers_come_in_the_order_of_their_asks(store: Subject) {
     let lease = store.lease().await;
@@ -41,10 +41,7 @@ pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject
     let lease = store.lease().await;
     store.commit(&lease, asks(&["done", "no", "open"])).await;
     store.answer(&lease, &[("done", "1")]).await;
-    let settle = Commit::default()
-        .taken(&["done"])
-        .withdrawn(&["no"])
-        .set_down();
+    let settle = keep().taken(&["done"]).withdrawn(&["no"]).set_down();
     store.commit(&lease, settle).await;
     let before = store.revision(&lease.task).await;
     let given = [("done", "2"), ("no", "2"), ("never", "2"), ("OPEN", "2")];
@@ -73,17 +70,12 @@ pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subje
     assert!(store.revision(&lease.task).await > asked.revision);
     assert!(
         store
-            .commit(&lease, Commit::default().journal("without it"))
+            .commit(&lease, keep().journal("without it"))
             .await
             .answers
     );
     assert_eq!(store.answers(&lease).await, pairs(&[("a", "1")]));
-    assert!(
-        !store
-            .commit(&lease, Commit::default().taken(&["a"]))
-            .await
-            .answers
-    );
+    assert!(!store.commit(&lease, keep().taken(&["a"])).await.answers);
 }
 
 pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
@@ -115,9 +107,7 @@ pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
         };
         // A commit that changes asks is written differently from one that does not.
         let read: &[&str] = if round % 2 == 0 { &["b"] } else { &[] };
-        store
-            .commit(&lease, Commit::default().taken(read).set_down())
-            .await;
+        store.commit(&lease, keep().taken(read).set_down()).await;
         answering.await.expect("the answer is accepted");
         let claimed = store.claim().await;
         assert_eq!(claimed.lease.task, lease.task);
@@ -130,9 +120,7 @@ pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a", "b"])).await;
     store.answer(&lease, &[("a", "1")]).await;
-    let taken = Commit::default()
-        .journal("with a")
-        .taken(&["a", "b", "never asked"]);
+    let taken = keep().journal("with a").taken(&["a", "b", "never asked"]);
     store.commit(&lease, taken.set_down()).await;
     store.assert_none_due().await;
     store.answer(&lease, &[("b", "2")]).await;
@@ -182,7 +170,7 @@ pub(super) async fn one_of_many_concurrent_answers_counts(store: Subject) {
     assert_eq!(counted[0].1, counted[1].1, "both are of one client");
     assert!(
         !store
-            .commit(&lease, Commit::default().taken(&["a", "b"]))
+            .commit(&lease, keep().taken(&["a", "b"]))
             .await
             .answers
     );

@@ -1,6 +1,6 @@
 //! Commits of a worker.
 
-use super::support::{HOUR, Subject, asks, assert_is_lost, new, next, pairs, publish};
+use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, pairs, publish};
 use crate::{Commit, Lease, Next, Task, TaskStatus};
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
 pub(super) async fn the_status_follows_the_asks(store: Subject) {
     let lease = store.lease().await;
     let status = async || store.get(&lease.task).await.status;
-    store.commit(&lease, Commit::default()).await;
+    store.commit(&lease, keep()).await;
     assert_eq!(status().await, TaskStatus::Working);
     store.commit(&lease, asks(&["a", "b"])).await;
     assert_eq!(status().await, TaskStatus::InputRequired);
@@ -62,7 +62,7 @@ pub(super) async fn the_status_follows_the_asks(store: Subject) {
     assert_eq!(status().await, TaskStatus::Working);
     store.commit(&lease, asks(&["c"])).await;
     assert_eq!(status().await, TaskStatus::InputRequired);
-    let withdraw = Commit::default().withdrawn(&["c"]).set_down();
+    let withdraw = keep().withdrawn(&["c"]).set_down();
     store.commit(&lease, withdraw).await;
     assert_eq!(status().await, TaskStatus::Working);
 }
@@ -75,7 +75,7 @@ pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
     store
         .answer(&lease, &[("answered", "A"), ("taken", "T")])
         .await;
-    let settle = Commit::default().taken(&["taken"]).withdrawn(&["no"]);
+    let settle = keep().taken(&["taken"]).withdrawn(&["no"]);
     store.commit(&lease, settle).await;
     assert!(store.commit(&lease, with_text("2")).await.answers);
     let task = store.get(&lease.task).await;
@@ -106,7 +106,7 @@ pub(super) async fn asks_keep_their_order(store: Subject) {
 pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a", "b"])).await;
-    let withdraw = Commit::default().withdrawn(&["a", "never asked"]);
+    let withdraw = keep().withdrawn(&["a", "never asked"]);
     store.commit(&lease, withdraw).await;
     assert_eq!(asked(&store.get(&lease.task).await), ["b"]);
     store.answer(&lease, &[("a", "1")]).await;
@@ -198,14 +198,12 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
         store.commit(&claimed.lease, retry("again")).await;
     }
     let lease = store.claim_soon().await.lease;
-    store
-        .commit(&lease, Commit::default().journal("further"))
-        .await;
+    store.commit(&lease, keep().journal("further")).await;
     let row = store.find(&lease.task).await;
     assert_eq!(row.attempts, 4);
     assert_eq!(row.last_error.as_deref(), Some("again"));
     store
-        .commit(&lease, Commit::default().journal("further").progress())
+        .commit(&lease, keep().journal("further").progress())
         .await;
     assert_eq!(store.find(&lease.task).await.attempts, 0);
     store.commit(&lease, next(Next::HandOn)).await;
@@ -231,7 +229,7 @@ pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
     for (said, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
         let say = Commit {
             status_message: said.map(str::to_owned),
-            ..Commit::default()
+            ..keep()
         };
         store.commit(&lease, say).await;
         let task = store.get(&lease.task).await;
@@ -241,7 +239,7 @@ pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
 
 pub(super) async fn a_status_message_ends_with_its_task(store: Subject) {
     let message = async |lease: &Lease| store.get(&lease.task).await.status_message;
-    let at_work = || Commit::default().message("at work");
+    let at_work = || keep().message("at work");
     for last in [None, Some("done".to_owned())] {
         let lease = store.lease().await;
         store.commit(&lease, at_work()).await;

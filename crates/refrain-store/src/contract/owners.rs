@@ -1,7 +1,7 @@
 //! Operations of owners: create, get, cancel; and hints.
 
-use super::support::{HOUR, Subject, alice, asks, bob, flow, id, new, next, pairs, wait_for};
-use crate::{Commit, Created, Hint, Lease, NewTask, Next, StoreError, TaskId, TaskStatus};
+use super::support::{HOUR, Subject, alice, asks, bob, flow, id, keep, new, next, pairs, wait_for};
+use crate::{Created, Hint, Lease, NewTask, Next, StoreError, TaskId, TaskStatus};
 use refrain_core::Principal;
 use std::time::{Duration, SystemTime};
 
@@ -172,8 +172,8 @@ pub(super) async fn the_revision_grows_with_every_change(store: Subject) {
     let claimed = store.claim().await;
     grown(claimed.revision, "claimed");
     let lease = claimed.lease;
-    let message = Commit::default().message("at work");
-    for change in [asks(&["a", "b"]), Commit::default().journal("j"), message] {
+    let message = keep().message("at work");
+    for change in [asks(&["a", "b"]), keep().journal("j"), message] {
         let committed = store.commit(&lease, change).await;
         grown(committed.revision, "committed");
         assert_eq!(revision().await, committed.revision);
@@ -223,9 +223,7 @@ pub(super) async fn hints_report_changes(store: Subject) {
     store.commit(&lease, next(Next::HandOn)).await;
     hinted(true, true).await;
     let lease = store.claim().await.lease;
-    store
-        .commit(&lease, Commit::default().taken(&["a"]).set_down())
-        .await;
+    store.commit(&lease, keep().taken(&["a"]).set_down()).await;
     store.answer(&lease, &[("b", "2")]).await;
     hinted(true, false).await;
     let lease = store.claim().await.lease;

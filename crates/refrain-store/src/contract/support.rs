@@ -113,9 +113,14 @@ impl NewTask {
     }
 }
 
-/// A commit with this continuation.
+/// An empty commit of a worker that keeps the task.
+pub(super) fn keep() -> Commit {
+    Commit::default()
+}
+
+/// An empty commit with this continuation.
 pub(super) fn next(next: Next) -> Commit {
-    Commit::default().next(next)
+    keep().next(next)
 }
 
 /// A commit that publishes asks with these keys.
@@ -127,10 +132,7 @@ pub(super) fn asks(keys: &[&str]) -> Commit {
 /// A commit that publishes these asks.
 pub(super) fn publish(asks: &[(&str, &str)]) -> Commit {
     let publish = pairs(asks);
-    Commit {
-        publish,
-        ..Commit::default()
-    }
+    Commit { publish, ..keep() }
 }
 
 impl Commit {

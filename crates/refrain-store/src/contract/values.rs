@@ -1,6 +1,6 @@
 //! Extreme values: large, odd, long.
 
-use super::support::{Subject, alice, asks, new, next, pairs, until};
+use super::support::{Subject, alice, asks, keep, new, next, pairs, until};
 use crate::{Commit, NewTask, Next};
 use refrain_core::Principal;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(super) async fn bytes_are_kept(store: Subject) {
         let ask = Commit {
             publish: pair.clone(),
             journal: Some(bytes.clone()),
-            ..Commit::default()
+            ..keep()
         };
         store.commit(&claimed.lease, ask.set_down()).await;
         let id = &claimed.lease.task;
@@ -75,10 +75,7 @@ pub(super) async fn text_is_kept(store: Subject) {
         let answers = pairs(&[(text, "1")]);
         assert!(store.0.answer(id, &owner, answers).await.expect("no error"));
         let retry = Next::Retry(Duration::ZERO, text.to_owned());
-        let taken = Commit::default()
-            .taken(&[text])
-            .withdrawn(&["other"])
-            .next(retry);
+        let taken = keep().taken(&[text]).withdrawn(&["other"]).next(retry);
         assert!(!store.commit(&claimed.lease, taken).await.answers);
         let row = store.find(id).await;
         assert_eq!(row.last_error.as_deref(), Some(text));
