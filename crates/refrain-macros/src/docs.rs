@@ -15,7 +15,7 @@ pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// `#[doc(hidden)]` and `#[doc = include_str!(..)]` have no text that could be read here.
+/// The text of a doc comment. `#[doc(hidden)]` and `#[doc = include_str!(..)]` have none here.
 fn literal(attr: &Attribute) -> Option<String> {
     match &attr.meta {
         Meta::NameValue(MetaNameValue {

@@ -33,7 +33,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// There is one form for a type, so a type that stands for many cannot have one.
+/// Reports generics: there is one form for each type.
 fn has_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
     let generics = &input.generics;
     let tokens: &dyn ToTokens = match (&generics.where_clause, generics.params.is_empty()) {

@@ -31,9 +31,8 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
         }
         let name = own.rename.unwrap_or_else(|| {
             let name = variant.ident.unraw().to_string();
-            serde
-                .rename_all
-                .map_or(name.clone(), |case| case.variant(&name))
+            let case = serde.rename_all.as_ref();
+            case.map_or(name.clone(), |case| case.variant(&name))
         });
         is_taken(&names, &name, "choices", &variant.ident, &mut errors);
         let title = title.map(|title| quote!(.title(#title)));
