@@ -251,6 +251,12 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// Whether it changes asks.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn has_asks(&self) -> bool {
+        !(self.publish.is_empty() && self.taken.is_empty() && self.withdrawn.is_empty())
+    }
+
     /// Whether it changes what the owner sees.
     pub(crate) fn is_seen(&self) -> bool {
         let asks = !self.publish.is_empty() || !self.withdrawn.is_empty();

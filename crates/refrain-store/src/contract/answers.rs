@@ -4,14 +4,13 @@ use super::support::{HOUR, Subject, asks, keep, new, next, pairs, publish};
 use crate::{Next, TaskStatus};
 
 pub(super) async fn answers_come_in_the_order_of_their_asks(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["c", "a"])).await;
+    let lease = store.asking(&["c", "a"]).await;
     store.commit(&lease, asks(&["b"])).await;
     let given = [("b", "3"), ("a", "2"), ("c", "1")];
     store.answer(&lease, &given).await;
     let expected = pairs(&[("c", "1"), ("a", "2"), ("b", "3")]);
     assert_eq!(store.answers(&lease).await, expected);
-    store.commit(&lease, next(Next::HandOn)).await;
+    store.then(&lease, Next::HandOn).await;
     assert_eq!(store.claim().await.answers, expected);
 }
 
@@ -29,8 +28,7 @@ pub(super) async fn some_answers_may_come_before_others(store: Subject) {
 }
 
 pub(super) async fn the_first_answer_counts(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"])).await;
+    let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1"), ("a", "2")]).await;
     store.answer(&lease, &[("a", "3"), ("b", "4")]).await;
     let expected = pairs(&[("a", "1"), ("b", "4")]);
@@ -38,8 +36,7 @@ pub(super) async fn the_first_answer_counts(store: Subject) {
 }
 
 pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["done", "no", "open"])).await;
+    let lease = store.asking(&["done", "no", "open"]).await;
     store.answer(&lease, &[("done", "1")]).await;
     let settle = keep().taken(&["done"]).withdrawn(&["no"]).set_down();
     store.commit(&lease, settle).await;
@@ -80,8 +77,7 @@ pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subje
 
 pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
     for wait in [None, Some(HOUR / 2)] {
-        let lease = store.lease().await;
-        store.commit(&lease, asks(&["a", "b"])).await;
+        let lease = store.asking(&["a", "b"]).await;
         // The worker has read the answers and found none. Then:
         store.answer(&lease, &[("a", "1")]).await;
         let set_down = store.commit(&lease, next(Next::SetDown(wait))).await;
@@ -98,8 +94,7 @@ pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
 
 pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
     for round in 0..30 {
-        let lease = store.lease().await;
-        store.commit(&lease, asks(&["a", "b"])).await;
+        let lease = store.asking(&["a", "b"]).await;
         store.answer(&lease, &[("b", "2")]).await;
         let answering = {
             let (store, lease) = (store.clone(), lease.clone());
@@ -117,8 +112,7 @@ pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
 }
 
 pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"])).await;
+    let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let taken = keep().journal("with a").taken(&["a", "b", "never asked"]);
     store.commit(&lease, taken.set_down()).await;
@@ -128,8 +122,7 @@ pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
 }
 
 pub(super) async fn a_withdrawn_answer_does_not_wake_the_task(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a"])).await;
+    let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let withdraw = next(Next::SetDown(None)).withdrawn(&["a"]);
     assert!(!store.commit(&lease, withdraw).await.answers);
@@ -143,8 +136,7 @@ pub(super) async fn an_answer_to_an_ended_task_is_ignored(store: Subject) {
         store.answer(&lease, &[("a", "1")]).await;
         assert_eq!(store.revision(&lease.task).await, ended.revision);
     }
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a"])).await;
+    let lease = store.asking(&["a"]).await;
     store.cancel(&lease.task).await;
     let before = store.revision(&lease.task).await;
     store.answer(&lease, &[("a", "1")]).await;

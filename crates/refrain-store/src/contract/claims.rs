@@ -1,6 +1,6 @@
 //! Claims and leases.
 
-use super::support::{HOUR, Subject, alice, asks, assert_is_lost, keys, new, next, sleep_millis};
+use super::support::{HOUR, Subject, alice, asks, assert_is_lost, keys, new, sleep_millis};
 use crate::{Lease, Next};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(super) async fn the_task_that_is_due_longest_is_claimed_first(store: Subject
     // The first is put behind the others.
     let first = store.claim_up_to(1).await.remove(0).lease;
     assert_eq!(first.task, ids[0]);
-    store.commit(&first, next(Next::HandOn)).await;
+    store.then(&first, Next::HandOn).await;
     let claimed = store.claim_up_to(2).await;
     let claimed: Vec<_> = claimed.into_iter().map(|one| one.lease.task).collect();
     assert_eq!(claimed, ids[1..]);
@@ -83,8 +83,7 @@ pub(super) async fn a_task_may_be_created_with_a_worker(store: Subject) {
     let row = store.find(&lease.task).await;
     assert_eq!(row.worker.as_deref(), Some("creator"));
     assert_eq!(row.attempts, 1);
-    let done = next(Next::Complete(Vec::new()));
-    store.commit(&lease, done).await;
+    store.then(&lease, Next::Complete(Vec::new())).await;
 }
 
 /// Creates a task whose lease has expired.
@@ -100,7 +99,7 @@ pub(super) async fn an_expired_lease_is_taken_over(store: Subject) {
     assert_eq!(second.attempt, 2);
     store.assert_none_due().await;
     store.assert_lost(&first).await;
-    store.commit(&second.lease, next(Next::Keep)).await;
+    store.then(&second.lease, Next::Keep).await;
 }
 
 pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
@@ -125,7 +124,7 @@ pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
     assert_eq!(after.revision, before.revision);
     assert_eq!(after.asks, before.asks);
     assert_eq!(after.status_message, None);
-    store.commit(&second, next(Next::HandOn)).await;
+    store.then(&second, Next::HandOn).await;
     assert_eq!(store.claim().await.journal, b"journal");
 }
 
@@ -149,7 +148,7 @@ pub(super) async fn an_expired_lease_can_be_extended(store: Subject) {
     let held = std::slice::from_ref(&lease);
     assert_eq!(store.extend(&[&lease], HOUR).await, held);
     store.assert_none_due().await;
-    store.commit(&lease, next(Next::Keep)).await;
+    store.then(&lease, Next::Keep).await;
     assert_eq!(store.extend(&[&lease], NO_TIME).await, held);
     // Another worker's claim ends it.
     store.claim_soon().await;
@@ -158,7 +157,7 @@ pub(super) async fn an_expired_lease_can_be_extended(store: Subject) {
 
 pub(super) async fn a_released_lease_is_not_extended(store: Subject) {
     let lease = store.lease().await;
-    store.commit(&lease, next(Next::HandOn)).await;
+    store.then(&lease, Next::HandOn).await;
     // A late heartbeat must not keep others from the task.
     assert_eq!(store.extend(&[&lease], HOUR).await, []);
     assert_eq!(store.claim().await.lease.task, lease.task);

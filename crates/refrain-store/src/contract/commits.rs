@@ -9,8 +9,7 @@ fn asked(task: &Task) -> Vec<&str> {
 }
 
 pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"])).await;
+    let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let all = publish(&[("c", "C?")]).taken(&["a"]).withdrawn(&["b"]);
     let all = all.progress().journal("further").message("waiting");
@@ -26,8 +25,7 @@ pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
 }
 
 pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"])).await;
+    let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     store.requeue(&lease.task).await;
     let before = store.get(&lease.task).await;
@@ -92,8 +90,7 @@ pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
 }
 
 pub(super) async fn asks_keep_their_order(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["z", "m"])).await;
+    let lease = store.asking(&["z", "m"]).await;
     store.commit(&lease, asks(&["a", "z", "B"])).await;
     let many: Vec<String> = (0..30).map(|n| format!("k{}", (n * 7) % 30)).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -104,8 +101,7 @@ pub(super) async fn asks_keep_their_order(store: Subject) {
 }
 
 pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"])).await;
+    let lease = store.asking(&["a", "b"]).await;
     let withdraw = keep().withdrawn(&["a", "never asked"]);
     store.commit(&lease, withdraw).await;
     assert_eq!(asked(&store.get(&lease.task).await), ["b"]);
@@ -158,14 +154,13 @@ pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
         assert_eq!(row.due, Some(row.task.created + row.task.ttl));
     }
     let lease = store.lease().await;
-    let down = next(Next::SetDown(Some(Duration::MAX)));
-    store.commit(&lease, down).await;
+    store.then(&lease, Next::SetDown(Some(Duration::MAX))).await;
     store.assert_none_due().await;
 }
 
 pub(super) async fn a_task_handed_on_is_due(store: Subject) {
     let first = store.lease().await;
-    store.commit(&first, next(Next::HandOn)).await;
+    store.then(&first, Next::HandOn).await;
     let second = store.claim().await.lease;
     assert!(second.fence > first.fence);
     store.assert_lost(&first).await;
@@ -206,14 +201,15 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
         .commit(&lease, keep().journal("further").progress())
         .await;
     assert_eq!(store.find(&lease.task).await.attempts, 0);
-    store.commit(&lease, next(Next::HandOn)).await;
+    store.then(&lease, Next::HandOn).await;
     let claimed = store.claim().await;
     assert_eq!((claimed.attempt, claimed.last_error), (1, None));
-    store.commit(&claimed.lease, next(Next::HandOn)).await;
+    store.then(&claimed.lease, Next::HandOn).await;
     let claimed = store.claim().await;
     assert_eq!(claimed.attempt, 1, "handing on does not count");
-    let set_down = next(Next::SetDown(Some(Duration::ZERO)));
-    store.commit(&claimed.lease, set_down).await;
+    store
+        .then(&claimed.lease, Next::SetDown(Some(Duration::ZERO)))
+        .await;
     let claimed = store.claim_soon().await;
     assert_eq!(claimed.attempt, 1, "setting down does not count");
     // A failed attempt may have made progress all the same.
@@ -285,14 +281,12 @@ pub(super) async fn a_completed_task_has_ended(store: Subject) {
 pub(super) async fn a_failed_task_has_ended(store: Subject) {
     store.create(new().ttl(Duration::ZERO)).await;
     let lease = store.claim_soon().await.lease;
-    let failed = next(Next::Fail(b"error".to_vec()));
-    store.commit(&lease, failed).await;
+    store.then(&lease, Next::Fail(b"error".to_vec())).await;
     assert_ended(&store, &lease, TaskStatus::Failed, b"error").await;
 }
 
 pub(super) async fn a_repeated_commit_does_no_harm(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["a"])).await;
+    let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let step = asks(&["b"]).journal("further").taken(&["a"]).set_down();
     for _ in 0..2 {

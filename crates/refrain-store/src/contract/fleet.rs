@@ -1,6 +1,6 @@
 //! Two instances that share one store.
 
-use super::support::{HOUR, Subject, asks, flow, new, next, pairs};
+use super::support::{HOUR, Subject, asks, flow, new, pairs};
 use crate::{Keep, LogKey, Next, Recorded, TaskStatus};
 
 type Pair = (Subject, Subject);
@@ -19,8 +19,9 @@ pub(super) async fn an_answered_task_is_run_by_the_other((one, other): Pair) {
     let claimed = other.claim().await;
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
     one.assert_lost(&lease).await;
-    let done = next(Next::Complete(b"r".to_vec()));
-    other.commit(&claimed.lease, done).await;
+    other
+        .then(&claimed.lease, Next::Complete(b"r".to_vec()))
+        .await;
     let task = one.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::Completed);
 }

@@ -1,7 +1,7 @@
 //! Operations of operators: list, find, requeue, sweep.
 
 use super::support::{
-    HOUR, Subject, alice, asks, bob, id, new, next, pairs, publish, sleep_millis, until,
+    HOUR, Subject, alice, asks, bob, id, new, pairs, publish, sleep_millis, until,
 };
 use crate::{Lease, ListTasks, Next, Swept, TaskId, TaskStatus};
 use refrain_core::Principal;
@@ -49,8 +49,7 @@ pub(super) async fn a_list_can_be_filtered(store: Subject) {
     store.commit(&asking, publish(&both)).await;
     let other = store.create(new().tool("other")).await.id;
     let done = store.lease().await;
-    let complete = next(Next::Complete(b"r".to_vec()));
-    store.commit(&done, complete).await;
+    store.then(&done, Next::Complete(b"r".to_vec())).await;
     let listed = async |status, tool: Option<&str>| {
         let list = ListTasks {
             status,
@@ -84,8 +83,9 @@ pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
     assert!(unknown.is_none());
     store.create(new()).await;
     let lease = store.claim().await.lease;
-    let retry = Next::Retry(HOUR / 2, "it broke".to_owned());
-    store.commit(&lease, next(retry)).await;
+    store
+        .then(&lease, Next::Retry(HOUR / 2, "it broke".to_owned()))
+        .await;
     let row = store.requeue(&lease.task).await;
     assert_eq!(row.attempts, 0);
     assert_eq!(row.worker, None);
@@ -116,8 +116,7 @@ pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
     let lease = store.claim_soon().await.lease;
     store.commit(&lease, asks(&["a", "b"])).await;
     store.answer(&lease, &[("a", "1")]).await;
-    let fail = next(Next::Fail(b"error".to_vec()));
-    store.commit(&lease, fail).await;
+    store.then(&lease, Next::Fail(b"error".to_vec())).await;
     let failed = store.get(&lease.task).await;
     let row = store.requeue(&lease.task).await;
     assert_eq!(row.task.status, TaskStatus::InputRequired, "as before");
@@ -130,16 +129,16 @@ pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
     assert_eq!(claimed.ttl, ttl);
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
     store.assert_lost(&lease).await;
-    let done = next(Next::Complete(b"after all".to_vec()));
-    store.commit(&claimed.lease, done).await;
+    store
+        .then(&claimed.lease, Next::Complete(b"after all".to_vec()))
+        .await;
     let task = store.get(&lease.task).await;
     assert_eq!(task.outcome.as_deref(), Some(&b"after all"[..]));
 }
 
 pub(super) async fn a_completed_or_cancelled_task_is_not_requeued(store: Subject) {
     let done = store.lease().await;
-    let complete = next(Next::Complete(b"r".to_vec()));
-    store.commit(&done, complete).await;
+    store.then(&done, Next::Complete(b"r".to_vec())).await;
     let cancelled = store.lease().await;
     store.cancel(&cancelled.task).await;
     for (id, status) in [
@@ -218,7 +217,7 @@ pub(super) async fn a_swept_task_may_be_created_again(store: Subject) {
     let create = async || store.create_claimed(again.clone(), "creator", HOUR).await;
     let lease = create().await;
     store.commit(&lease, asks(&["a"])).await;
-    store.commit(&lease, next(Next::Fail(Vec::new()))).await;
+    store.then(&lease, Next::Fail(Vec::new())).await;
     sweep_tasks(&store, 1).await;
     // Nothing of its past is left, even with the same id.
     let lease = create().await;

@@ -15,8 +15,7 @@ async fn assert_hidden(store: &Subject, id: &TaskId, from: &Principal) {
 }
 
 pub(super) async fn a_task_is_hidden_from_other_owners(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["k"])).await;
+    let lease = store.asking(&["k"]).await;
     let before = store.revision(&lease.task).await;
     for other in ["bob", "ALICE", ""] {
         assert_hidden(&store, &lease.task, &Principal::new(other)).await;
@@ -133,8 +132,7 @@ pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) 
 }
 
 pub(super) async fn a_cancelled_task_has_ended(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["k"])).await;
+    let lease = store.asking(&["k"]).await;
     store.cancel(&lease.task).await;
     store.assert_lost(&lease).await;
     let task = store.get(&lease.task).await;
@@ -150,8 +148,7 @@ pub(super) async fn a_cancelled_task_has_ended(store: Subject) {
 
 pub(super) async fn cancelling_an_ended_task_changes_nothing(store: Subject) {
     let lease = store.lease().await;
-    let done = next(Next::Complete(b"done".to_vec()));
-    store.commit(&lease, done).await;
+    store.then(&lease, Next::Complete(b"done".to_vec())).await;
     let before = store.get(&lease.task).await;
     store.cancel(&lease.task).await;
     let after = store.get(&lease.task).await;
@@ -217,17 +214,17 @@ pub(super) async fn hints_report_changes(store: Subject) {
     hinted(false, true).await;
     store.answer(&lease, &[("a", "1")]).await;
     hinted(false, false).await;
-    store.commit(&lease, next(Next::SetDown(None))).await;
+    store.then(&lease, Next::SetDown(None)).await;
     hinted(true, true).await;
     let lease = store.claim().await.lease;
-    store.commit(&lease, next(Next::HandOn)).await;
+    store.then(&lease, Next::HandOn).await;
     hinted(true, true).await;
     let lease = store.claim().await.lease;
     store.commit(&lease, keep().taken(&["a"]).set_down()).await;
     store.answer(&lease, &[("b", "2")]).await;
     hinted(true, false).await;
     let lease = store.claim().await.lease;
-    store.commit(&lease, next(Next::Fail(b"e".to_vec()))).await;
+    store.then(&lease, Next::Fail(b"e".to_vec())).await;
     hinted(false, true).await;
     store.requeue(&task).await;
     hinted(true, false).await;

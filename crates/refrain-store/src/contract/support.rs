@@ -207,6 +207,13 @@ impl Subject {
         self.create_claimed(new(), "creator", HOUR).await
     }
 
+    /// Creates a task with a lease of an hour, and publishes asks.
+    pub(super) async fn asking(&self, keys: &[&str]) -> Lease {
+        let lease = self.lease().await;
+        self.commit(&lease, asks(keys)).await;
+        lease
+    }
+
     pub(super) async fn get(&self, id: &TaskId) -> Task {
         let task = self.0.get(id, &alice()).await.expect("no error");
         task.expect("the task exists")
@@ -270,6 +277,11 @@ impl Subject {
     pub(super) async fn commit(&self, lease: &Lease, commit: Commit) -> Committed {
         let committed = self.0.commit(lease, commit).await;
         committed.expect("the lease is held")
+    }
+
+    /// Commits nothing but a continuation.
+    pub(super) async fn then(&self, lease: &Lease, continuation: Next) {
+        self.commit(lease, next(continuation)).await;
     }
 
     pub(super) async fn assert_lost(&self, lease: &Lease) {

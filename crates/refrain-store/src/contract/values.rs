@@ -1,6 +1,6 @@
 //! Extreme values: large, odd, long.
 
-use super::support::{Subject, alice, asks, keep, new, next, pairs, until};
+use super::support::{Subject, alice, asks, keep, new, pairs, until};
 use crate::{Commit, NewTask, Next};
 use refrain_core::Principal;
 use std::time::Duration;
@@ -31,8 +31,9 @@ pub(super) async fn bytes_are_kept(store: Subject) {
         let claimed = store.claim().await;
         assert_eq!(claimed.answers[0].1, bytes);
         assert_eq!(claimed.journal, bytes);
-        let done = next(Next::Complete(bytes.clone()));
-        store.commit(&claimed.lease, done).await;
+        store
+            .then(&claimed.lease, Next::Complete(bytes.clone()))
+            .await;
         assert_eq!(store.get(id).await.outcome, Some(bytes));
     }
 }
@@ -86,8 +87,7 @@ pub(super) async fn text_is_kept(store: Subject) {
 }
 
 pub(super) async fn similar_keys_are_different_asks(store: Subject) {
-    let lease = store.lease().await;
-    store.commit(&lease, asks(&["\0", "\u{1a}0", "\\0"])).await;
+    let lease = store.asking(&["\0", "\u{1a}0", "\\0"]).await;
     store.answer(&lease, &[("\u{1a}0", "1")]).await;
     let left = pairs(&[("\0", "?"), ("\\0", "?")]);
     assert_eq!(store.get(&lease.task).await.asks, left);
@@ -105,18 +105,19 @@ pub(super) async fn a_long_time_does_not_overflow(store: Subject) {
         assert!(task.ttl > century && task.poll_interval > century);
         let held = store.extend(&[&lease], Duration::MAX).await;
         assert_eq!(held, std::slice::from_ref(&lease));
-        let wait = Next::Retry(Duration::MAX, String::new());
-        store.commit(&lease, next(wait)).await;
+        store
+            .then(&lease, Next::Retry(Duration::MAX, String::new()))
+            .await;
         store.requeue(&lease.task).await;
         let claimed = store.claim_soon().await;
         assert!(claimed.left > century);
-        let failed = next(Next::Fail(Vec::new()));
-        store.commit(&claimed.lease, failed).await;
+        store.then(&claimed.lease, Next::Fail(Vec::new())).await;
         store.requeue(&lease.task).await;
         let claimed = store.claim().await;
         assert!(claimed.left > century);
-        let down = next(Next::SetDown(Some(Duration::MAX)));
-        store.commit(&claimed.lease, down).await;
+        store
+            .then(&claimed.lease, Next::SetDown(Some(Duration::MAX)))
+            .await;
         store.sweep(Duration::MAX, usize::MAX).await;
         store.get(&lease.task).await;
     }
@@ -126,7 +127,7 @@ pub(super) async fn a_task_without_time_to_live_is_due_at_once(store: Subject) {
     let none = new().ttl(Duration::ZERO);
     let lease = store.create_claimed(none, "creator", Duration::ZERO).await;
     // It is set down without a limit, and due all the same.
-    store.commit(&lease, next(Next::SetDown(None))).await;
+    store.then(&lease, Next::SetDown(None)).await;
     let claimed = store.claim_soon().await;
     assert_eq!(claimed.left, Duration::ZERO);
     assert_eq!(claimed.ttl, Duration::ZERO);

@@ -12,15 +12,15 @@
 use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
-    AskColumns, ClaimRecord, NextColumns, answers_of, claim_columns, column, committed,
-    first_of_each_key, insert_task, lease, limit, next_commit, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
+    limit, next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
 use crate::task::{Claim, Commit, Committed, Lease, NewTask, Swept, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::QueryAs;
+use std::collections::HashSet;
 use std::time::Duration;
 
 pub(super) const INSERT: &str = concat!(
@@ -208,7 +208,12 @@ impl PgStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let (keys, answers) = columns(first_of_each_key(answers));
+        // Of several answers to one key, the first counts.
+        let mut seen = HashSet::new();
+        let first = answers
+            .into_iter()
+            .filter(|(key, _)| seen.insert(key.clone()));
+        let (keys, answers) = columns(first);
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
@@ -252,10 +257,10 @@ impl PgStore {
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
-        let asks = AskColumns::take(&mut commit);
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
+        let has_asks = commit.has_asks();
         let next = NextColumns::from(commit.next);
-        let sql = asks.as_ref().map_or(COMMIT, |_| COMMIT_WITH_ASKS);
+        let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
@@ -267,14 +272,14 @@ impl PgStore {
             .bind(next.error.as_deref().map(written))
             .bind(next.outcome)
             .bind(commit.progress);
-        if let Some(asks) = asks {
-            for (key, _) in &asks.publish {
+        if has_asks {
+            for (key, _) in &commit.publish {
                 indexed("the key of an ask", key)?;
             }
-            let (keys, published) = columns(asks.publish);
-            query = query.bind(keys).bind(published);
-            query = query.bind(texts(&asks.taken));
-            query = query.bind(texts(&asks.withdrawn));
+            let (keys, asks) = columns(commit.publish);
+            query = query.bind(keys).bind(asks);
+            query = query.bind(texts(&commit.taken));
+            query = query.bind(texts(&commit.withdrawn));
         }
         committed(self.fetch(query).await?)
     }
@@ -320,7 +325,7 @@ fn texts(texts: &[String]) -> Vec<String> {
 }
 
 /// Keys and values, as two columns.
-fn columns(pairs: Vec<(String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
+fn columns(pairs: impl IntoIterator<Item = (String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
     let column = |(key, value): (String, Vec<u8>)| (written(&key).into_owned(), value);
     pairs.into_iter().map(column).unzip()
 }

@@ -2,12 +2,12 @@
 
 use crate::store::StoreError;
 use crate::task::{
-    Claimed, Commit, Committed, Created, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
+    Claimed, Committed, Created, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
 };
 use crate::time::{length, micros};
 use refrain_core::{FlowId, Principal};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A number of rows, as the limit of a statement.
@@ -252,32 +252,4 @@ impl From<Next> for NextColumns {
             outcome,
         }
     }
-}
-
-/// The asks of a commit.
-pub(crate) struct AskColumns {
-    /// Distinct keys.
-    pub(crate) publish: Vec<(String, Vec<u8>)>,
-    pub(crate) taken: Vec<String>,
-    pub(crate) withdrawn: Vec<String>,
-}
-
-impl AskColumns {
-    /// Takes the asks out of a commit, if it has any.
-    pub(crate) fn take(commit: &mut Commit) -> Option<Self> {
-        let asks = Self {
-            publish: first_of_each_key(std::mem::take(&mut commit.publish)),
-            taken: std::mem::take(&mut commit.taken),
-            withdrawn: std::mem::take(&mut commit.withdrawn),
-        };
-        let none = asks.publish.is_empty() && asks.taken.is_empty() && asks.withdrawn.is_empty();
-        (!none).then_some(asks)
-    }
-}
-
-/// The first pair of each key.
-pub(crate) fn first_of_each_key(mut pairs: Vec<(String, Vec<u8>)>) -> Vec<(String, Vec<u8>)> {
-    let mut seen = HashSet::new();
-    pairs.retain(|(key, _)| seen.insert(key.clone()));
-    pairs
 }

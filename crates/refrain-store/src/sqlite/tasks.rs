@@ -4,9 +4,8 @@
 
 use super::{Result, SqliteStore, begin, now};
 use crate::sql::{
-    AskColumns, ClaimRecord, NextColumns, answers_of, claim_columns, column, committed,
-    insert_task, limit, next_commit, revisions, set_answered, set_cancelled, set_committed,
-    set_requeued,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, limit,
+    next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
 use crate::store::{StoreError, TaskStore};
 use crate::task::{Claim, Commit, Committed, Lease, NewTask, Next, Swept, TaskId};
@@ -214,20 +213,20 @@ impl SqliteStore {
         Ok(held)
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
         let number = next_commit();
         let mut writer = self.writer().await?;
-        let Some(asks) = AskColumns::take(&mut commit) else {
+        if !commit.has_asks() {
             return match commit.next {
                 Next::Keep => keep(&mut writer, lease, commit, number).await,
                 _ => write(&mut writer, lease, commit, number, (0, 0)).await,
             };
-        };
+        }
         let mut tx = begin(&mut writer).await?;
         let held = sqlx::query(HELD).bind(lease.task.as_str());
         let held = held.bind(column(lease.fence)).fetch_optional(&mut *tx);
         held.await?.ok_or(StoreError::Lost)?;
-        let changed = write_asks(&mut tx, &lease.task, asks).await?;
+        let changed = write_asks(&mut tx, &lease.task, &commit).await?;
         let committed = write(&mut tx, lease, commit, number, changed).await?;
         tx.commit().await?;
         Ok(committed)
@@ -326,7 +325,7 @@ async fn write(
 async fn write_asks(
     writer: &mut SqliteConnection,
     task: &TaskId,
-    asks: AskColumns,
+    commit: &Commit,
 ) -> Result<(i64, i64)> {
     const PUBLISH: &str = "
         INSERT INTO refrain_asks (task, key, ask, state) VALUES ($1, $2, $3, 'open')
@@ -338,15 +337,15 @@ async fn write_asks(
         WHERE task = $1 AND key = $2 AND state IN ('open', 'answered')
         RETURNING answer IS NULL";
     let (mut open, mut unread) = (0, 0);
-    for (key, ask) in asks.publish {
+    for (key, ask) in &commit.publish {
         let query = sqlx::query(PUBLISH).bind(task.as_str()).bind(key).bind(ask);
         open += query.execute(&mut *writer).await?.rows_affected() as i64;
     }
-    for key in asks.taken {
+    for key in &commit.taken {
         let query = sqlx::query(TAKE).bind(task.as_str()).bind(key);
         unread -= query.execute(&mut *writer).await?.rows_affected() as i64;
     }
-    for key in asks.withdrawn {
+    for key in &commit.withdrawn {
         let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
         match query.fetch_all(&mut *writer).await?.pop() {
             Some(true) => open -= 1,
