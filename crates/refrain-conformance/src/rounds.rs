@@ -1,7 +1,7 @@
 //! Tools, and a prompt, that ask before they answer.
 
-use refrain::ask::Root;
 use refrain::prelude::*;
+use refrain::runtime::wire::Root;
 use refrain::server::ServerBuilder;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {

@@ -1,7 +1,7 @@
 //! Why a run could not be finished. What a run finds at fault is no error: it is in the report.
 
-use refrain::store::cluster::ClusterError;
-use refrain::store::{OpenError, StoreError};
+use refrain::runtime::store::cluster::ClusterError;
+use refrain::runtime::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 

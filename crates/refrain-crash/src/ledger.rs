@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::plan::Effect;
-use refrain::store::{OpenError, UrlError};
+use refrain::runtime::store::{OpenError, UrlError};
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};

@@ -6,7 +6,7 @@ use crate::fleet::Fleet;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use parking_lot::Mutex;
-use refrain::store::cluster::Cluster;
+use refrain::runtime::store::cluster::Cluster;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
