@@ -29,11 +29,11 @@
 //! # Ok::<(), refrain::server::BuildError>(())
 //! ```
 //!
-//! Each round of a call runs the function from the top. What it already asked and did is replayed from its journal,
-//! which travels with the client as a sealed token; a new ask sets the function down. So any instance can serve any
-//! round, and an instance keeps nothing while a person thinks.
+//! Each round of a call runs the function from the top. Earlier asks and steps are replayed from its journal, which
+//! travels with the client as a sealed token; a new ask suspends the function. So any instance can serve any round, and no
+//! instance keeps state while a person thinks.
 //!
-//! # What a handler can do
+//! # Operations of a handler
 //!
 //! | to | call |
 //! | --- | --- |
@@ -50,10 +50,10 @@
 //!
 //! The doc comment of a `#[tool]` is the description that models read; remarks for maintainers are plain `//` comments.
 //!
-//! # What a handler must not do
+//! # Rules for a handler
 //!
-//! Between two operations of `cx` a handler is run again in every round. What it does there should have no effect on
-//! the world: put effects into steps. Asks and steps made at the same time need different names.
+//! The code between two operations of `cx` runs again in every round, so it must have no side effects: put these into
+//! steps. Concurrent asks and steps need different names.
 //!
 //! Several asks at once go out in one round:
 //!
