@@ -13,21 +13,20 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
 
-/// A handler attribute: its name, the builder it expands to, and its keys.
+/// A handler attribute: its name, the builder it expands to, and its keys with a text and without a value.
 pub(crate) struct Kind {
     name: &'static str,
     builder: &'static str,
-    keys: &'static [&'static str],
+    texts: &'static [&'static str],
+    /// Each is a method of the builder.
+    flags: &'static [&'static str],
 }
 
 pub(crate) const TOOL: Kind = Kind {
     name: "tool",
     builder: "Tool",
-    keys: &[
-        "name",
-        "title",
-        "description",
-        "version",
+    texts: &["name", "title", "description", "version"],
+    flags: &[
         "once",
         "single_use",
         "task",
@@ -40,27 +39,16 @@ pub(crate) const TOOL: Kind = Kind {
 pub(crate) const PROMPT: Kind = Kind {
     name: "prompt",
     builder: "Prompt",
-    keys: &["name", "title", "description"],
+    texts: &["name", "title", "description"],
+    flags: &[],
 };
 
 pub(crate) const RESOURCE: Kind = Kind {
     name: "resource",
     builder: "Resource",
-    keys: &["uri", "name", "title", "description", "mime_type"],
+    texts: &["uri", "name", "title", "description", "mime_type"],
+    flags: &[],
 };
-
-/// Keys without a value, each a method of the builder.
-const FLAGS: [&str; 6] = [
-    "once",
-    "single_use",
-    "task",
-    "task_required",
-    "detaches",
-    "live",
-];
-
-/// Keys with a text that must not be empty, each a method of the builder.
-const TEXTS: [&str; 2] = ["version", "mime_type"];
 
 /// A function whose body stays as the author's tokens.
 struct Handler {
@@ -91,9 +79,13 @@ impl Parse for Handler {
 
 pub(crate) fn expand(kind: &Kind, attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
-    let keys = format!("`#[{}]`", kind.name);
-    let keys = Keys::parse(&keys, kind.keys, attribute, &mut errors);
-    let is_resource = kind.keys.contains(&"uri");
+    let mut keys = Keys::default();
+    let (place, allowed) = (
+        format!("`#[{}]`", kind.name),
+        [kind.texts, kind.flags].concat(),
+    );
+    keys.extend(&place, &allowed, attribute, &mut errors);
+    let is_resource = kind.texts.contains(&"uri");
     let uri = is_resource
         .then(|| resource::uri(&keys, &mut errors))
         .flatten();
@@ -126,13 +118,15 @@ pub(crate) fn expand(kind: &Kind, attribute: TokenStream, item: TokenStream) -> 
         quote!(.describe(#text))
     });
     let mut calls = quote!(#title #description);
-    for key in TEXTS {
+    for key in ["version", "mime_type"] {
         let (method, text) = (format_ident!("{key}"), keys.filled_text(key, &mut errors));
         calls.extend(text.map(|text| quote!(.#method(#text))));
     }
-    for key in FLAGS.into_iter().filter(|key| keys.flag(key, &mut errors)) {
-        let method = format_ident!("{key}");
-        calls.extend(quote!(.#method()));
+    for key in kind.flags {
+        if keys.flag(key, &mut errors) {
+            let method = format_ident!("{key}");
+            calls.extend(quote!(.#method()));
+        }
     }
     let template = uri.as_ref().is_some_and(|uri| uri.value().contains('{'));
     let builder = if template {

@@ -35,19 +35,7 @@ impl Parse for Key {
 pub(crate) struct Keys(Vec<Key>);
 
 impl Keys {
-    /// Parses `tokens`. Unknown and repeated keys are reported and left out.
-    pub(crate) fn parse(
-        attribute: &str,
-        allowed: &[&str],
-        tokens: TokenStream,
-        errors: &mut Errors,
-    ) -> Self {
-        let mut keys = Self::default();
-        keys.extend(attribute, allowed, tokens, errors);
-        keys
-    }
-
-    /// Adds the keys of a further attribute of the same item.
+    /// Adds the keys in `tokens`. Unknown and repeated keys are reported and left out.
     pub(crate) fn extend(
         &mut self,
         attribute: &str,
@@ -149,8 +137,9 @@ mod tests {
 
     fn parse(tokens: &str) -> (Keys, Errors) {
         let mut errors = Errors::default();
+        let mut keys = Keys::default();
         let tokens = tokens.parse().unwrap();
-        let keys = Keys::parse("`#[tool]`", &["name", "once"], tokens, &mut errors);
+        keys.extend("`#[tool]`", &["name", "once"], tokens, &mut errors);
         (keys, errors)
     }
 

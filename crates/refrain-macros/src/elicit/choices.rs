@@ -1,7 +1,7 @@
 //! An enum as the choices of a form's field.
 
 use super::serde::Serde;
-use super::{elicit_keys, is_taken};
+use super::{elicit_keys, implement, is_taken};
 use crate::errors::Errors;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -46,17 +46,7 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
             "an enum that derives `Elicit` needs at least one variant",
         );
     }
-    let errors = errors.into_compile_errors();
-    let content = match &errors {
-        // The trait is still implemented, so that uses of the type are not reported as well.
-        Some(_) => quote!(::core::unreachable!()),
-        None => quote!(::std::vec![#(#choices),*]),
-    };
-    quote! {
-        #errors
-        #[automatically_derived]
-        impl ::refrain::ElicitEnum for #ident {
-            fn choices() -> ::std::vec::Vec<::refrain::ask::Choice> { #content }
-        }
-    }
+    let choices_fn = quote!(fn choices() -> ::std::vec::Vec<::refrain::ask::Choice>);
+    let choices = quote!(::std::vec![#(#choices),*]);
+    implement(&quote!(ElicitEnum), ident, &choices_fn, &choices, errors)
 }

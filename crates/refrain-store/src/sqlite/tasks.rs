@@ -57,14 +57,14 @@ const COMMIT: &str = concat!(
 );
 
 /// A commit of a worker that keeps the task, without asks. SQLite writes to the indexes of all columns that a statement
-/// sets, so this one leaves the others out.
+/// sets, so this one leaves the others out. Its parameters are those of [`COMMIT`].
 const KEEP: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce($4, journal),
-    attempts = CASE WHEN $7 THEN 0 ELSE attempts END,
+    attempts = CASE WHEN $10 THEN 0 ELSE attempts END,
     status_message = coalesce($5, status_message),
-    last_error = CASE WHEN NOT $7 THEN last_error END,
-    updated = max(updated, $6),
+    last_error = CASE WHEN NOT $10 THEN last_error END,
+    updated = max(updated, $13),
     revision = revision + 1,
     last_commit = $3
 WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
@@ -214,20 +214,18 @@ impl SqliteStore {
     }
 
     pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
-        let number = next_commit();
         let mut writer = self.writer().await?;
         if !commit.has_asks() {
-            return match commit.next {
-                Next::Keep => keep(&mut writer, lease, commit, number).await,
-                _ => write(&mut writer, lease, commit, number, (0, 0)).await,
-            };
+            let keeps = commit.next == Next::Keep;
+            let sql = if keeps { KEEP } else { COMMIT };
+            return write(&mut writer, sql, lease, commit, (0, 0)).await;
         }
         let mut tx = begin(&mut writer).await?;
         let held = sqlx::query(HELD).bind(lease.task.as_str());
         let held = held.bind(column(lease.fence)).fetch_optional(&mut *tx);
         held.await?.ok_or(StoreError::Lost)?;
         let changed = write_asks(&mut tx, &lease.task, &commit).await?;
-        let committed = write(&mut tx, lease, commit, number, changed).await?;
+        let committed = write(&mut tx, COMMIT, lease, commit, changed).await?;
         tx.commit().await?;
         Ok(committed)
     }
@@ -277,37 +275,19 @@ pub(super) fn id_list(ids: &[String]) -> String {
     format!("{ids:?}")
 }
 
-/// Writes a commit of a worker that keeps the task, without asks.
-async fn keep(
-    writer: &mut SqliteConnection,
-    lease: &Lease,
-    commit: Commit,
-    number: i64,
-) -> Result<Committed> {
-    let keep = sqlx::query_as(KEEP)
-        .bind(lease.task.as_str())
-        .bind(column(lease.fence))
-        .bind(number)
-        .bind(commit.journal)
-        .bind(commit.status_message)
-        .bind(now())
-        .bind(commit.progress);
-    committed(keep.fetch_all(writer).await?)
-}
-
 /// Writes a commit to its task, whose asks have changed the numbers of open and of unread ones by so much.
 async fn write(
     writer: &mut SqliteConnection,
+    sql: &'static str,
     lease: &Lease,
     commit: Commit,
-    number: i64,
     (open, unread): (i64, i64),
 ) -> Result<Committed> {
     let next = NextColumns::from(commit.next);
-    let write = sqlx::query_as(COMMIT)
+    let write = sqlx::query_as(sql)
         .bind(lease.task.as_str())
         .bind(column(lease.fence))
-        .bind(number)
+        .bind(next_commit())
         .bind(commit.journal)
         .bind(commit.status_message)
         .bind(next.kind)
