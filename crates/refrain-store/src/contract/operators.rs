@@ -61,19 +61,18 @@ pub(super) async fn a_list_can_be_filtered(store: Subject) {
         tasks.sort();
         tasks
     };
-    let (asking, other, done) = (
+    let mut all = [
         (asking.task, pairs(&both)),
         (other, Vec::new()),
         (done.task, Vec::new()),
-    );
+    ];
     let input = Some(TaskStatus::InputRequired);
-    assert_eq!(listed(input, None).await, [asking.clone()]);
-    assert_eq!(listed(None, Some("other")).await, [other.clone()]);
+    assert_eq!(listed(input, None).await, all[..1]);
+    assert_eq!(listed(None, Some("other")).await, all[1..2]);
     assert_eq!(listed(None, Some("tool")).await.len(), 2);
     let completed = Some(TaskStatus::Completed);
-    assert_eq!(listed(completed, Some("tool")).await, [done.clone()]);
+    assert_eq!(listed(completed, Some("tool")).await, all[2..]);
     assert!(listed(completed, Some("other")).await.is_empty());
-    let mut all = [asking, other, done];
     all.sort();
     assert_eq!(listed(None, None).await, all);
 }
