@@ -2,10 +2,9 @@
 
 use crate::config::{Filled, Loaded, OneOrMore, Seconds};
 use clap::Args;
-use refrain::auth::{
-    Jwks, JwtVerifier, JwtVerifierError, ResourceMetadata, TrustedProxy, TrustedProxyError,
-};
+use refrain::auth::{Jwks, JwtVerifier, ResourceMetadata, TrustedProxy};
 use refrain::runtime::SystemSource;
+use refrain::runtime::server::{JwtVerifierError, TrustedProxyError};
 use refrain::server::{BuildError, KeyRing, Server, ServerBuilder};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

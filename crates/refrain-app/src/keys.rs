@@ -6,7 +6,8 @@
 use crate::{Failure, secret_file};
 use clap::{Args, Subcommand};
 use refrain::runtime::SystemSource;
-use refrain::server::{KeyRing, KeyState};
+use refrain::runtime::core::KeyState;
+use refrain::server::KeyRing;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,8 @@ use crate::instance::{self, Common, listen};
 use crate::servers::{Extras, Servers};
 use crate::{App, Failure, auth, signals};
 use clap::Args;
-use refrain::server::{AllowedHosts, Draft, drafts, serve_stdio};
+use refrain::runtime::server::drafts;
+use refrain::server::{AllowedHosts, Draft, serve_stdio};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -7,7 +7,7 @@ use crate::store::StoreUrl;
 use crate::{Failure, runtime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
-use refrain::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
+use refrain::runtime::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
 use refrain_wire::timestamp;
 use serde_json::{Value, json};
 use std::path::PathBuf;

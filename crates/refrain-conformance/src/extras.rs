@@ -3,8 +3,8 @@
 use crate::samples::Name;
 use refrain::content::ResourceLink;
 use refrain::prelude::*;
-use refrain::serde_json::Map;
 use refrain::server::ServerBuilder;
+use serde_json::Map;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::watch;

@@ -2,9 +2,9 @@
 
 use refrain::ask::{Field, Form};
 use refrain::prelude::*;
-use refrain::serde_json::value::to_raw_value;
-use refrain::serde_json::{Value, json};
 use refrain::server::ServerBuilder;
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 

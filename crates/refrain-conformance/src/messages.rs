@@ -1,8 +1,8 @@
 //! Checks every message that servers sent during a test run against the JSON schema of the protocol.
 
 use jsonschema::Validator;
-use refrain::serde_json::{self, Value, json};
 use serde::Deserialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;

@@ -2,8 +2,8 @@
 
 use crate::samples::PNG;
 use refrain::prelude::*;
-use refrain::serde_json::json;
 use refrain::server::{Cache, ServerBuilder};
+use serde_json::json;
 use std::time::Duration;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {

@@ -1,8 +1,8 @@
 //! Tools and a prompt that need input.
 
 use crate::samples::Name;
-use refrain::ask::Root;
 use refrain::prelude::*;
+use refrain::runtime::wire::Root;
 use refrain::server::ServerBuilder;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {

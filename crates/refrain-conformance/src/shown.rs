@@ -1,9 +1,10 @@
 //! A prompt, a resource, a template and content with titles, icons, annotations and metadata.
 
-use refrain::content::{Annotations, ResourceLink, Role};
+use refrain::content::ResourceLink;
 use refrain::prelude::*;
-use refrain::serde_json::json;
-use refrain::server::{Icon, ServerBuilder, Theme};
+use refrain::runtime::wire::{Annotations, Role, Theme};
+use refrain::server::{Icon, ServerBuilder};
+use serde_json::json;
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server

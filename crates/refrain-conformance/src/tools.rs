@@ -2,8 +2,8 @@
 
 use crate::samples::{PNG, WAV};
 use refrain::prelude::*;
-use refrain::serde_json::{Value, json};
 use refrain::server::ServerBuilder;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 

@@ -1,7 +1,7 @@
 //! Errors that end a run. Faults that a run finds are in its report.
 
-use refrain::store::cluster::ClusterError;
-use refrain::store::{OpenError, StoreError};
+use refrain::runtime::store::cluster::ClusterError;
+use refrain::runtime::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 

@@ -6,7 +6,7 @@ use crate::clock::micros;
 use crate::error::Error;
 use crate::plan::Effect;
 use refrain::auth::Principal;
-use refrain::store::{
+use refrain::runtime::store::{
     Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Store,
     StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
 };

@@ -1,6 +1,7 @@
 //! Doc comments as descriptions.
 
-use syn::{Attribute, Expr, Meta, MetaNameValue};
+use crate::keys::as_text;
+use syn::{Attribute, Meta};
 
 /// The text of the doc comments among `attrs`: the lines as written, without the space that follows `///`, and
 /// without the empty lines before and after. `None` if nothing is left.
@@ -15,19 +16,13 @@ pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// `#[doc(hidden)]` and `#[doc = include_str!(..)]` have no text that could be read here.
+/// The text of a doc comment. `#[doc(hidden)]` and `#[doc = include_str!(..)]` have none here.
 fn literal(attr: &Attribute) -> Option<String> {
-    match &attr.meta {
-        Meta::NameValue(MetaNameValue {
-            path,
-            value: Expr::Lit(value),
-            ..
-        }) if path.is_ident("doc") => match &value.lit {
-            syn::Lit::Str(text) => Some(text.value()),
-            _ => None,
-        },
-        _ => None,
-    }
+    let Meta::NameValue(meta) = &attr.meta else {
+        return None;
+    };
+    let text = as_text(&meta.value)?;
+    meta.path.is_ident("doc").then(|| text.value())
 }
 
 fn lines(comment: &str) -> Vec<String> {

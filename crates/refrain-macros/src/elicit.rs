@@ -9,8 +9,8 @@ mod serde;
 use crate::errors::Errors;
 use crate::keys::Keys;
 use proc_macro2::TokenStream;
-use quote::ToTokens;
-use syn::{Attribute, Data, DeriveInput, Meta};
+use quote::{ToTokens, quote};
+use syn::{Attribute, Data, DeriveInput, Ident, Meta};
 
 pub(crate) fn expand(input: TokenStream) -> TokenStream {
     let input: DeriveInput = match syn::parse2(input) {
@@ -33,7 +33,28 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     }
 }
 
-/// There is one form for a type, so a type that stands for many cannot have one.
+/// Implements a trait by its only function.
+fn implement(
+    name: &TokenStream,
+    ident: &Ident,
+    function: &TokenStream,
+    body: &TokenStream,
+    errors: Errors,
+) -> TokenStream {
+    let errors = errors.into_compile_errors();
+    // After a mistake the trait is still implemented, so that uses of the type are not reported as well.
+    let unreachable = quote!(::core::unreachable!());
+    let body = errors.as_ref().map_or(body, |_| &unreachable);
+    quote! {
+        #errors
+        #[automatically_derived]
+        impl ::refrain::#name for #ident {
+            #function { #body }
+        }
+    }
+}
+
+/// Reports generics: there is one form for each type.
 fn has_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
     let generics = &input.generics;
     let tokens: &dyn ToTokens = match (&generics.where_clause, generics.params.is_empty()) {

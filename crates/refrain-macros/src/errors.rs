@@ -1,20 +1,20 @@
-//! Several mistakes, reported together.
+//! Mistakes of the author, reported together.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use std::fmt::Display;
 
-/// The mistakes found so far. The author sees all of them at once, each at its own place.
+/// The mistakes found so far, each with its place.
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
 
 impl Errors {
-    /// A mistake in these tokens.
+    /// Adds a mistake in these tokens.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl Display) {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// A mistake at this place.
+    /// Adds a mistake at this place.
     pub(crate) fn at_span(&mut self, span: Span, message: impl Display) {
         self.push(syn::Error::new(span, message));
     }
@@ -36,7 +36,7 @@ impl Errors {
         self.0.is_none()
     }
 
-    /// The value of a part that may have failed.
+    /// The value of a result, whose error is added.
     pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }

@@ -1,111 +1,159 @@
-//! What the three handler attributes share: the async fn they are put on, and what becomes of it.
+//! The handler attributes `#[tool]`, `#[prompt]` and `#[resource]`.
 //!
 //! `async fn f(..) -> R { .. }` becomes `fn f() -> B { async fn f(..) -> R { .. } B::new(.., f) }`, where `B` is the
-//! builder that is registered. Only the syntax is checked here; whether the types fit, the builder's bounds tell.
+//! builder that is registered. Only the syntax is checked here; the bounds of the builder check the types.
 
 use crate::docs;
 use crate::errors::Errors;
 use crate::keys::Keys;
-use proc_macro2::{Delimiter, TokenStream, TokenTree};
-use quote::{format_ident, quote};
+use crate::resource;
+use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
 
-/// The function an attribute was put on. Its body stays as the author's tokens.
-pub(crate) struct Handler {
-    attribute: &'static str,
+/// A handler attribute: its name, the builder it expands to, and its keys with a text and without a value.
+pub(crate) struct Kind {
+    name: &'static str,
+    builder: &'static str,
+    texts: &'static [&'static str],
+    /// Each is a method of the builder.
+    flags: &'static [&'static str],
+}
+
+pub(crate) const TOOL: Kind = Kind {
+    name: "tool",
+    builder: "Tool",
+    texts: &["name", "title", "description", "version"],
+    flags: &[
+        "once",
+        "single_use",
+        "task",
+        "task_required",
+        "detaches",
+        "live",
+    ],
+};
+
+pub(crate) const PROMPT: Kind = Kind {
+    name: "prompt",
+    builder: "Prompt",
+    texts: &["name", "title", "description"],
+    flags: &[],
+};
+
+pub(crate) const RESOURCE: Kind = Kind {
+    name: "resource",
+    builder: "Resource",
+    texts: &["uri", "name", "title", "description", "mime_type"],
+    flags: &[],
+};
+
+/// A function whose body stays as the author's tokens.
+struct Handler {
     attrs: Vec<Attribute>,
     vis: Visibility,
     sig: Signature,
     body: TokenTree,
-    /// Whether nothing is wrong with the signature.
-    sound: bool,
 }
 
-/// The parts of a function, with the body left unread.
-struct Parts(Vec<Attribute>, Visibility, Signature, TokenTree);
-
-impl Parse for Parts {
+impl Parse for Handler {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
         let sig = input.parse()?;
         let ahead = input.span();
-        match input.parse()? {
-            TokenTree::Group(body) if body.delimiter() == Delimiter::Brace => {
-                Ok(Self(attrs, vis, sig, TokenTree::Group(body)))
-            }
+        let body = input.parse()?;
+        match &body {
+            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => Ok(Self {
+                attrs,
+                vis,
+                sig,
+                body,
+            }),
             _ => Err(syn::Error::new(ahead, "expected the body of the function")),
         }
     }
 }
 
-impl Handler {
-    /// Reads the function and reports what is wrong with its signature. `None` if it is no function at all.
-    pub(crate) fn parse(
-        attribute: &'static str,
-        item: TokenStream,
-        errors: &mut Errors,
-    ) -> Option<Self> {
-        match syn::parse2(item) {
-            Ok(Parts(attrs, vis, sig, body)) => {
-                let mut wrong = Errors::default();
-                check(attribute, &sig, &mut wrong);
-                let sound = wrong.is_empty();
-                errors.append(wrong);
-                Some(Self {
-                    attribute,
-                    attrs,
-                    vis,
-                    sig,
-                    body,
-                    sound,
-                })
-            }
-            Err(error) => {
-                let message = format!("`#[{attribute}]` goes on an async function: {error}");
-                errors.at_span(error.span(), message);
-                None
-            }
+pub(crate) fn expand(kind: &Kind, attribute: TokenStream, item: TokenStream) -> TokenStream {
+    let mut errors = Errors::default();
+    let mut keys = Keys::default();
+    let (place, allowed) = (
+        format!("`#[{}]`", kind.name),
+        [kind.texts, kind.flags].concat(),
+    );
+    keys.extend(&place, &allowed, attribute, &mut errors);
+    let is_resource = kind.texts.contains(&"uri");
+    let uri = is_resource
+        .then(|| resource::uri(&keys, &mut errors))
+        .flatten();
+    let handler: Handler = match syn::parse2(item) {
+        Ok(handler) => handler,
+        Err(error) => {
+            let message = format!("`#[{}]` goes on an async function: {error}", kind.name);
+            errors.at_span(error.span(), message);
+            return errors.into_compile_errors().unwrap_or_default();
+        }
+    };
+    let mut mistakes = Mistakes {
+        attribute: kind.name,
+        errors: Errors::default(),
+    };
+    mistakes.check(&handler.sig);
+    let sound = mistakes.errors.is_empty();
+    errors.append(mistakes.errors);
+
+    let ident = &handler.sig.ident;
+    let name = keys.filled_text("name", &mut errors);
+    let name = name.unwrap_or_else(|| LitStr::new(&ident.unraw().to_string(), ident.span()));
+    let title = keys.text("title", &mut errors);
+    let title = title.map(|title| quote!(.title(#title)));
+    let description = keys.text("description", &mut errors);
+    let description = description.map(|text| text.value());
+    let description = description.or_else(|| docs::text(&handler.attrs));
+    let description = description.map(|text| {
+        let text = LitStr::new(&text, ident.span());
+        quote!(.describe(#text))
+    });
+    let mut calls = quote!(#title #description);
+    for key in ["version", "mime_type"] {
+        let (method, text) = (format_ident!("{key}"), keys.filled_text(key, &mut errors));
+        calls.extend(text.map(|text| quote!(.#method(#text))));
+    }
+    for key in kind.flags {
+        if keys.flag(key, &mut errors) {
+            let method = format_ident!("{key}");
+            calls.extend(quote!(.#method()));
         }
     }
+    let template = uri.as_ref().is_some_and(|uri| uri.value().contains('{'));
+    let builder = if template {
+        "ResourceTemplate"
+    } else {
+        kind.builder
+    };
+    let uri = uri.map(|uri| quote!(#uri,));
+    let build = quote!(new(#uri #name, #ident) #calls);
+    handler.expand(kind.name, builder, &build, sound, errors)
+}
 
-    /// The name to register under: the key `name`, else the function's.
-    pub(crate) fn name(&self, keys: &Keys, errors: &mut Errors) -> LitStr {
-        keys.filled_text("name", errors).unwrap_or_else(|| {
-            let ident = &self.sig.ident;
-            LitStr::new(&ident.unraw().to_string(), ident.span())
-        })
-    }
-
-    /// The builder calls for the title and the description, which is the doc comment unless a key says otherwise.
-    pub(crate) fn about(&self, keys: &Keys, errors: &mut Errors) -> TokenStream {
-        let title = keys.text("title", errors);
-        let description = keys.text("description", errors).or_else(|| {
-            let text = docs::text(&self.attrs)?;
-            Some(LitStr::new(&text, self.sig.ident.span()))
-        });
-        let title = title.map(|title| quote!(.title(#title)));
-        let description = description.map(|text| quote!(.describe(#text)));
-        quote!(#title #description)
-    }
-
-    /// The function that gives out the builder. `new` are the arguments before the handler, `calls` what follows.
-    pub(crate) fn expand(
+impl Handler {
+    /// The function that returns the builder. A handler whose signature is not sound is left out.
+    fn expand(
         &self,
+        attribute: &str,
         builder: &str,
-        new: &TokenStream,
-        calls: &TokenStream,
+        build: &TokenStream,
+        sound: bool,
         errors: Errors,
     ) -> TokenStream {
         let Self {
-            attribute,
             attrs,
             vis,
             sig,
             body,
-            sound,
         } = self;
         let builder = format_ident!("{builder}");
         let ident = &sig.ident;
@@ -114,13 +162,10 @@ impl Handler {
         let errors = errors.into_compile_errors();
         // With a mistake elsewhere the function still exists, so that its uses are not reported as well.
         let (build, unused_handler) = match &errors {
-            None => (
-                quote!(::refrain::server::#builder::new(#new, #ident) #calls),
-                None,
-            ),
+            None => (quote!(::refrain::server::#builder::#build), None),
             Some(_) => (quote!(::core::unreachable!()), Some(quote!(dead_code))),
         };
-        // What a handler takes, and that it is async, is fixed by its kind: lints about that are not the author's concern.
+        // The kind of a handler fixes its arguments and that it is async, so lints about these do not help.
         let handler = sound.then(|| {
             quote! {
                 #[allow(clippy::unused_async, clippy::needless_pass_by_value, #unused_handler)]
@@ -140,74 +185,82 @@ impl Handler {
     }
 }
 
-/// Reports what is wrong with a signature.
-fn check(attribute: &str, sig: &Signature, errors: &mut Errors) {
-    if sig.asyncness.is_none() {
-        let message = format!("`#[{attribute}]` needs an async function: `async fn`");
-        errors.at(sig.fn_token, message);
-    }
-    if let Some(token) = &sig.constness {
-        errors.at(token, format!("`#[{attribute}]` cannot be `const`"));
-    }
-    if let syn::Safety::Unsafe(token) = &sig.safety {
-        errors.at(token, format!("`#[{attribute}]` cannot be `unsafe`"));
-    }
-    if let Some(abi) = &sig.abi {
-        errors.at(abi, format!("`#[{attribute}]` cannot have an ABI"));
-    }
-    if !sig.generics.params.is_empty() {
-        let message = format!("`#[{attribute}]` cannot be generic: name the types");
-        errors.at(&sig.generics, message);
-    } else if let Some(clause) = &sig.generics.where_clause {
-        let message = format!("`#[{attribute}]` cannot have a where clause");
-        errors.at(clause, message);
-    }
-    if let ReturnType::Default = sig.output {
-        let message = format!("`#[{attribute}]` needs a return type: `-> Result<..>`");
-        errors.at_span(sig.paren_token.span.close(), message);
-    }
-    check_inputs(attribute, sig, errors);
+/// Mistakes in a signature.
+struct Mistakes {
+    attribute: &'static str,
+    errors: Errors,
 }
 
-fn check_inputs(attribute: &str, sig: &Signature, errors: &mut Errors) {
-    let missing = format!("`#[{attribute}]` needs `cx: Cx` as its first argument");
-    let mut inputs = sig.inputs.iter();
-    match inputs.next() {
-        None => errors.at_span(sig.paren_token.span.join(), missing),
-        Some(FnArg::Receiver(receiver)) => errors.at(
-            receiver,
-            format!(
-                "`#[{attribute}]` takes no `self`: begin with `cx: Cx` and take shared things as `State<T>`"
-            ),
-        ),
-        Some(FnArg::Typed(first)) => match &*first.ty {
-            ty if is_cx(ty) => {}
-            Type::Reference(to) if is_cx(&to.elem) => {
-                errors.at(to, "`Cx` is taken by value: `cx: Cx`");
-            }
-            _ => errors.at(first, missing),
-        },
+impl Mistakes {
+    fn at(&mut self, tokens: impl ToTokens, mistake: &str) {
+        let message = format!("`#[{}]` {mistake}", self.attribute);
+        self.errors.at(tokens, message);
     }
-    for input in inputs {
-        let FnArg::Typed(input) = input else { continue };
-        match &*input.ty {
-            Type::Reference(_) => errors.at(
-                &input.ty,
-                format!("`#[{attribute}]` takes its arguments by value, not by reference"),
+
+    fn at_span(&mut self, span: Span, mistake: &str) {
+        let message = format!("`#[{}]` {mistake}", self.attribute);
+        self.errors.at_span(span, message);
+    }
+
+    fn check(&mut self, sig: &Signature) {
+        if sig.asyncness.is_none() {
+            self.at(sig.fn_token, "needs an async function: `async fn`");
+        }
+        if let Some(token) = &sig.constness {
+            self.at(token, "cannot be `const`");
+        }
+        if let syn::Safety::Unsafe(token) = &sig.safety {
+            self.at(token, "cannot be `unsafe`");
+        }
+        if let Some(abi) = &sig.abi {
+            self.at(abi, "cannot have an ABI");
+        }
+        if !sig.generics.params.is_empty() {
+            self.at(&sig.generics, "cannot be generic: name the types");
+        } else if let Some(clause) = &sig.generics.where_clause {
+            self.at(clause, "cannot have a where clause");
+        }
+        if let ReturnType::Default = sig.output {
+            let end = sig.paren_token.span.close();
+            self.at_span(end, "needs a return type: `-> Result<..>`");
+        }
+        self.check_inputs(sig);
+    }
+
+    fn check_inputs(&mut self, sig: &Signature) {
+        let missing = "needs `cx: Cx` as its first argument";
+        let mut inputs = sig.inputs.iter();
+        match inputs.next() {
+            None => self.at_span(sig.paren_token.span.join(), missing),
+            Some(FnArg::Receiver(receiver)) => self.at(
+                receiver,
+                "takes no `self`: begin with `cx: Cx` and take shared things as `State<T>`",
             ),
-            Type::ImplTrait(_) => errors.at(
-                &input.ty,
-                format!("`#[{attribute}]` cannot be generic: name the type"),
-            ),
-            _ => {}
+            Some(FnArg::Typed(first)) => match &*first.ty {
+                ty if is_cx(ty) => {}
+                Type::Reference(to) if is_cx(&to.elem) => {
+                    self.errors.at(to, "`Cx` is taken by value: `cx: Cx`");
+                }
+                _ => self.at(first, missing),
+            },
+        }
+        for input in inputs {
+            let FnArg::Typed(input) = input else { continue };
+            match &*input.ty {
+                Type::Reference(_) => {
+                    self.at(&input.ty, "takes its arguments by value, not by reference");
+                }
+                Type::ImplTrait(_) => self.at(&input.ty, "cannot be generic: name the type"),
+                _ => {}
+            }
+        }
+        if let Some(variadic) = &sig.variadic {
+            self.at(variadic, "cannot be variadic");
         }
     }
-    if let Some(variadic) = &sig.variadic {
-        errors.at(variadic, format!("`#[{attribute}]` cannot be variadic"));
-    }
 }
 
-/// Attributes that speak of the item as others see it, or of everything in it. The rest is for the handler itself.
+/// Whether an attribute stays on the outer function: documentation, configuration, lints. The others go to the handler.
 fn is_outer(attr: &Attribute) -> bool {
     const OUTER: [&str; 9] = [
         "allow",
@@ -223,7 +276,7 @@ fn is_outer(attr: &Attribute) -> bool {
     OUTER.iter().any(|name| attr.path().is_ident(name))
 }
 
-/// Whether the type is called `Cx`, however it is reached.
+/// Whether the last segment of the type is `Cx`.
 fn is_cx(ty: &Type) -> bool {
     match ty {
         Type::Path(TypePath { path, .. }) => {

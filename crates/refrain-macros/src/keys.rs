@@ -1,4 +1,4 @@
-//! The keys in an attribute's parentheses: `key = value` and bare flags.
+//! The keys of an attribute: `key = value`, and flags without a value.
 
 use crate::errors::{Errors, listed};
 use proc_macro2::TokenStream;
@@ -30,24 +30,12 @@ impl Parse for Key {
     }
 }
 
-/// The keys of one attribute, each known and there once.
+/// The distinct, known keys of an attribute.
 #[derive(Default)]
 pub(crate) struct Keys(Vec<Key>);
 
 impl Keys {
-    /// Reads `tokens`. A key that is not in `allowed` or that comes twice is reported and left out.
-    pub(crate) fn parse(
-        attribute: &str,
-        allowed: &[&str],
-        tokens: TokenStream,
-        errors: &mut Errors,
-    ) -> Self {
-        let mut keys = Self::default();
-        keys.extend(attribute, allowed, tokens, errors);
-        keys
-    }
-
-    /// Adds the keys of a further attribute of the same item.
+    /// Adds the keys in `tokens`. Unknown and repeated keys are reported and left out.
     pub(crate) fn extend(
         &mut self,
         attribute: &str,
@@ -77,12 +65,12 @@ impl Keys {
         self.0.iter().find(|key| key.name == name)
     }
 
-    /// Whether the key is there.
+    /// Whether the key is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// The value of a key, whatever it is.
+    /// The value of a key.
     pub(crate) fn value(&self, name: &str, errors: &mut Errors) -> Option<&Expr> {
         let key = self.find(name)?;
         if key.value.is_none() {
@@ -112,7 +100,7 @@ impl Keys {
         Some(text)
     }
 
-    /// Whether a bare flag is there.
+    /// Whether a flag is present.
     pub(crate) fn flag(&self, name: &str, errors: &mut Errors) -> bool {
         let Some(key) = self.find(name) else {
             return false;
@@ -135,7 +123,7 @@ pub(crate) fn as_text(value: &Expr) -> Option<&LitStr> {
     }
 }
 
-/// A value handed on by `macro_rules!` comes wrapped in invisible brackets.
+/// The value without the invisible groups of `macro_rules!`.
 pub(crate) fn ungrouped(value: &Expr) -> &Expr {
     match value {
         Expr::Group(group) => ungrouped(&group.expr),
@@ -149,8 +137,9 @@ mod tests {
 
     fn parse(tokens: &str) -> (Keys, Errors) {
         let mut errors = Errors::default();
+        let mut keys = Keys::default();
         let tokens = tokens.parse().unwrap();
-        let keys = Keys::parse("`#[tool]`", &["name", "once"], tokens, &mut errors);
+        keys.extend("`#[tool]`", &["name", "once"], tokens, &mut errors);
         (keys, errors)
     }
 

@@ -1,6 +1,6 @@
 //! The macros of Refrain. Depend on the crate `refrain`, which re-exports them beside the types they expand to.
 //!
-//! | macro | on | gives |
+//! | macro | on | expands to |
 //! | --- | --- | --- |
 //! | [`macro@tool`] | `async fn f(..)` | `fn f() -> refrain::server::Tool` |
 //! | [`macro@prompt`] | `async fn f(..)` | `fn f() -> refrain::server::Prompt` |
@@ -8,39 +8,30 @@
 //! | [`derive@Elicit`] | a struct | `impl refrain::Elicit`: a form |
 //! | [`derive@Elicit`] | an enum without data | `impl refrain::ElicitEnum`: the choices of a field |
 //!
-//! None of them does what could not be written by hand: each expands to calls of public builders. Here only the
-//! syntax is checked. The types are checked by the bounds of those builders, at the author's own code.
-//!
-//! The examples are not run in this crate, which cannot depend on `refrain`; `refrain` tests the macros.
+//! Each macro expands to calls of public builders. The macros check the syntax, the bounds of the builders check the types.
+//! The examples are not run here, since this crate cannot depend on `refrain`; `refrain` tests the macros.
 
 mod docs;
 mod elicit;
 mod errors;
 mod handler;
 mod keys;
-mod prompt;
 mod resource;
-mod tool;
 
 use proc_macro::TokenStream;
 
-/// Makes a tool of an async function.
+/// Turns an async function into a tool.
 ///
 /// The function takes `Cx`, then any number of `State<T>`, then at most one struct of arguments, and returns a
-/// `Result`. In its place stands a function of the same name and visibility, without arguments, that gives out a
+/// `Result`. It is replaced by a function of the same name and visibility, without arguments, that returns a
 /// `refrain::server::Tool` to register.
 ///
 /// ```ignore (needs the crate refrain)
 /// use refrain::prelude::*;
 ///
-/// #[derive(serde::Deserialize, schemars::JsonSchema)]
+/// #[derive(Deserialize, JsonSchema)]
 /// struct Place {
 ///     location: String,
-/// }
-///
-/// #[derive(serde::Deserialize, Elicit)]
-/// struct Login {
-///     name: String,
 /// }
 ///
 /// /// Tells the weather of a place.
@@ -62,34 +53,26 @@ use proc_macro::TokenStream;
 /// | `description = ".."` | what the tool does | the doc comment, lines as written |
 /// | `version = ".."` | the tool's version, kept in its tokens | `"1"` |
 /// | `once` | the tool uses `cx.once(..)`, and needs a replay log | it does not |
-/// | `single_use` | each of its tokens is taken once | tokens may come again |
+/// | `single_use` | each of its tokens is accepted once | tokens may be repeated |
 /// | `task` | a call becomes a task at once, where it can | only if the handler calls `cx.detach()` |
-/// | `task_required` | the same, and where it cannot the call is refused | it runs as any other call |
-/// | `detaches` | the handler may call `cx.detach()`, and lists that tell of tasks say so | it may all the same; no list tells |
-/// | `live` | the handler is kept in memory between two rounds | it is run again from the top, and its journal replayed |
+/// | `task_required` | the same, and a call that cannot become a task is rejected | it runs as any other call |
+/// | `detaches` | lists with tasks say that the handler may call `cx.detach()` | lists do not say so |
+/// | `live` | the handler stays in memory between rounds | each round runs it from the top, with its journal replayed |
 ///
-/// # What stays where
+/// # Other attributes
 ///
-/// Doc comments, `#[cfg]`, `#[deprecated]` and lint attributes stay on the outer function. All others, as
+/// Doc comments, `#[cfg]`, `#[deprecated]` and lint attributes stay on the outer function. Others, such as
 /// `#[tracing::instrument]`, go to the handler inside.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    tool::expand(attribute.into(), item.into()).into()
+    handler::expand(&handler::TOOL, attribute.into(), item.into()).into()
 }
 
-/// Makes a prompt of an async function.
+/// Turns an async function into a prompt.
 ///
-/// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
-/// arguments, that gives out a `refrain::server::Prompt` to register.
+/// The function is written as for [`macro@tool`], and becomes a function that returns a `refrain::server::Prompt`.
 ///
 /// ```ignore (needs the crate refrain)
-/// use refrain::prelude::*;
-///
-/// #[derive(serde::Deserialize, schemars::JsonSchema)]
-/// struct Review {
-///     code: String,
-/// }
-///
 /// /// Asks for a review of some code.
 /// #[prompt(name = "code_review", title = "Code review")]
 /// async fn review(_cx: Cx, args: Review) -> Result<String> {
@@ -108,28 +91,20 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// | `description = ".."` | what the prompt is for | the doc comment, lines as written |
 #[proc_macro_attribute]
 pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    prompt::expand(attribute.into(), item.into()).into()
+    handler::expand(&handler::PROMPT, attribute.into(), item.into()).into()
 }
 
-/// Makes a resource, or a template of resources, of an async function.
+/// Turns an async function into a resource, or into a template of resources.
 ///
-/// The function is written as for [`macro@tool`]. In its place stands a function of the same name, without
-/// arguments, that gives out a `refrain::server::Resource` to register; or, where the URI has variables in braces, a
-/// `refrain::server::ResourceTemplate`, whose documentation says what a template can be. The variables are the fields of the
-/// argument struct.
+/// The function is written as for [`macro@tool`], and becomes a function that returns a `refrain::server::Resource`. If the
+/// URI has variables in braces, it returns a `refrain::server::ResourceTemplate`, whose documentation describes templates;
+/// the variables are the fields of the argument struct.
 ///
 /// ```ignore (needs the crate refrain)
-/// use refrain::prelude::*;
-///
 /// /// The settings in force.
 /// #[resource(uri = "config://app", mime_type = "application/json")]
 /// async fn settings(_cx: Cx, settings: State<Settings>) -> Result<String> {
 ///     Ok(settings.to_json())
-/// }
-///
-/// #[derive(serde::Deserialize, schemars::JsonSchema)]
-/// struct Item {
-///     id: String,
 /// }
 ///
 /// /// One work item.
@@ -156,43 +131,31 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// | `mime_type = ".."` | the type of its content | none |
 #[proc_macro_attribute]
 pub fn resource(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    resource::expand(attribute.into(), item.into()).into()
+    handler::expand(&handler::RESOURCE, attribute.into(), item.into()).into()
 }
 
-/// Makes a form of a struct, or the choices of a form's field of an enum.
+/// Turns a struct into a form, or an enum into the choices of a form's field.
 ///
-/// `Deserialize` is not part of it: derive it with serde.
+/// Derive `Deserialize` with serde as well.
 ///
 /// ```ignore (needs the crate refrain)
-/// use refrain::prelude::*;
-///
-/// #[derive(serde::Deserialize, Elicit)]
+/// #[derive(Deserialize, Elicit)]
 /// #[serde(rename_all = "camelCase")]
 /// struct SignUp {
-///     /// How we write to you.
+///     /// Where to send the newsletter.
 ///     #[elicit(title = "E-mail", format = "email")]
 ///     address: String,
 ///     #[elicit(min = 0, max = 150)]
 ///     age: Option<u8>,
-///     #[elicit(default = "weekly")]
-///     how_often: Frequency,
 ///     #[elicit(min = 1, default = ["news"])]
 ///     topics: Vec<Topic>,
 /// }
 ///
-/// #[derive(serde::Deserialize, Elicit)]
-/// #[serde(rename_all = "lowercase")]
-/// enum Frequency {
-///     Daily,
-///     Weekly,
-/// }
-///
-/// #[derive(serde::Deserialize, Elicit)]
+/// #[derive(Deserialize, Elicit)]
 /// #[serde(rename_all = "lowercase")]
 /// enum Topic {
-///     #[elicit(title = "What is new")]
+///     #[elicit(title = "News and events")]
 ///     News,
-///     #[elicit(title = "What was mended")]
 ///     Fixes,
 /// }
 /// ```
@@ -230,7 +193,7 @@ pub fn resource(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// # Serde's attributes
 ///
 /// `rename`, `rename_all`, `default`, `skip` and `skip_deserializing` are followed. Those that make serde read
-/// another shape (`flatten`, `transparent`, `tag`, `content`, `untagged`) are refused.
+/// another shape (`flatten`, `transparent`, `tag`, `content`, `untagged`) are rejected.
 #[proc_macro_derive(Elicit, attributes(elicit, serde))]
 pub fn elicit(input: TokenStream) -> TokenStream {
     elicit::expand(input.into()).into()

@@ -1,38 +1,12 @@
-//! `#[resource]`
+//! The URI of `#[resource]`.
 
 use crate::errors::Errors;
-use crate::handler::Handler;
 use crate::keys::Keys;
-use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use proc_macro2::Span;
 use syn::LitStr;
 
-const KEYS: [&str; 5] = ["uri", "name", "title", "description", "mime_type"];
-
-pub(crate) fn expand(attribute: TokenStream, item: TokenStream) -> TokenStream {
-    let mut errors = Errors::default();
-    let keys = Keys::parse("`#[resource]`", &KEYS, attribute, &mut errors);
-    let uri = uri(&keys, &mut errors);
-    let Some(handler) = Handler::parse("resource", item, &mut errors) else {
-        return errors.into_compile_errors().unwrap_or_default();
-    };
-    let name = handler.name(&keys, &mut errors);
-    let about = handler.about(&keys, &mut errors);
-    let mime_type = keys
-        .filled_text("mime_type", &mut errors)
-        .map(|mime_type| quote!(.mime_type(#mime_type)));
-    let template = uri.as_ref().is_some_and(|uri| uri.value().contains('{'));
-    let builder = if template {
-        "ResourceTemplate"
-    } else {
-        "Resource"
-    };
-    let new = quote!(#uri, #name);
-    let calls = quote!(#about #mime_type);
-    handler.expand(builder, &new, &calls, errors)
-}
-
-fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
+/// The URI, or the template of one.
+pub(crate) fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
     if !keys.has("uri") {
         errors.at_span(
             Span::call_site(),
@@ -46,8 +20,7 @@ fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
     Some(uri)
 }
 
-/// What is wrong with a URI or a template of one. The server would refuse the same templates, and a few more, when it
-/// is built.
+/// The first mistake in a URI or a template. The server rejects the same templates, and a few more, when it is built.
 fn flaw(uri: &str) -> Option<&'static str> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
     if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains(['/', '{'])) {
@@ -77,7 +50,7 @@ fn flaw(uri: &str) -> Option<&'static str> {
     None
 }
 
-/// What an expression of RFC 6570 may begin with.
+/// The operators of RFC 6570 that an expression may begin with.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
 /// A name, perhaps with a `*` or the length of a prefix after it.

@@ -1,7 +1,7 @@
-//! A Postgres for tests.
+//! A Postgres server for tests.
 //!
-//! It is one of its own, in a directory of its own, with the programs of an installed Postgres; or, if
-//! `REFRAIN_TEST_POSTGRES` is set, the one of that URL, whose user must be allowed to make databases.
+//! It runs the programs of an installed Postgres in a temporary directory. If `REFRAIN_TEST_POSTGRES` is set, the server
+//! of that URL is used instead; its user must be allowed to create databases.
 //!
 //! ```no_run
 //! use refrain_store::cluster::Cluster;
@@ -13,18 +13,18 @@
 //! # }
 //! ```
 
-mod programs;
+mod server;
 
 use parking_lot::Mutex;
-use programs::{Server, User};
 use refrain_core::{Source, SystemSource};
+use server::Server;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use std::sync::{Arc, Weak};
 use std::{fmt, io};
 
-/// The variable that names a Postgres to be used instead of one of its own.
-pub const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
+/// The variable with the URL of a server to use.
+const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
 
 /// Why the Postgres server for tests cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -44,22 +44,18 @@ pub enum ClusterError {
     /// An operation of the operating system failed.
     #[error("could not {action}: {source}")]
     Io {
-        /// What was to be done.
+        /// The operation.
         action: &'static str,
         /// The error of the operating system.
         source: io::Error,
     },
-    /// `initdb` failed.
-    #[error("initdb failed: {stderr}")]
-    InitDb {
-        /// Its standard error.
-        stderr: String,
-    },
-    /// The server did not start.
-    #[error("Postgres did not start: {log}")]
-    NotStarted {
+    /// A program of Postgres failed.
+    #[error("{program} failed: {output}")]
+    Program {
+        /// Its name.
+        program: &'static str,
         /// Its log.
-        log: String,
+        output: String,
     },
     /// The server of the variable cannot be stopped.
     #[error("the server of {VARIABLE} cannot be stopped")]
@@ -69,30 +65,34 @@ pub enum ClusterError {
     Database(#[from] sqlx::Error),
 }
 
-/// A Postgres that is there until this is dropped.
+/// A Postgres server that runs until this is dropped.
 pub struct Cluster {
-    kind: Kind,
-}
-
-enum Kind {
-    Own(Mutex<Server>),
-    Given(Box<PgConnectOptions>),
+    options: PgConnectOptions,
+    /// `None`: the server of the variable.
+    server: Option<Mutex<Server>>,
 }
 
 impl Cluster {
-    /// Starts one, or takes the one that was named.
+    /// Starts a server, or uses the one of the variable.
     pub fn start() -> Result<Self, ClusterError> {
-        let kind = match std::env::var(VARIABLE) {
-            Ok(url) => {
-                let options = url.parse().map_err(|_| ClusterError::Url)?;
-                Kind::Given(Box::new(options))
+        let (options, server) = match std::env::var(VARIABLE) {
+            Ok(url) => (url.parse().map_err(|_| ClusterError::Url)?, None),
+            Err(_) => {
+                let password = random();
+                let server = Server::start(&password)?;
+                let options = PgConnectOptions::new_without_pgpass()
+                    .host("127.0.0.1")
+                    .port(server.port)
+                    .username(server::SUPERUSER)
+                    .password(&password)
+                    .database("postgres");
+                (options, Some(Mutex::new(server)))
             }
-            Err(_) => Kind::Own(Mutex::new(Server::start(&password())?)),
         };
-        Ok(Self { kind })
+        Ok(Self { options, server })
     }
 
-    /// One for all tests of this process that run at the same time.
+    /// One server for all tests of this process that run at the same time.
     pub fn shared() -> Result<Arc<Self>, ClusterError> {
         static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock();
@@ -104,63 +104,40 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The URL of a database that is new.
+    /// The URL of a new database.
     pub async fn database(&self) -> Result<String, ClusterError> {
-        let options = self.options();
-        let mut random = [0; 8];
-        SystemSource::new().fill(&mut random);
-        let name = format!("refrain_test_{:016x}", u64::from_le_bytes(random));
-        let mut connection = PgConnection::connect_with(&options).await?;
+        let name = format!("refrain_test_{}", random());
+        let mut connection = PgConnection::connect_with(&self.options).await?;
         let create = format!("CREATE DATABASE {name}");
         connection.execute(AssertSqlSafe(create)).await?;
         connection.close().await?;
-        Ok(options.database(&name).to_url_lossy().to_string())
+        let options = self.options.clone().database(&name);
+        Ok(options.to_url_lossy().to_string())
     }
 
-    /// Ends it, and starts it again where it was.
+    /// Stops the server and starts it again.
     pub fn restart(&self) -> Result<(), ClusterError> {
         self.stop()?;
         self.start_again()
     }
 
-    /// Ends it, for a while. Connections are cut.
+    /// Stops the server. Connections are cut.
     pub fn stop(&self) -> Result<(), ClusterError> {
-        self.own(Server::stop)
+        self.owned()?.lock().stop()
     }
 
-    /// Starts it again after it was stopped.
+    /// Starts the server again, on the same port.
     pub fn start_again(&self) -> Result<(), ClusterError> {
-        self.own(Server::run)
+        self.owned()?.lock().run()
     }
 
-    /// Can it be stopped? One that was named cannot.
+    /// Whether the server can be stopped. That of the variable cannot.
     pub fn can_stop(&self) -> bool {
-        matches!(self.kind, Kind::Own(_))
+        self.server.is_some()
     }
 
-    fn own(
-        &self,
-        work: impl FnOnce(&mut Server) -> Result<(), ClusterError>,
-    ) -> Result<(), ClusterError> {
-        match &self.kind {
-            Kind::Own(server) => work(&mut server.lock()),
-            Kind::Given(_) => Err(ClusterError::NotOwned),
-        }
-    }
-
-    fn options(&self) -> PgConnectOptions {
-        match &self.kind {
-            Kind::Own(server) => {
-                let server = server.lock();
-                PgConnectOptions::new_without_pgpass()
-                    .host("127.0.0.1")
-                    .port(server.port)
-                    .username(User::NAME)
-                    .password(&server.password)
-                    .database("postgres")
-            }
-            Kind::Given(options) => (**options).clone(),
-        }
+    fn owned(&self) -> Result<&Mutex<Server>, ClusterError> {
+        self.server.as_ref().ok_or(ClusterError::NotOwned)
     }
 }
 
@@ -170,7 +147,7 @@ impl fmt::Debug for Cluster {
     }
 }
 
-fn password() -> String {
+fn random() -> String {
     let mut random = [0; 16];
     SystemSource::new().fill(&mut random);
     format!("{:032x}", u128::from_le_bytes(random))

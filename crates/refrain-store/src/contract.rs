@@ -1,7 +1,7 @@
-//! What every store has to keep to, as checks that can be run.
+//! The contract of a store, as checks that can be run.
 //!
-//! The sentences are those of [`TaskStore`](crate::TaskStore) and [`ReplayLog`](crate::ReplayLog). A store of your own
-//! runs them all in one test; a check that fails panics:
+//! The rules are those of [`TaskStore`](crate::TaskStore) and [`ReplayLog`](crate::ReplayLog). A store of your own runs
+//! all checks in one test; a check that fails panics:
 //!
 //! ```
 //! use refrain_store::{MemoryStore, Store, contract};
@@ -13,11 +13,10 @@
 //! # }
 //! ```
 //!
-//! Each check is given an empty store that it has for itself. One that several instances share also runs
-//! [`shared`], where each check is given two handles of one store.
+//! Each check gets an empty store. A store that several instances share also runs [`shared`], whose checks get two
+//! handles of one store.
 //!
-//! The checks take the store's clock as it is: they never wait for more than a moment, and never fail because something
-//! took long.
+//! The checks use the store's clock. They wait only for a moment, and do not fail on a slow machine.
 
 mod answers;
 mod claims;
@@ -33,10 +32,10 @@ use crate::store::Store;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use support::Subject;
 
-type CheckFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
-type Check = fn(Arc<dyn Store>) -> CheckFuture;
-type SharedCheck = fn(Arc<dyn Store>, Arc<dyn Store>) -> CheckFuture;
+/// The name of a check and its function.
+type Check<S> = (&'static str, fn(S) -> Pin<Box<dyn Future<Output = ()>>>);
 
 macro_rules! checks {
     ($($check:path),* $(,)?) => {
@@ -44,122 +43,117 @@ macro_rules! checks {
     };
 }
 
-macro_rules! shared_checks {
-    ($($check:path),* $(,)?) => {
-        &[$((stringify!($check), |one, other| Box::pin($check(one, other)))),*]
-    };
-}
-
-const CHECKS: &[(&str, Check)] = checks![
-    owners::a_stranger_finds_no_task,
-    owners::the_anonymous_are_one_owner_and_no_other,
-    owners::a_created_task_is_found_as_it_was_given,
-    owners::the_same_id_again_is_the_same_task,
-    owners::the_same_flow_again_is_the_same_task,
-    owners::a_flow_of_another_owner_is_another_flow,
-    owners::an_id_of_another_owner_is_refused,
-    owners::a_flow_created_many_times_at_once_is_one_task,
-    claims::a_task_is_taken_by_one_worker,
-    claims::what_is_longest_due_is_taken_first,
-    claims::no_more_are_taken_than_wanted,
-    claims::only_the_tools_of_the_worker_are_taken,
-    claims::what_has_outlived_its_time_is_taken_by_anyone,
-    claims::a_claim_brings_all_that_a_worker_needs,
-    claims::a_task_created_with_a_worker_is_that_workers,
-    claims::a_lease_that_ran_out_is_taken_over,
+const CHECKS: &[Check<Subject>] = checks![
+    owners::a_task_is_hidden_from_other_owners,
+    owners::anonymous_callers_are_one_owner,
+    owners::a_created_task_is_found,
+    owners::the_same_id_is_the_same_task,
+    owners::the_same_flow_is_the_same_task,
+    owners::a_flow_of_another_owner_is_another_task,
+    owners::an_id_of_another_owner_is_rejected,
+    owners::concurrent_creations_of_a_flow_are_one_task,
+    owners::a_cancelled_task_has_ended,
+    owners::cancelling_an_ended_task_changes_nothing,
+    owners::the_revision_grows_with_every_change,
+    owners::hints_report_changes,
+    claims::a_task_is_claimed_by_one_worker,
+    claims::the_task_that_is_due_longest_is_claimed_first,
+    claims::a_claim_is_limited,
+    claims::only_tools_of_the_worker_are_claimed,
+    claims::an_expired_task_is_claimed_by_any_worker,
+    claims::a_claim_returns_the_task,
+    claims::a_task_may_be_created_with_a_worker,
+    claims::an_expired_lease_is_taken_over,
     claims::a_lower_fence_writes_nothing,
-    claims::a_lease_that_is_extended_is_held,
-    claims::a_lease_that_ran_out_can_be_revived,
-    claims::a_lease_that_was_given_up_is_not_extended,
-    commits::all_of_a_commit_is_done,
-    commits::nothing_of_a_lost_commit_is_done,
+    claims::an_extended_lease_is_held,
+    claims::an_expired_lease_can_be_extended,
+    claims::a_released_lease_is_not_extended,
+    commits::a_commit_writes_all_its_parts,
+    commits::a_lost_commit_writes_nothing,
     commits::the_status_follows_the_asks,
-    commits::a_used_key_is_left_as_it_is,
+    commits::a_used_key_is_not_published_again,
     commits::asks_keep_their_order,
-    commits::what_is_withdrawn_needs_no_answer,
-    commits::an_ask_may_be_withdrawn_as_it_is_published,
-    commits::a_task_set_down_for_good_waits_for_its_end,
-    commits::a_task_set_down_for_a_while_is_due_after_it,
-    commits::no_wait_is_longer_than_the_life,
+    commits::a_withdrawn_ask_is_closed,
+    commits::an_ask_may_be_published_and_withdrawn_at_once,
+    commits::a_task_set_down_without_a_limit_waits_until_it_expires,
+    commits::a_task_set_down_with_a_limit_is_due_after_it,
+    commits::a_wait_ends_when_the_task_expires,
     commits::a_task_handed_on_is_due,
     commits::a_retry_is_due_after_its_wait,
-    commits::attempts_are_counted_until_it_gets_on,
+    commits::attempts_are_counted_until_progress,
     commits::a_status_message_stays_until_the_next,
-    commits::a_status_message_goes_with_what_it_was_about,
-    commits::a_completed_task_is_over,
-    commits::a_failed_task_is_over,
-    commits::a_commit_done_twice_does_no_harm,
+    commits::a_status_message_ends_with_its_task,
+    commits::a_completed_task_has_ended,
+    commits::a_failed_task_has_ended,
+    commits::a_repeated_commit_does_no_harm,
     answers::answers_come_in_the_order_of_their_asks,
     answers::some_answers_may_come_before_others,
     answers::the_first_answer_counts,
-    answers::answers_to_what_is_not_open_are_ignored,
+    answers::answers_to_keys_that_are_not_open_are_ignored,
     answers::an_answer_wakes_a_task_that_was_set_down,
     answers::an_answer_leaves_a_running_task_with_its_worker,
     answers::an_answer_before_the_set_down_is_not_lost,
-    answers::an_answer_beside_the_set_down_is_not_lost,
+    answers::an_answer_during_the_set_down_is_not_lost,
     answers::a_taken_answer_is_not_given_again,
     answers::a_withdrawn_answer_does_not_wake_the_task,
-    answers::an_answer_to_a_task_that_is_over_is_ignored,
-    answers::one_of_many_answers_at_once_counts,
-    owners::a_cancelled_task_is_over,
-    owners::cancelling_what_is_over_changes_nothing,
-    owners::the_revision_grows_with_every_change,
-    owners::hints_say_what_happened,
+    answers::an_answer_to_an_ended_task_is_ignored,
+    answers::one_of_many_concurrent_answers_counts,
     operators::an_operator_sees_every_task,
-    operators::the_latest_are_listed_first,
-    operators::a_list_can_be_narrowed,
+    operators::the_latest_tasks_are_listed_first,
+    operators::a_list_can_be_filtered,
     operators::a_requeued_task_is_due_at_once,
     operators::a_requeued_task_is_lost_to_its_worker,
     operators::a_failed_task_can_be_requeued,
-    operators::what_is_done_or_cancelled_is_not_requeued,
-    operators::a_sweep_takes_what_is_over,
-    operators::a_sweep_leaves_what_is_not_over,
-    operators::a_sweep_takes_no_more_than_it_may,
-    operators::a_swept_flow_may_become_a_task_again,
-    log::what_has_begun_is_fresh_once,
-    log::what_was_done_is_given_back,
-    log::what_was_taken_back_may_begin_again,
-    log::an_end_without_a_beginning_is_not_recorded,
-    log::a_record_ends_with_its_time,
-    log::one_of_many_beginnings_at_once_is_fresh,
-    log::a_token_that_was_kept_is_found,
-    log::a_token_ends_with_its_time,
-    log::a_sweep_takes_records_and_tokens_whose_time_is_over,
-    values::bytes_come_back_as_they_were,
-    values::text_comes_back_as_it_was,
-    values::a_long_life_does_not_overflow,
-    values::a_life_of_no_time_is_over_at_once,
+    operators::a_completed_or_cancelled_task_is_not_requeued,
+    operators::a_sweep_deletes_ended_tasks,
+    operators::a_sweep_keeps_other_tasks,
+    operators::a_sweep_is_limited,
+    operators::a_swept_task_may_be_created_again,
+    log::a_record_begins_once,
+    log::a_finished_record_returns_its_value,
+    log::a_forgotten_record_may_begin_again,
+    log::a_record_that_never_began_is_not_finished,
+    log::a_record_expires,
+    log::one_of_many_concurrent_begins_is_fresh,
+    log::a_spilled_token_is_found,
+    log::a_spilled_token_expires,
+    log::a_sweep_deletes_expired_records_and_tokens,
+    values::bytes_are_kept,
+    values::text_is_kept,
+    values::similar_keys_are_different_asks,
+    values::a_long_time_does_not_overflow,
+    values::a_task_without_time_to_live_is_due_at_once,
 ];
 
-const SHARED: &[(&str, SharedCheck)] = shared_checks![
-    fleet::what_one_creates_the_other_finds,
-    fleet::what_one_answers_the_other_runs,
-    fleet::each_task_is_taken_once,
-    fleet::a_cancelled_task_is_lost_everywhere,
-    fleet::the_log_is_one,
+const SHARED: &[Check<(Subject, Subject)>] = checks![
+    fleet::a_created_task_is_found_by_the_other,
+    fleet::an_answered_task_is_run_by_the_other,
+    fleet::each_task_is_claimed_once,
+    fleet::a_task_cancelled_by_the_other_is_lost,
+    fleet::the_log_and_tokens_are_shared,
 ];
 
-/// Runs every check, each on an empty store that `make` gives.
+/// Runs every check, each on an empty store that `make` returns.
 ///
 /// # Panics
 ///
-/// If the store does not keep to one of them. What was printed last names it.
+/// If a check fails. The last line on standard output is its name.
 pub async fn all(make: impl AsyncFn() -> Arc<dyn Store>) {
     for (name, check) in CHECKS {
         println!("contract: {name}");
-        check(make().await).await;
+        check(Subject(make().await)).await;
     }
 }
 
-/// Runs every check of what two instances see of each other, each on two handles of one empty store.
+/// Runs every check of a shared store, each on two handles of one empty store.
 ///
 /// # Panics
 ///
-/// If the store does not keep to one of them. What was printed last names it.
+/// If a check fails. The last line on standard output is its name.
 pub async fn shared(make: impl AsyncFn() -> (Arc<dyn Store>, Arc<dyn Store>)) {
     for (name, check) in SHARED {
         println!("contract: {name}");
         let (one, other) = make().await;
-        check(one, other).await;
+        check((Subject(one), Subject(other))).await;
     }
 }

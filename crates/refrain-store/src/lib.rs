@@ -1,15 +1,14 @@
-//! Where a flow waits when it does not wait with its client: tasks, replay logs, and tokens that are too large to travel.
+//! The store of tasks, replay logs and tokens that are too large to travel.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! | --- | --- |
-//! | `task` | what a task is to a store |
-//! | `store` | the trait that every store implements |
+//! | `task` | tasks as a store keeps them |
+//! | `store` | the trait of a store |
 //! | `open` | opening a store by its URL |
-//! | `memory` | a store in the memory of one process |
-//! | `sqlite` | a store in a file |
-//! | `postgres` | a store in a database |
-//! | `contract` | the checks that every store has to pass |
-//! | `cluster` | a Postgres for tests |
+//! | `memory`, `sqlite`, `postgres` | the stores |
+//! | `sql` | the common parts of SQLite and Postgres |
+//! | `contract` | the checks that every store must pass |
+//! | `cluster` | a Postgres server for tests |
 
 #[cfg(feature = "cluster")]
 pub mod cluster;
@@ -40,5 +39,5 @@ pub use task::{
     TaskId, TaskRow, TaskStatus,
 };
 
-/// Hints that wait for a slow listener before it loses the oldest.
+/// The number of hints that wait for a slow listener before the oldest is lost.
 const HINTS: usize = 1024;

@@ -67,7 +67,7 @@ impl From<sqlx::Error> for OpenError {
     }
 }
 
-/// Opens the store of this URL, and makes its tables where they are missing.
+/// Opens the store of this URL, and creates or migrates its tables.
 ///
 /// | URL | store |
 /// | --- | --- |
@@ -76,36 +76,13 @@ impl From<sqlx::Error> for OpenError {
 /// | `memory:` | the memory of this process |
 ///
 /// ```
-/// use refrain_core::{FlowId, Principal};
-/// use refrain_store::{NewTask, TaskId, TaskStatus};
-/// use std::time::Duration;
+/// use refrain_store::ListTasks;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # #[cfg(feature = "sqlite")] {
-/// let dir = tempfile::tempdir()?;
-/// let file = dir.path().join("refrain.db");
-/// let store = refrain_store::open(&format!("sqlite:{}", file.display())).await?;
-///
-/// let (id, alice) = (TaskId::new([7; 24]), Principal::new("alice"));
-/// let new = NewTask {
-///     id: id.clone(),
-///     flow: FlowId::from_bytes([7; 16]),
-///     owner: alice.clone(),
-///     tool: "update_work_item".to_owned(),
-///     call: Vec::new(),
-///     journal: Vec::new(),
-///     status_message: None,
-///     ttl: Duration::from_secs(3600),
-///     poll_interval: Duration::from_secs(1),
-///     claimed: None,
-/// };
-/// store.create(new).await?;
-///
-/// let task = store.get(&id, &alice).await?.expect("it was made");
-/// assert_eq!(task.status, TaskStatus::Working);
-/// assert!(store.get(&id, &Principal::new("bob")).await?.is_none());
-/// # }
+/// let store = refrain_store::open("memory:").await?;
+/// let latest = ListTasks { most: 10, ..ListTasks::default() };
+/// assert!(store.list(latest).await?.is_empty());
 /// # Ok(())
 /// # }
 /// ```
@@ -135,7 +112,7 @@ const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres"
     (false, false) => "it must be `memory:` (built without the features `sqlite` and `postgres`)",
 };
 
-/// The path in a SQLite URL, unescaped.
+/// The path in a SQLite URL, which has no escapes.
 #[cfg(feature = "sqlite")]
 fn sqlite_path(rest: &str) -> Result<&str, UrlError> {
     match rest.strip_prefix("//").unwrap_or(rest) {

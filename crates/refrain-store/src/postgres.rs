@@ -1,6 +1,6 @@
-//! A store in a database of Postgres.
+//! A store in a Postgres database.
 //!
-//! What always holds: times are those of the database's clock, as it was when a statement began.
+//! Times are those of the database's clock at the start of a statement.
 
 /// The time, in microseconds since 1970.
 macro_rules! now {
@@ -10,61 +10,123 @@ macro_rules! now {
 }
 
 mod connections;
-mod database;
-mod log;
-mod operators;
-mod schema;
+mod hints;
 mod tasks;
-mod telling;
 mod text;
 
 use crate::open::{OpenError, UrlError};
-use crate::sql::{impl_store, within};
-use crate::store::{StoreError, StoreFuture, TaskStore};
-use crate::task::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
-    TaskId, TaskRow,
-};
-use database::Database;
-use refrain_core::{Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog};
-use sqlx::postgres::PgConnectOptions;
-use std::fmt;
+use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, impl_store, pending_migrations};
+use crate::store::StoreError;
+use crate::time::micros;
+use connections::Connections;
+use hints::Notifier;
+use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
+use sqlx::query::{Query, QueryAs};
+use sqlx::{ConnectOptions, Connection, Executor, FromRow, Postgres};
 use std::time::Duration;
 use tokio::sync::broadcast;
+use tokio::task::AbortHandle;
 
-/// A store in a database of Postgres, for a fleet.
+type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// Connections for operations. One more listens, and one notifies.
+const CONNECTIONS: usize = 10;
+/// The time limit of opening, which may have to wait for other instances that migrate the tables.
+const OPENING: Duration = Duration::from_secs(60);
+/// The advisory lock of a migration.
+const MIGRATION: i64 = 0x7265_6672_6169_6e00;
+
+/// A store in a Postgres database, for a fleet.
 ///
-/// Hints reach every instance, by `NOTIFY`. It holds at most ten connections, one that listens and one that tells.
+/// Hints reach every instance by `NOTIFY`. The store holds at most twelve connections.
 pub struct PgStore {
-    database: Database,
+    connections: Connections,
+    hints: broadcast::Sender<Hint>,
+    notifier: Notifier,
+    listener: AbortHandle,
+}
+
+impl Drop for PgStore {
+    fn drop(&mut self) {
+        self.listener.abort();
+    }
 }
 
 impl PgStore {
-    /// Connects to the database of this URL, `postgres://user:password@host/database`. Its tables are made or brought
-    /// up to date.
+    /// Connects to the database of this URL, `postgres://user:password@host/database`, and creates or migrates its
+    /// tables.
     ///
-    /// The parameters of the URL are those of `psql`: with `sslmode=verify-full` the server has to have a certificate
-    /// for its name, of an authority that browsers trust or that `sslrootcert` names.
+    /// The parameters of the URL are those of `psql`. With `sslmode=verify-full` the server needs a certificate for its
+    /// name, of an authority that browsers trust or that `sslrootcert` names.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         // The parser's error may repeat parts of the URL, and of its password.
         let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
-        let opened = tokio::time::timeout(OPENING, Database::open(options)).await;
-        let database = opened.map_err(|_| StoreError::timed_out(OPENING))??;
-        Ok(Self { database })
+        let opened = tokio::time::timeout(OPENING, Self::connect(options)).await;
+        opened.map_err(|_| StoreError::timed_out(OPENING))?
     }
 
-    fn subscribe(&self) -> broadcast::Receiver<Hint> {
-        self.database.hints.subscribe()
+    async fn connect(options: PgConnectOptions) -> Result<Self, OpenError> {
+        let options = options.application_name("refrain");
+        let options = options.disable_statement_logging();
+        let connections = Connections::new(options.clone(), CONNECTIONS);
+        connections.run(migrate).await?;
+        let hints = broadcast::Sender::new(crate::HINTS);
+        let notifier = Notifier::start(Connections::new(options.clone(), 1), hints.clone());
+        let listener = notifier.listen(options).await?;
+        Ok(Self {
+            connections,
+            hints,
+            notifier,
+            listener,
+        })
     }
-}
 
-/// The time limit of opening, which may have to wait for other instances that migrate the tables.
-const OPENING: Duration = Duration::from_secs(60);
+    /// Runs one statement, and returns the number of changed rows.
+    async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
+        let run = async |connection: &mut PgConnection| -> Result<u64> {
+            Ok(query.execute(connection).await?.rows_affected())
+        };
+        self.connections.run(run).await
+    }
 
-impl fmt::Debug for PgStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PgStore").finish_non_exhaustive()
+    /// Runs one statement that returns rows.
+    async fn fetch<T>(&self, query: QueryAs<'_, Postgres, T, PgArguments>) -> Result<Vec<T>>
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
+    {
+        let run = async |connection: &mut PgConnection| -> Result<_> {
+            Ok(query.fetch_all(connection).await?)
+        };
+        self.connections.run(run).await
+    }
+
+    /// Notifies all instances of a change of a task.
+    fn hint(&self, task: &TaskId, due: bool, own: bool) {
+        let task = task.clone();
+        self.notifier.send(Hint { task, due, own });
     }
 }
 
 impl_store!(PgStore);
+
+/// Migrates the tables, in one transaction. An advisory lock keeps other instances out.
+async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
+    let mut tx = connection.begin().await?;
+    // Other instances or a large table may take long.
+    tx.execute("SET LOCAL statement_timeout = 0").await?;
+    let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION);
+    lock.execute(&mut *tx).await?;
+    let exists = sqlx::query_scalar("SELECT to_regclass('refrain_schema') IS NOT NULL");
+    if !exists.fetch_one(&mut *tx).await? {
+        tx.execute("CREATE TABLE refrain_schema (version BIGINT NOT NULL PRIMARY KEY)")
+            .await?;
+    }
+    let found = sqlx::query_scalar(SCHEMA_VERSION);
+    for (version, migration) in pending_migrations(found.fetch_one(&mut *tx).await?)? {
+        sqlx::raw_sql(migration).execute(&mut *tx).await?;
+        let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
+        add.execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}

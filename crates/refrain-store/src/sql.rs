@@ -1,15 +1,24 @@
-//! The common parts of the SQLite and Postgres stores: error mapping, statements, row mapping.
+//! The common parts of the SQLite and Postgres stores.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `operations` | the traits of a store, and the operations that are the same |
+//! | `rows` | tasks as columns |
+//! | `schema` | the tables |
+//! | `statements` | SQL |
 
-mod delegate;
+mod operations;
 mod rows;
+mod schema;
 mod statements;
 
-use crate::open::OpenError;
 use crate::store::StoreError;
-pub(crate) use delegate::impl_store;
+pub(crate) use operations::impl_store;
 pub(crate) use rows::*;
+pub(crate) use schema::*;
 pub(crate) use statements::*;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -17,16 +26,17 @@ use std::time::Duration;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs an operation within [`TIMEOUT`].
-pub(crate) async fn within<T, E: From<StoreError>>(
-    work: impl Future<Output = Result<T, StoreError>>,
-) -> Result<T, E> {
-    let done = tokio::time::timeout(TIMEOUT, work).await;
-    let done = done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT)));
-    Ok(done?)
+pub(crate) fn run<'a, T, E: From<StoreError>>(
+    work: impl Future<Output = Result<T, StoreError>> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = Result<T, E>> + Send + 'a>> {
+    Box::pin(async {
+        let done = tokio::time::timeout(TIMEOUT, work).await;
+        Ok(done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT)))?)
+    })
 }
 
-/// Numbers the commits of this process. One that was given up while it was under way may reach the tables after the one
-/// that was written in its place; its lower number then keeps it out.
+/// Numbers the commits of this process. A commit that timed out may still reach the tables, after the one that was
+/// written in its place; its lower number then keeps it out.
 pub(crate) fn next_commit() -> i64 {
     static COMMITS: AtomicI64 = AtomicI64::new(1);
     COMMITS.fetch_add(1, Ordering::Relaxed)
@@ -69,17 +79,4 @@ fn kind(code: &str) -> Kind {
         Ok(11 | 26) => StoreError::Corrupt,
         _ => StoreError::Failed,
     }
-}
-
-/// The migrations that tables of the version `found` lack, with their versions.
-pub(crate) fn pending_migrations(
-    found: i64,
-    versions: &'static [&'static str],
-) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenError> {
-    let known = versions.len() as i64;
-    if found > known {
-        return Err(OpenError::Newer { found, known });
-    }
-    let all = (1..).zip(versions.iter().copied());
-    Ok(all.filter(move |(version, _)| *version > found))
 }

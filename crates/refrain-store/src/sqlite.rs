@@ -1,71 +1,180 @@
-//! A store in a file of SQLite.
+//! A store in a SQLite file.
 //!
-//! What always holds: one connection writes, in a single statement or under `BEGIN IMMEDIATE`; others read beside it (WAL).
-//! What was written is on the disk when that is confirmed (`synchronous=FULL`).
+//! One connection writes, in single statements or under `BEGIN IMMEDIATE`; others read beside it (WAL). A confirmed write
+//! is on the disk (`synchronous=FULL`).
 
-mod file;
-mod log;
-mod operators;
-mod schema;
 mod tasks;
 
 use crate::open::OpenError;
-use crate::sql::{impl_store, within};
-use crate::store::{StoreFuture, TaskStore};
-use crate::task::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Swept, Task,
-    TaskId, TaskRow,
+use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, for_sqlite, impl_store, pending_migrations};
+use crate::store::StoreError;
+use crate::time::micros;
+use sqlx::query::{Query, QueryAs};
+use sqlx::sqlite::{
+    SqliteArguments, SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions,
+    SqliteRow, SqliteSynchronous,
 };
-use crate::time::since_1970;
-use file::File;
-use refrain_core::{Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog};
-use std::fmt;
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, FromRow, Sqlite, Transaction};
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
-use tokio::sync::broadcast;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::{Mutex, MutexGuard, broadcast};
 
-/// A store in a file of SQLite, for one instance or for several processes of one machine.
+type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// How long a statement waits for another process to finish writing.
+const BUSY: Duration = Duration::from_secs(5);
+/// How long opening is repeated while other processes open the file.
+const OPENING: Duration = Duration::from_secs(30);
+/// Connections that read.
+const READERS: u32 = 4;
+
+/// A store in a SQLite file, for one instance or for several processes of one machine.
 ///
-/// Times are those of the machine's clock. Hints reach those who listen to this very store; other processes look by
-/// themselves.
+/// Times are those of the machine's clock. Hints reach listeners of this store only; other processes poll.
 pub struct SqliteStore {
-    file: File,
+    options: SqliteConnectOptions,
+    writer: Mutex<SqliteConnection>,
+    readers: SqlitePool,
     hints: broadcast::Sender<Hint>,
 }
 
 impl SqliteStore {
-    /// Opens this file, or makes it, for nobody but its owner to read. Its tables are made or brought up to date.
+    /// Opens this file, and creates or migrates its tables. A new file is readable by its owner only.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref();
+        create(path).map_err(|source| OpenError::Create {
+            path: path.to_owned(),
+            source,
+        })?;
+        let options = SqliteConnectOptions::new()
+            .filename(path)
+            .create_if_missing(false)
+            .busy_timeout(BUSY)
+            .synchronous(SqliteSynchronous::Full)
+            .disable_statement_logging();
+        let mut writer = options.connect().await?;
+        prepare(&mut writer).await?;
+        let readers = SqlitePoolOptions::new()
+            .max_connections(READERS)
+            .acquire_timeout(BUSY)
+            .test_before_acquire(false)
+            .connect_lazy_with(options.clone().pragma("query_only", "ON"));
         Ok(Self {
-            file: File::open(path.as_ref()).await?,
+            options,
+            writer: Mutex::new(writer),
+            readers,
             hints: broadcast::Sender::new(crate::HINTS),
         })
     }
 
-    fn subscribe(&self) -> broadcast::Receiver<Hint> {
-        self.hints.subscribe()
+    /// The connection that writes. One that was left in a transaction, or believes so since the disk was full, is
+    /// replaced.
+    async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>> {
+        let mut writer = self.writer.lock().await;
+        if writer.is_in_transaction() {
+            *writer = self.options.connect().await?;
+        }
+        Ok(writer)
+    }
+
+    /// Reads rows.
+    async fn fetch<T>(&self, query: QueryAs<'_, Sqlite, T, SqliteArguments>) -> Result<Vec<T>>
+    where
+        T: for<'r> FromRow<'r, SqliteRow> + Send + Unpin,
+    {
+        Ok(query.fetch_all(&self.readers).await?)
+    }
+
+    /// Runs one statement that writes, and returns the number of changed rows.
+    async fn execute(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<u64> {
+        let mut writer = self.writer().await?;
+        Ok(query.execute(&mut *writer).await?.rows_affected())
     }
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        // An error means that nobody listens.
+        // An error means that there is no listener.
         let _ = self.hints.send(Hint { task, due, own });
     }
 }
 
-fn now() -> i64 {
-    since_1970(SystemTime::now())
-}
+impl_store!(SqliteStore);
 
-/// SQLite takes any text as it is.
-fn text(text: String) -> String {
-    text
-}
+/// Text as it is in the tables, which take any text and index any length.
+mod text {
+    pub(super) fn written(text: &str) -> &str {
+        text
+    }
 
-impl fmt::Debug for SqliteStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SqliteStore").finish_non_exhaustive()
+    pub(super) fn read(text: String) -> String {
+        text
+    }
+
+    pub(super) fn indexed<'a>(_: &str, text: &'a str) -> super::Result<&'a str> {
+        Ok(text)
     }
 }
 
-impl_store!(SqliteStore);
+/// The time, in microseconds since 1970.
+fn now() -> i64 {
+    micros(
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default(),
+    )
+}
+
+/// Begins a transaction that writes.
+async fn begin(writer: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>, sqlx::Error> {
+    writer.begin_with("BEGIN IMMEDIATE").await
+}
+
+/// Creates the file if it is missing. SQLite gives the same permissions to the files it adds.
+fn create(path: &Path) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    match options.open(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Switches to WAL and migrates. The switch does not wait for other processes that do the same, so it is repeated.
+async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+    let begun = Instant::now();
+    loop {
+        match migrate(writer).await {
+            Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPENING => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            prepared => return prepared,
+        }
+    }
+}
+
+async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+    let mode = sqlx::query_scalar("PRAGMA journal_mode = WAL");
+    let mode: String = mode.fetch_one(&mut *writer).await?;
+    if mode != "wal" {
+        let failed = format!("the file system does not support WAL (journal mode {mode})");
+        return Err(StoreError::Failed(failed.into()).into());
+    }
+    let mut tx = begin(writer).await?;
+    tx.execute(
+        "CREATE TABLE IF NOT EXISTS refrain_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT",
+    )
+    .await?;
+    let found = sqlx::query_scalar(SCHEMA_VERSION);
+    for (version, migration) in pending_migrations(found.fetch_one(&mut *tx).await?)? {
+        let migration = AssertSqlSafe(for_sqlite(migration));
+        sqlx::raw_sql(migration).execute(&mut *tx).await?;
+        let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
+        add.execute(&mut *tx).await?;
+    }
+    tx.commit().await?;
+    Ok(())
+}

@@ -62,26 +62,25 @@ impl From<StoreError> for LogError {
 /// A future of a store.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// Where tasks live, shared by all instances of a fleet.
+/// The tasks of a fleet.
 ///
-/// What always holds, on every store:
+/// Rules of every store:
 ///
-/// - Whatever is done by an owner is done for that owner's tasks only. A stranger's task is not there.
-/// - Times are those of the store's own clock.
-/// - A lease is taken by [`create`](Self::create) or [`claim`](Self::claim). With each the fence grows, and a write with
-///   a lower fence is [`StoreError::Lost`]. So is one to a task that is over.
-/// - A call that failed with [`StoreError::Unavailable`] may have been done. Doing it again does no harm.
-/// - The status of a task that is not over is `InputRequired` while it has an ask without an answer, else `Working`.
+/// - Operations of an owner see only that owner's tasks.
+/// - Times are those of the store's clock.
+/// - [`create`](Self::create) and [`claim`](Self::claim) give out leases, each with a higher fence. A write with a lower
+///   fence, or to an ended task, is [`StoreError::Lost`].
+/// - An operation that failed with [`StoreError::Unavailable`] may have been done. Repeating it does no harm.
+/// - The status of a task that has not ended is `InputRequired` while an ask is open, else `Working`.
 pub trait TaskStore: Send + Sync + 'static {
-    /// Makes a task. When this returns, every instance finds it. A flow that has become a task before, of the same owner,
-    /// is found instead; a repeated creation of the same id too.
+    /// Creates a task that every instance can find. If the owner has a task of the same id or flow, that one is returned.
     fn create(&self, new: NewTask) -> StoreFuture<'_, Created>;
 
-    /// The task of this id.
+    /// Reads a task.
     fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>>;
 
-    /// Takes in answers, by key. Those to keys that are not open are ignored: never asked, answered before, or withdrawn.
-    /// A task that was set down is due at once if there was a new one. `false`: there is no such task.
+    /// Stores answers, by key. Answers to keys that are not open are ignored. A task that was set down is due at once if
+    /// one of them is new. `false`: there is no such task.
     fn answer<'a>(
         &'a self,
         id: &'a TaskId,
@@ -89,52 +88,51 @@ pub trait TaskStore: Send + Sync + 'static {
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool>;
 
-    /// Calls a task off, unless it is over. Whoever runs it has lost its lease. `false`: there is no such task.
+    /// Cancels a task that has not ended. Its worker loses the lease. `false`: there is no such task.
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool>;
 
-    /// Takes tasks that are due: those that wait to be run, whose wait is over, or whose lease is. Each is taken by one
-    /// worker. Tasks whose life is over are taken whatever their tool.
+    /// Claims tasks that are due, each for one worker: new tasks, and those whose wait or lease has ended. Expired tasks
+    /// are claimed whatever their tool.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>>;
 
-    /// Holds leases for so much longer from now. Gives those that are still held; also one that had run out, if nobody
-    /// has taken the task since.
+    /// Extends leases to this time from now, and returns those that are still held. An expired lease is held until
+    /// another worker claims the task.
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>>;
 
-    /// Writes what became of a task.
+    /// Writes the progress of a task.
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed>;
 
-    /// The answers that no journal has yet, by key, in the order in which they were asked for.
+    /// The answers that are not in the journal, by key, in the order of their asks.
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>>;
 
-    /// The revisions of those of these tasks that are there.
+    /// The revisions of those of these tasks that exist.
     fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>>;
 
-    /// Words that something happened to a task, as far as the store can give them, on this instance or another.
+    /// Hints of this instance, and of others if the store can deliver them.
     fn hints(&self) -> broadcast::Receiver<Hint>;
 
-    /// Keeps a token that is too large to travel, for so long.
+    /// Keeps a token that is too large to travel, for this time.
     fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()>;
 
-    /// A token that was kept here.
+    /// Reads a spilled token.
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>>;
 
-    /// Throws away what is over: tasks that ended and whose time to live has passed since their creation and `keep`
-    /// since their end, records and tokens that are no longer needed. At most `most` of each at a time.
+    /// Deletes expired records and tokens, and tasks that have expired and ended more than `keep` ago; at most `most` of
+    /// each.
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept>;
 
-    /// Tasks of all owners, for operators.
+    /// Lists tasks of all owners, for operators.
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>>;
 
-    /// A task of any owner, for operators.
+    /// Reads a task of any owner, for operators.
     fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>>;
 
-    /// Makes a task due at once, with its attempts before it, for operators. Whoever runs it has lost its lease. One that
-    /// failed works again, for as long as it was to live; one that is completed or cancelled stays as it is. Gives the
-    /// task as it is then; `None`: there is no such task.
+    /// Makes a task due at once with no attempts, for operators, and returns it. Its worker loses the lease. A failed task
+    /// runs again with its whole time to live; a completed or cancelled task does not change. `None`: there is no such task.
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>>;
 }
 
-/// A store of everything: tasks and the replay log.
+/// A store of tasks and of the replay log.
 pub trait Store: TaskStore + refrain_core::ReplayLog {}
 
 impl<S: TaskStore + refrain_core::ReplayLog> Store for S {}

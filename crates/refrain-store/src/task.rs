@@ -1,15 +1,14 @@
-//! What a task is to a store.
+//! Tasks as a store keeps them.
 
 use refrain_core::{FlowId, Principal};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// Names a task. It is the only secret of a task whose caller is anonymous, so it is made of randomness.
+/// The id of a task. It is random: for anonymous callers it is the only secret.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(Box<str>);
 
 impl TaskId {
-    /// Characters of the longest id that is looked for.
     const LONGEST: usize = 64;
 
     /// An id of 192 random bits, as 48 hexadecimal digits.
@@ -17,15 +16,15 @@ impl TaskId {
         Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// An id as a client sent it. `None`: no task can have such an id.
+    /// An id from a client. `None`: no task can have this id.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
         (plain && text.len() <= Self::LONGEST).then(|| Self(text.into()))
     }
 
-    /// An id that was one when it was written into a table.
+    /// An id from a table.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
-    pub(crate) fn stored(text: &str) -> Self {
+    pub(crate) fn stored(text: String) -> Self {
         Self(text.into())
     }
 
@@ -41,30 +40,30 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Only its beginning: who knows the whole of it may have the task.
+/// Prints only the start, since the whole id gives access to the task.
 impl fmt::Debug for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TaskId({}..)", self.0.get(..8).unwrap_or_default())
     }
 }
 
-/// How a task stands.
+/// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TaskStatus {
-    /// It runs, or waits to be run.
+    /// It runs or waits for a worker.
     Working,
-    /// It has open asks. Other branches of it may be running all the same.
+    /// It has open asks. Other branches of it may be running.
     InputRequired,
-    /// It is done, and has a result.
+    /// It ended with a result.
     Completed,
-    /// It could not be done, and has an error.
+    /// It ended with an error.
     Failed,
-    /// It was called off.
+    /// Its owner cancelled it.
     Cancelled,
 }
 
 impl TaskStatus {
-    /// All of them.
+    /// Every status.
     pub const ALL: [Self; 5] = [
         Self::Working,
         Self::InputRequired,
@@ -73,7 +72,7 @@ impl TaskStatus {
         Self::Cancelled,
     ];
 
-    /// Its name, as the protocol and the tables have it.
+    /// Its name in the protocol and in the tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -89,7 +88,7 @@ impl TaskStatus {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Can nothing happen to it any more?
+    /// Whether the task has ended.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
@@ -101,159 +100,164 @@ impl fmt::Display for TaskStatus {
     }
 }
 
-/// A task that is to be.
+/// A task to create.
 ///
-/// What a store is given as bytes it gives back as they are: it may be sealed.
+/// A store returns all bytes unchanged; they may be sealed.
 #[derive(Clone)]
 pub struct NewTask {
     /// Its id.
     pub id: TaskId,
-    /// The flow that it carries on. There is at most one task of a flow.
+    /// Its flow. An owner has at most one task of a flow.
     pub flow: FlowId,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Principal,
     /// The tool that was called.
     pub tool: String,
-    /// What a worker needs to run the handler, beside the journal.
+    /// The call, as a worker needs it to run the handler.
     pub call: Vec<u8>,
-    /// The journal so far.
+    /// Its journal.
     pub journal: Vec<u8>,
-    /// What it is doing, if the handler has said so.
+    /// The handler's message.
     pub status_message: Option<String>,
-    /// How long it may live.
+    /// Its time to live.
     pub ttl: Duration,
-    /// How often clients should look after it.
+    /// How often clients should poll it.
     pub poll_interval: Duration,
-    /// Who runs it already and for how long they have it; `None` leaves it to whoever comes first.
+    /// The worker that runs it already, and the time of its lease. `None`: it is due at once.
     pub claimed: Option<(String, Duration)>,
 }
 
-/// What comes of creating a task.
+/// The result of creating a task.
 #[derive(Clone, Debug)]
 pub enum Created {
-    /// It is there now. The lease is that of the worker that runs it already.
+    /// The new task, and the lease of the worker that runs it already.
     New(Task, Option<Lease>),
-    /// The flow had become a task before: this one.
+    /// The task with the same id or flow that existed before.
     Before(Task),
 }
 
-/// A task as its owner may see it.
+/// A task as its owner sees it.
 #[derive(Clone)]
 pub struct Task {
     /// Its id.
     pub id: TaskId,
     /// The tool that was called.
     pub tool: String,
-    /// How it stands.
+    /// Its status.
     pub status: TaskStatus,
-    /// What it is doing, in the handler's words.
+    /// The handler's message.
     pub status_message: Option<String>,
-    /// When it was made, by the store's clock.
+    /// When it was created, by the store's clock.
     pub created: SystemTime,
     /// When it last changed, by the store's clock.
     pub updated: SystemTime,
-    /// How long it may live from its creation.
+    /// Its time to live, from its creation.
     pub ttl: Duration,
-    /// How often clients should look after it.
+    /// How often clients should poll it.
     pub poll_interval: Duration,
     /// Grows with every change.
     pub revision: u64,
-    /// What it asks and has no answer to yet, by key, in the order asked. Empty unless it is `InputRequired`.
+    /// Its open asks by key, in the order asked. Empty unless it is `InputRequired`.
     pub asks: Vec<(String, Vec<u8>)>,
-    /// Its result or its error, when it is completed or failed.
+    /// Its result if it is completed, its error if it failed.
     pub outcome: Option<Vec<u8>>,
 }
 
-/// A task as an operator may see it.
+/// A task as an operator sees it.
 #[derive(Clone, Debug)]
 pub struct TaskRow {
-    /// What its owner may see.
+    /// The task as its owner sees it.
     pub task: Task,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Principal,
-    /// The worker that has it now.
+    /// The worker that holds a lease of it.
     pub worker: Option<String>,
-    /// When it is next due: the end of the lease while a worker has it, else when a worker may take it. `None` once
-    /// it is over.
+    /// When a worker may claim it: at the end of the lease if there is one. `None`: it has ended.
     pub due: Option<SystemTime>,
-    /// How often it was taken since it last got on.
+    /// How often it was claimed since its last progress.
     pub attempts: u32,
-    /// What the last attempt failed of.
+    /// The error of the last failed attempt.
     pub last_error: Option<String>,
 }
 
-/// A worker's hold of a task. Whoever takes the task after it has a higher fence.
+/// A worker's claim to a task. Later claims have a higher fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The task.
     pub task: TaskId,
-    /// The number of the hold.
+    /// The number of the claim.
     pub fence: u64,
 }
 
-/// What a worker wants to take.
+/// A request for tasks that are due.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
-    /// Who takes it.
+    /// The name of the worker.
     pub worker: &'a str,
     /// The tools that the worker has.
     pub tools: &'a [String],
-    /// For how long.
+    /// The time of the lease.
     pub lease: Duration,
-    /// How many at most.
+    /// The largest number of tasks.
     pub most: usize,
 }
 
-/// A task that a worker took.
+/// A task that a worker claimed.
 #[derive(Clone)]
 pub struct Claimed {
-    /// The hold of it.
+    /// The lease.
     pub lease: Lease,
-    /// Whose it is.
+    /// Its owner.
     pub owner: Principal,
-    /// The flow that it carries on.
+    /// Its flow.
     pub flow: FlowId,
     /// The tool that was called.
     pub tool: String,
-    /// What is needed to run the handler, beside the journal.
+    /// The call, to run the handler.
     pub call: Vec<u8>,
-    /// The journal.
+    /// Its journal.
     pub journal: Vec<u8>,
-    /// The answers that are not in the journal yet, by key, in the order in which they were asked for.
+    /// The answers that are not in the journal, by key, in the order of their asks.
     pub answers: Vec<(String, Vec<u8>)>,
-    /// How often it was taken since it last got on, this time included.
+    /// How often it was claimed since its last progress, including this claim.
     pub attempt: u32,
-    /// What the last attempt failed of.
+    /// The error of the last failed attempt.
     pub last_error: Option<String>,
-    /// How long it has to live. Zero: its time is over, and it is to be failed.
+    /// The time left to live. Zero: it has expired, and the worker fails it.
     pub left: Duration,
-    /// How long it was to live in all.
+    /// Its time to live.
     pub ttl: Duration,
-    /// Its revision after it was taken.
+    /// Its revision after the claim.
     pub revision: u64,
 }
 
-/// What a worker writes. All of it or nothing is done.
+/// A write of a worker, done completely or not at all.
 #[derive(Clone, Default)]
 pub struct Commit {
-    /// The journal as it is now; `None` leaves it.
+    /// The new journal; `None` keeps it.
     pub journal: Option<Vec<u8>>,
-    /// Has the task got on? Then its attempts begin anew, and what the last one failed of is forgotten.
+    /// Whether the task made progress. This resets its attempts and its last error.
     pub progress: bool,
-    /// New asks, by key. A key that was used before in this task is left as it is.
+    /// New asks, by key. A key that this task used before is ignored.
     pub publish: Vec<(String, Vec<u8>)>,
-    /// Keys whose answers are in this journal.
+    /// Keys whose answers are in the journal.
     pub taken: Vec<String>,
-    /// Keys that need no answer any more.
+    /// Keys of asks that are withdrawn.
     pub withdrawn: Vec<String>,
-    /// What the task is doing; `None` leaves what was said before, but for a task that is done: then nothing is said.
+    /// The handler's message; `None` keeps the last one, or removes it if the task completes.
     pub status_message: Option<String>,
-    /// How it goes on.
+    /// The continuation.
     pub next: Next,
 }
 
 impl Commit {
-    /// Is there something in it that whoever looks after the task can see?
+    /// Whether it changes asks.
+    #[cfg(any(feature = "sqlite", feature = "postgres"))]
+    pub(crate) fn has_asks(&self) -> bool {
+        !(self.publish.is_empty() && self.taken.is_empty() && self.withdrawn.is_empty())
+    }
+
+    /// Whether it changes what the owner sees.
     pub(crate) fn is_seen(&self) -> bool {
         let asks = !self.publish.is_empty() || !self.withdrawn.is_empty();
         asks || self.status_message.is_some()
@@ -261,107 +265,82 @@ impl Commit {
     }
 }
 
-/// How a task goes on.
+/// The continuation of a task after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// The worker keeps it.
+    /// The worker keeps running it.
     #[default]
     Keep,
-    /// It leaves memory until an answer comes, or this time has passed. The attempt does not count.
+    /// It is due after an answer or after this time. The attempt does not count.
     SetDown(Option<Duration>),
-    /// Another worker may take it at once. The attempt does not count.
+    /// It is due at once. The attempt does not count.
     HandOn,
-    /// The attempt failed: it may be tried again after this time.
+    /// The attempt failed with this error. The task is due after this time.
     Retry(Duration, String),
-    /// It is done, with this result.
+    /// It ends with this result.
     Complete(Vec<u8>),
-    /// It is over, with this error.
+    /// It ends with this error.
     Fail(Vec<u8>),
 }
 
-/// What a store says of a commit.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The task's revision now.
+    /// The new revision of the task.
     pub revision: u64,
-    /// Are there answers that no journal has yet?
+    /// Whether there are answers that are not in the journal.
     pub answers: bool,
 }
 
-/// What of a store's tasks an operator wants to see: the latest first.
+/// A query for tasks, the latest first.
 #[derive(Clone, Debug, Default)]
 pub struct ListTasks {
-    /// Only those that stand so.
+    /// Only tasks with this status.
     pub status: Option<TaskStatus>,
-    /// Only those of this tool.
+    /// Only tasks of this tool.
     pub tool: Option<String>,
-    /// How many at most.
+    /// The largest number of tasks.
     pub most: usize,
 }
 
-/// A word that something happened to a task. One may be lost at any time: whoever needs to know looks by themselves, too.
+/// A notification of a change of a task. Hints may be lost, so receivers poll as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// The task.
     pub task: TaskId,
-    /// May a worker take it?
+    /// Whether a worker may claim it.
     pub due: bool,
-    /// Was it written by the worker that has it? If not, that worker should look.
+    /// Whether its own worker made the change. If not, the worker should read the task.
     pub own: bool,
 }
 
-/// What a sweep has thrown away.
+/// The numbers of rows that a sweep deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Tasks that were over, and whose time was.
+    /// Ended tasks.
     pub tasks: u64,
     /// Records of the replay log.
     pub records: u64,
-    /// Tokens that had waited here.
+    /// Spilled tokens.
     pub tokens: u64,
 }
 
-// What tasks hold is private, and may be long.
-
-impl fmt::Debug for NewTask {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("NewTask")
-            .field("id", &self.id)
-            .field("tool", &self.tool)
-            .finish_non_exhaustive()
-    }
+/// Implements `Debug` with these fields only: the others are private to the owner, or long.
+macro_rules! impl_debug {
+    ($($type:ident { $($field:ident),+ })+) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($type))
+                    $(.field(stringify!($field), &self.$field))+
+                    .finish_non_exhaustive()
+            }
+        }
+    )+};
 }
 
-impl fmt::Debug for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task")
-            .field("id", &self.id)
-            .field("tool", &self.tool)
-            .field("status", &self.status)
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Claimed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Claimed")
-            .field("lease", &self.lease)
-            .field("tool", &self.tool)
-            .field("attempt", &self.attempt)
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Commit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys = |asks: &[(String, Vec<u8>)]| asks.iter().map(|(key, _)| key.clone()).collect();
-        let published: Vec<String> = keys(&self.publish);
-        f.debug_struct("Commit")
-            .field("journal", &self.journal.as_ref().map(Vec::len))
-            .field("publish", &published)
-            .field("taken", &self.taken)
-            .field("withdrawn", &self.withdrawn)
-            .finish_non_exhaustive()
-    }
+impl_debug! {
+    NewTask { id, tool }
+    Task { id, tool, status, revision }
+    Claimed { lease, tool, attempt }
+    Commit { progress, taken, withdrawn }
 }

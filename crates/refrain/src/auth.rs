@@ -1,9 +1,9 @@
-//! Authentication of callers over HTTP, and their scopes.
+//! Authentication of callers over HTTP.
+//!
+//! The errors of these types, and the types that an [`Authenticator`] of your own returns, are in
+//! [`runtime::server`](crate::runtime::server).
 
 pub use refrain_core::Principal;
-pub use refrain_server::{
-    AuthFuture, AuthRejection, Authenticator, BadToken, BearerTokens, Caller, ResourceMetadata,
-    Scopes, TrustedProxy, TrustedProxyError,
-};
+pub use refrain_server::{Authenticator, BearerTokens, Caller, ResourceMetadata, TrustedProxy};
 #[cfg(feature = "jwt")]
-pub use refrain_server::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
+pub use refrain_server::{Jwks, JwtVerifier};

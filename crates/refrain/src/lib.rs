@@ -29,11 +29,11 @@
 //! # Ok::<(), refrain::server::BuildError>(())
 //! ```
 //!
-//! Each round of a call runs the function from the top. What it already asked and did is replayed from its journal,
-//! which travels with the client as a sealed token; a new ask sets the function down. So any instance can serve any
-//! round, and an instance keeps nothing while a person thinks.
+//! Each round of a call runs the function from the top. Earlier asks and steps are replayed from its journal, which
+//! travels with the client as a sealed token; a new ask suspends the function. So any instance can serve any round, and no
+//! instance keeps state while a person thinks.
 //!
-//! # What a handler can do
+//! # Operations of a handler
 //!
 //! | to | call |
 //! | --- | --- |
@@ -50,10 +50,10 @@
 //!
 //! The doc comment of a `#[tool]` is the description that models read; remarks for maintainers are plain `//` comments.
 //!
-//! # What a handler must not do
+//! # Rules for a handler
 //!
-//! Between two operations of `cx` a handler is run again in every round. What it does there should have no effect on
-//! the world: put effects into steps. Asks and steps made at the same time need different names.
+//! The code between two operations of `cx` runs again in every round, so it must have no side effects: put these into
+//! steps. Concurrent asks and steps need different names.
 //!
 //! Several asks at once go out in one round:
 //!
@@ -113,15 +113,15 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | [`prelude`] | what a file with handlers imports |
-//! | [`ask`] | forms, sampling requests and their answers |
-//! | [`content`] | what tools, prompts and resources return |
+//! | [`prelude`] | imports for a file with handlers |
+//! | [`ask`] | forms, and requests to the client's model |
+//! | [`content`] | results of tools, prompts and resources |
 //! | [`server`] | [`Server`](server::Server) and its builder, registrations, HTTP and stdio, keys, limits |
 //! | [`task`] | options of tasks |
-//! | [`auth`] | authentication and scopes |
+//! | [`auth`] | authentication of callers |
 //! | [`store`] | task stores and replay logs |
 //! | `client` | the client |
-//! | [`runtime`] | for programs that embed the runtime |
+//! | [`runtime`] | for embedders, and for your own stores, authenticators and transports |
 //!
 //! # Cargo features
 //!
@@ -148,14 +148,8 @@
 #[cfg(feature = "macros")]
 pub use refrain_macros::{Elicit, prompt, resource, tool};
 
-pub use refrain_core::{
-    Answer, AskError, Cx, Elicit, ElicitEnum, Error, ErrorKind, Incomplete, Result, ok,
-};
+pub use refrain_core::{Answer, AskError, Cx, Elicit, ElicitEnum, Error, Incomplete, Result, ok};
 pub use refrain_server::{Json, Reply, State};
-
-/// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
-/// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
-pub use {schemars, serde, serde_json};
 
 pub mod ask;
 pub mod auth;
@@ -168,16 +162,22 @@ pub mod task;
 #[cfg(feature = "client")]
 pub use refrain_client as client;
 
-/// The crates that Refrain consists of, for programs that embed the runtime: other transports, clocks, tests.
+/// The crates that Refrain consists of, for programs that embed the runtime and for your own stores, authenticators,
+/// transports and clocks.
 ///
 /// Their public items change more often than those of the other modules.
 pub mod runtime {
     pub use refrain_core as core;
     pub use refrain_server as server;
+    pub use refrain_store as store;
     pub use refrain_wire as wire;
 
     pub use refrain_core::{Source, SystemSource};
     pub use refrain_wire::PROTOCOL_VERSION;
+
+    /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
+    /// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
+    pub use {schemars, serde, serde_json};
 }
 
 /// Imports for a file with handlers.

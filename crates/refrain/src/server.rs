@@ -12,13 +12,12 @@
 //! # }
 //! ```
 
-pub use refrain_core::{KeyRing, KeyRingError, KeyState, SealerOptions};
-pub use refrain_server::{
-    AllowedHosts, Body, BuildError, Changes, HttpService, Listing, MetadataService, Prompt,
-    Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, TemplateError, Tool, Typed,
-    drafts, serve, serve_stdio,
-};
+pub use refrain_core::KeyRing;
 #[cfg(feature = "metrics")]
-pub use refrain_server::{METRICS_CONTENT_TYPE, serve_metrics};
+pub use refrain_server::serve_metrics;
+pub use refrain_server::{
+    AllowedHosts, BuildError, Changes, HttpService, Listing, Prompt, Resource, ResourceTemplate,
+    Server, ServerBuilder, ServerLimits, Tool, Typed, serve, serve_stdio,
+};
 pub use refrain_wire::drafts::Draft;
-pub use refrain_wire::{Cache, CacheScope, Completion, Icon, Theme, ToolAnnotations};
+pub use refrain_wire::{Cache, Icon, ToolAnnotations};

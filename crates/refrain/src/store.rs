@@ -1,4 +1,10 @@
-//! Task stores and replay logs: memory, SQLite and Postgres, and the traits of your own.
+//! Stores of tasks and replay logs: memory, SQLite and Postgres.
+//!
+//! [`open`] takes a URL. The types of a store of your own are in [`runtime::store`](crate::runtime::store).
 
-pub use refrain_core::{Keep, LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
-pub use refrain_store::*;
+pub use refrain_core::ReplayLog;
+#[cfg(feature = "postgres")]
+pub use refrain_store::PgStore;
+#[cfg(feature = "sqlite")]
+pub use refrain_store::SqliteStore;
+pub use refrain_store::{MemoryStore, OpenError, Store, StoreError, TaskStore, open};

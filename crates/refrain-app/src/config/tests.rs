@@ -2,7 +2,8 @@
 
 use super::file::{DEFAULTS, NAMES};
 use super::*;
-use refrain::server::{SealerOptions, ServerLimits};
+use refrain::runtime::core::SealerOptions;
+use refrain::server::ServerLimits;
 use refrain::task::TaskOptions;
 use serde_json::json;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! An enum as the choices of a form's field.
 
 use super::serde::Serde;
-use super::{elicit_keys, is_taken};
+use super::{elicit_keys, implement, is_taken};
 use crate::errors::Errors;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -31,9 +31,8 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
         }
         let name = own.rename.unwrap_or_else(|| {
             let name = variant.ident.unraw().to_string();
-            serde
-                .rename_all
-                .map_or(name.clone(), |case| case.variant(&name))
+            let case = serde.rename_all.as_ref();
+            case.map_or(name.clone(), |case| case.variant(&name))
         });
         is_taken(&names, &name, "choices", &variant.ident, &mut errors);
         let title = title.map(|title| quote!(.title(#title)));
@@ -47,17 +46,7 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
             "an enum that derives `Elicit` needs at least one variant",
         );
     }
-    let errors = errors.into_compile_errors();
-    let content = match &errors {
-        // The trait is still implemented, so that uses of the type are not reported as well.
-        Some(_) => quote!(::core::unreachable!()),
-        None => quote!(::std::vec![#(#choices),*]),
-    };
-    quote! {
-        #errors
-        #[automatically_derived]
-        impl ::refrain::ElicitEnum for #ident {
-            fn choices() -> ::std::vec::Vec<::refrain::ask::Choice> { #content }
-        }
-    }
+    let choices_fn = quote!(fn choices() -> ::std::vec::Vec<::refrain::ask::Choice>);
+    let choices = quote!(::std::vec![#(#choices),*]);
+    implement(&quote!(ElicitEnum), ident, &choices_fn, &choices, errors)
 }

@@ -1,4 +1,4 @@
-//! One field of a form: its name, its kind and what `#[elicit(..)]` adds to it.
+//! One field of a form: its name, its kind and its `#[elicit(..)]`.
 
 use super::kind::{self, Integer, Kind};
 use super::serde::Serde;
@@ -14,18 +14,13 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, UnOp};
 
 const KEYS: [&str; 6] = ["title", "description", "format", "min", "max", "default"];
 
-/// The formats, and the constructor of a field that has them.
-const FORMATS: [(&str, &str); 4] = [
-    ("email", "email"),
-    ("uri", "uri"),
-    ("date", "date"),
-    ("date-time", "date_time"),
-];
+/// The formats of a string. Their constructors are called `date_time` for `date-time`.
+const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// Whole numbers beyond this are not exact in JSON as most clients read it.
+/// Larger whole numbers are not exact in JSON as most clients read it.
 const EXACT: i64 = (1 << 53) - 1;
 
-/// The expression that builds the field. `None` if it is not part of the form, or if something is wrong with it.
+/// The expression that builds the field. `None` if it is not part of the form, or after a mistake.
 pub(super) fn expand(
     field: &syn::Field,
     container: &Serde,
@@ -41,9 +36,8 @@ pub(super) fn expand(
     }
     let name = serde.rename.unwrap_or_else(|| {
         let name = ident.unraw().to_string();
-        container
-            .rename_all
-            .map_or(name.clone(), |case| case.field(&name))
+        let case = container.rename_all.as_ref();
+        case.map_or(name.clone(), |case| case.field(&name))
     });
     is_taken(names, &name, "fields", ident, errors);
 
@@ -66,45 +60,42 @@ pub(super) fn expand(
     Some(quote!(#start #title #description #limits #default #optional))
 }
 
+/// The constructor of the field.
 fn start(kind: &Kind<'_>, name: &str, keys: &Keys, errors: &mut Errors) -> TokenStream {
     let format = keys.text("format", errors);
     if let (Some(format), false) = (&format, matches!(kind, Kind::Text)) {
         let message = format!("`format` goes on a `String`, and this is {}", kind.noun());
         errors.at(format, message);
     }
-    match kind {
-        Kind::Text => {
-            let constructor = format.map_or("string", |format| constructor(&format, errors));
-            let constructor = format_ident!("{constructor}");
-            quote!(::refrain::ask::Field::#constructor(#name))
-        }
-        Kind::Integer(_) => quote!(::refrain::ask::Field::integer(#name)),
-        Kind::Number => quote!(::refrain::ask::Field::number(#name)),
-        Kind::Boolean => quote!(::refrain::ask::Field::boolean(#name)),
-        // A type that is no such enum is reported where the author wrote it.
-        Kind::One(ty) => {
-            let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
-            quote!(::refrain::ask::Field::one_of(#name, #choices))
-        }
-        Kind::Many(ty) => {
-            let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
-            quote!(::refrain::ask::Field::any_of(#name, #choices))
-        }
-    }
+    let (constructor, choices) = match kind {
+        Kind::Text => (string_constructor(format, errors), None),
+        Kind::Integer(_) => ("integer".to_owned(), None),
+        Kind::Number => ("number".to_owned(), None),
+        Kind::Boolean => ("boolean".to_owned(), None),
+        Kind::One(ty) => ("one_of".to_owned(), Some(*ty)),
+        Kind::Many(ty) => ("any_of".to_owned(), Some(*ty)),
+    };
+    let constructor = format_ident!("{constructor}");
+    let choices = choices.map(|ty| {
+        // A type that is not such an enum is reported where the author wrote it.
+        let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
+        quote!(, #choices)
+    });
+    quote!(::refrain::ask::Field::#constructor(#name #choices))
 }
 
-fn constructor(format: &LitStr, errors: &mut Errors) -> &'static str {
+fn string_constructor(format: Option<LitStr>, errors: &mut Errors) -> String {
+    let Some(format) = format else {
+        return "string".to_owned();
+    };
     let value = format.value();
-    match FORMATS.iter().find(|(name, _)| *name == value) {
-        Some((_, constructor)) => constructor,
-        None => {
-            let message = format!(
-                "unknown format `{value}`: a form has `email`, `uri`, `date` and `date-time`"
-            );
-            errors.at(format, message);
-            "string"
-        }
+    if !FORMATS.contains(&value.as_str()) {
+        let message =
+            format!("unknown format `{value}`: a form has `email`, `uri`, `date` and `date-time`");
+        errors.at(format, message);
+        return "string".to_owned();
     }
+    value.replace('-', "_")
 }
 
 /// The least and the greatest number, length or count.
@@ -137,7 +128,7 @@ impl Limits {
         limits
     }
 
-    /// Reports a default that the field's own limits refuse.
+    /// Reports a default outside the limits of its field.
     fn check(&self, value: &Expr, measure: f64, what: &str) -> syn::Result<()> {
         let message = match (self.min, self.max) {
             (Some(min), _) if measure < min => {
@@ -166,7 +157,7 @@ impl quote::ToTokens for Limits {
 fn limit(kind: &Kind<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
     let wrong = |what: &str| syn::Error::new_spanned(value, format!("`{key}` {what}"));
     let count = |what: &str| match number(value)? {
-        Some(Number::Whole(count)) if count >= 0 => Ok(count as f64),
+        Some(Number(count, Some(0..))) => Ok(count),
         _ => Err(wrong(&format!(
             "is a count of {what}: a whole number, not negative"
         ))),
@@ -175,11 +166,11 @@ fn limit(kind: &Kind<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
         Kind::Text => count("characters"),
         Kind::Many(_) => count("choices"),
         Kind::Integer(integer) => match number(value)? {
-            Some(Number::Whole(whole)) => fitting(integer, value, whole),
+            Some(Number(_, Some(whole))) => fitting(integer, value, whole),
             _ => Err(wrong("takes a whole number")),
         },
         Kind::Number => match number(value)? {
-            Some(number) => Ok(number.value()),
+            Some(Number(number, _)) => Ok(number),
             None => Err(wrong("takes a number")),
         },
         Kind::Boolean | Kind::One(_) => Err(wrong(&format!("has no meaning on {}", kind.noun()))),
@@ -211,7 +202,7 @@ fn default(kind: &Kind<'_>, value: &Expr, limits: &Limits) -> syn::Result<TokenS
             _ => return Err(wrong("`true` or `false`")),
         },
         Kind::Integer(integer) => {
-            let Some(Number::Whole(whole)) = number(value)? else {
+            let Some(Number(_, Some(whole))) = number(value)? else {
                 return Err(wrong("a whole number"));
             };
             limits.check(value, fitting(integer, value, whole)?, "")?;
@@ -219,9 +210,9 @@ fn default(kind: &Kind<'_>, value: &Expr, limits: &Limits) -> syn::Result<TokenS
             quote!(#literal)
         }
         Kind::Number => {
-            let number = number(value)?.ok_or_else(|| wrong("a number literal"))?;
-            limits.check(value, number.value(), "")?;
-            let literal = Literal::f64_suffixed(number.value());
+            let Number(number, _) = number(value)?.ok_or_else(|| wrong("a number literal"))?;
+            limits.check(value, number, "")?;
+            let literal = Literal::f64_suffixed(number);
             quote!(#literal)
         }
         Kind::Many(_) => {
@@ -251,19 +242,8 @@ fn fitting(integer: &Integer, value: &Expr, whole: i64) -> syn::Result<f64> {
     Ok(whole as f64)
 }
 
-enum Number {
-    Whole(i64),
-    Fraction(f64),
-}
-
-impl Number {
-    fn value(&self) -> f64 {
-        match self {
-            Self::Whole(whole) => *whole as f64,
-            Self::Fraction(fraction) => *fraction,
-        }
-    }
-}
+/// A number, and its whole value if it has no fraction.
+struct Number(f64, Option<i64>);
 
 /// A number literal, with or without a minus.
 fn number(value: &Expr) -> syn::Result<Option<Number>> {
@@ -271,11 +251,11 @@ fn number(value: &Expr) -> syn::Result<Option<Number>> {
     match ungrouped(value) {
         Expr::Lit(ExprLit { lit, .. }) => match lit {
             Lit::Int(int) => match int.base10_parse() {
-                Ok(whole) if whole <= EXACT => Ok(Some(Number::Whole(whole))),
+                Ok(whole) if whole <= EXACT => Ok(Some(Number(whole as f64, Some(whole)))),
                 _ => Err(inexact()),
             },
             Lit::Float(float) => match float.base10_parse() {
-                Ok(fraction) if f64::is_finite(fraction) => Ok(Some(Number::Fraction(fraction))),
+                Ok(number) if f64::is_finite(number) => Ok(Some(Number(number, None))),
                 _ => Err(inexact()),
             },
             _ => Ok(None),
@@ -284,10 +264,10 @@ fn number(value: &Expr) -> syn::Result<Option<Number>> {
             op: UnOp::Neg(_),
             expr,
             ..
-        }) => Ok(number(expr)?.map(|number| match number {
-            Number::Whole(whole) => Number::Whole(-whole),
-            Number::Fraction(fraction) => Number::Fraction(-fraction),
-        })),
+        }) => {
+            let negated = |Number(value, whole)| Number(-value, whole.map(|whole: i64| -whole));
+            Ok(number(expr)?.map(negated))
+        }
         _ => Ok(None),
     }
 }

@@ -1,7 +1,7 @@
 //! A struct as a form.
 
-use super::field;
 use super::serde::Serde;
+use super::{field, implement};
 use crate::errors::Errors;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -36,20 +36,10 @@ pub(super) fn expand(input: &DeriveInput, fields: &Fields, mut errors: Errors) -
             Vec::new()
         }
     };
-    let errors = errors.into_compile_errors();
-    let content = match &errors {
-        // The trait is still implemented, so that uses of the type are not reported as well.
-        Some(_) => quote!(::core::unreachable!()),
-        None => quote! {
-            static FORM: ::std::sync::OnceLock<::refrain::ask::Form> = ::std::sync::OnceLock::new();
-            FORM.get_or_init(|| ::refrain::ask::Form::new([#(#fields),*]))
-        },
+    let form = quote! {
+        static FORM: ::std::sync::OnceLock<::refrain::ask::Form> = ::std::sync::OnceLock::new();
+        FORM.get_or_init(|| ::refrain::ask::Form::new([#(#fields),*]))
     };
-    quote! {
-        #errors
-        #[automatically_derived]
-        impl ::refrain::Elicit for #ident {
-            fn form() -> &'static ::refrain::ask::Form { #content }
-        }
-    }
+    let form_fn = quote!(fn form() -> &'static ::refrain::ask::Form);
+    implement(&quote!(Elicit), ident, &form_fn, &form, errors)
 }

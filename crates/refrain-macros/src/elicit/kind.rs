@@ -1,4 +1,4 @@
-//! What a field's type makes of it in a form.
+//! The kind of a form's field, from its type.
 
 use syn::{GenericArgument, PathArguments, PathSegment, Type, TypePath};
 
@@ -19,7 +19,7 @@ pub(super) enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    /// As messages call it.
+    /// Its name in messages.
     pub(super) fn noun(&self) -> &'static str {
         match self {
             Self::Text => "a string",
@@ -34,27 +34,33 @@ impl Kind<'_> {
 
 /// An integer type.
 pub(super) struct Integer {
-    pub(super) name: &'static str,
+    pub(super) name: String,
     pub(super) least: i128,
     pub(super) most: i128,
 }
 
-/// `isize` and `usize` as they are on most machines.
-const INTEGERS: [Integer; 10] = [
-    integer("i8", i8::MIN as i128, i8::MAX as i128),
-    integer("i16", i16::MIN as i128, i16::MAX as i128),
-    integer("i32", i32::MIN as i128, i32::MAX as i128),
-    integer("i64", i64::MIN as i128, i64::MAX as i128),
-    integer("isize", i64::MIN as i128, i64::MAX as i128),
-    integer("u8", 0, u8::MAX as i128),
-    integer("u16", 0, u16::MAX as i128),
-    integer("u32", 0, u32::MAX as i128),
-    integer("u64", 0, u64::MAX as i128),
-    integer("usize", 0, u64::MAX as i128),
-];
-
-const fn integer(name: &'static str, least: i128, most: i128) -> Integer {
-    Integer { name, least, most }
+impl Integer {
+    /// `isize` and `usize` have 64 bits, as on most machines.
+    fn named(name: &str) -> Option<Self> {
+        let (signed, bits) = match name.split_at_checked(1)? {
+            ("i", bits) => (true, bits),
+            ("u", bits) => (false, bits),
+            _ => return None,
+        };
+        let bits = match bits {
+            "8" => 8,
+            "16" => 16,
+            "32" => 32,
+            "64" | "size" => 64,
+            _ => return None,
+        };
+        let most = (1 << (bits - i32::from(signed))) - 1;
+        Some(Self {
+            name: name.to_owned(),
+            least: if signed { -most - 1 } else { 0 },
+            most,
+        })
+    }
 }
 
 /// The kind of a field, and whether it may be left out.
@@ -85,7 +91,7 @@ fn required(ty: &Type) -> syn::Result<Kind<'_>> {
     Ok(primitive(&name).unwrap_or(Kind::One(ty)))
 }
 
-/// Types of the standard library that look like an enum of the author's.
+/// Built-in types that would be taken for an enum.
 const FOREIGN: [&str; 4] = ["char", "str", "i128", "u128"];
 
 fn primitive(name: &str) -> Option<Kind<'static>> {
@@ -93,10 +99,7 @@ fn primitive(name: &str) -> Option<Kind<'static>> {
         "String" => Some(Kind::Text),
         "bool" => Some(Kind::Boolean),
         "f32" | "f64" => Some(Kind::Number),
-        _ => {
-            let integer = INTEGERS.into_iter().find(|integer| integer.name == name);
-            integer.map(Kind::Integer)
-        }
+        _ => Integer::named(name).map(Kind::Integer),
     }
 }
 
@@ -104,7 +107,7 @@ fn flat(ty: &Type, what: &str) -> syn::Error {
     syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form: {FLAT}"))
 }
 
-/// The name of a type without generics, or what it is instead.
+/// The name of a type without generics.
 fn plain_name(ty: &Type) -> syn::Result<String> {
     let what = match ty {
         Type::Path(TypePath {
@@ -124,7 +127,7 @@ fn plain_name(ty: &Type) -> syn::Result<String> {
     Err(flat(ty, &what))
 }
 
-/// `T` of `Outer<T>`, by whatever path `Outer` is reached.
+/// `T` of `path::Outer<T>`.
 fn argument_of<'a>(ty: &'a Type, outer: &str) -> syn::Result<Option<&'a Type>> {
     let Type::Path(TypePath {
         qself: None, path, ..
@@ -151,7 +154,7 @@ fn only_argument(segment: &PathSegment) -> Option<&Type> {
     }
 }
 
-/// The type without brackets around it, written or not.
+/// The type without parentheses, or the invisible ones of a macro.
 fn bare(ty: &Type) -> &Type {
     match ty {
         Type::Group(group) => bare(&group.elem),
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_flat_is_named() {
+    fn other_types_are_rejected() {
         for (ty, what) in [
             ("(u8, u8)", "a tuple cannot"),
             ("&'static str", "a reference cannot"),

@@ -1,6 +1,6 @@
-//! What serde's own attributes say of the names and shapes that are read.
+//! Serde's attributes: the names and shapes that it reads.
 //!
-//! Serde reports mistakes in its attributes itself, so what cannot be read is passed over here.
+//! Serde reports mistakes in its attributes, so they are ignored here.
 
 use crate::errors::Errors;
 use proc_macro2::Span;
@@ -8,16 +8,16 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Token};
 
-/// What matters to a form.
+/// The attributes that matter to a form.
 #[derive(Default)]
 pub(super) struct Serde {
     pub(super) rename: Option<String>,
     pub(super) rename_all: Option<Case>,
-    /// May be left out.
+    /// Whether it may be left out.
     pub(super) default: bool,
-    /// Is not read at all.
+    /// Whether it is not read.
     pub(super) skip: bool,
-    /// An attribute that makes serde expect another shape than a form's, and where it is.
+    /// An attribute that makes serde read another shape than that of a form.
     pub(super) reshaped: Option<(String, Span)>,
 }
 
@@ -31,21 +31,16 @@ impl Serde {
     }
 
     fn read(&mut self, meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
-        let key = match meta.path.get_ident() {
-            Some(ident) => ident.to_string(),
-            None => String::new(),
-        };
+        let key = meta.path.get_ident();
+        let key = key.map(ToString::to_string).unwrap_or_default();
         match key.as_str() {
             "rename" => {
-                if let Some(name) = deserialized(meta)? {
-                    self.rename = Some(name.value());
-                }
+                self.rename = deserialized(meta)?.or(self.rename.take());
                 return Ok(());
             }
             "rename_all" => {
-                if let Some(name) = deserialized(meta)? {
-                    self.rename_all = Case::named(&name.value());
-                }
+                let rule = deserialized(meta)?.map(Case);
+                self.rename_all = rule.or(self.rename_all.take());
                 return Ok(());
             }
             "default" => self.default = true,
@@ -55,10 +50,10 @@ impl Serde {
             }
             _ => {}
         }
-        pass_over(meta)
+        skip_value(meta)
     }
 
-    /// Reports an attribute that makes serde expect another shape.
+    /// Reports an attribute that makes serde read another shape.
     pub(super) fn check_shape(&self, shape: &str, errors: &mut Errors) {
         if let Some((key, span)) = &self.reshaped {
             errors.at_span(
@@ -70,92 +65,73 @@ impl Serde {
 }
 
 /// The name for reading in `rename = ".."` or `rename(deserialize = "..", serialize = "..")`.
-fn deserialized(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<LitStr>> {
+fn deserialized(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<String>> {
     if meta.input.peek(Token![=]) {
-        return meta.value()?.parse().map(Some);
+        let name: LitStr = meta.value()?.parse()?;
+        return Ok(Some(name.value()));
     }
     let mut name = None;
     meta.parse_nested_meta(|inner| {
         let value: LitStr = inner.value()?.parse()?;
         if inner.path.is_ident("deserialize") {
-            name = Some(value);
+            name = Some(value.value());
         }
         Ok(())
     })?;
     Ok(name)
 }
 
-fn pass_over(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
+fn skip_value(meta: &ParseNestedMeta<'_>) -> syn::Result<()> {
     if meta.input.peek(Token![=]) {
         meta.value()?.parse::<Expr>()?;
     } else if meta.input.peek(syn::token::Paren) {
-        meta.parse_nested_meta(|inner| pass_over(&inner))?;
+        meta.parse_nested_meta(|inner| skip_value(&inner))?;
     }
     Ok(())
 }
 
-/// The cases of `rename_all`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Case {
-    Lower,
-    Upper,
-    Pascal,
-    Camel,
-    Snake,
-    ScreamingSnake,
-    Kebab,
-    ScreamingKebab,
-}
+/// The rule of a `rename_all`. Serde reports unknown rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Case(String);
 
 impl Case {
-    fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "lowercase" => Self::Lower,
-            "UPPERCASE" => Self::Upper,
-            "PascalCase" => Self::Pascal,
-            "camelCase" => Self::Camel,
-            "snake_case" => Self::Snake,
-            "SCREAMING_SNAKE_CASE" => Self::ScreamingSnake,
-            "kebab-case" => Self::Kebab,
-            "SCREAMING-KEBAB-CASE" => Self::ScreamingKebab,
-            _ => return None,
-        })
-    }
-
-    /// The name of a field, which is written in snake case.
-    pub(super) fn field(self, field: &str) -> String {
-        match self {
-            Self::Lower | Self::Snake => field.to_owned(),
-            Self::Upper | Self::ScreamingSnake => field.to_ascii_uppercase(),
-            Self::Pascal => field.split('_').map(capitalised).collect(),
-            Self::Camel => uncapitalised(&Self::Pascal.field(field)),
-            Self::Kebab => field.replace('_', "-"),
-            Self::ScreamingKebab => field.to_ascii_uppercase().replace('_', "-"),
+    /// Renames a field, which is written in snake case.
+    pub(super) fn field(&self, field: &str) -> String {
+        let pascal = || field.split('_').map(capitalised).collect::<String>();
+        match self.0.as_str() {
+            "UPPERCASE" | "SCREAMING_SNAKE_CASE" => field.to_ascii_uppercase(),
+            "PascalCase" => pascal(),
+            "camelCase" => uncapitalised(&pascal()),
+            "kebab-case" => field.replace('_', "-"),
+            "SCREAMING-KEBAB-CASE" => field.to_ascii_uppercase().replace('_', "-"),
+            _ => field.to_owned(),
         }
     }
 
-    /// The name of a variant, which is written in Pascal case.
-    pub(super) fn variant(self, variant: &str) -> String {
-        match self {
-            Self::Pascal => variant.to_owned(),
-            Self::Lower => variant.to_ascii_lowercase(),
-            Self::Upper => variant.to_ascii_uppercase(),
-            Self::Camel => uncapitalised(variant),
-            Self::Snake => {
-                let mut snake = String::new();
-                for c in variant.chars() {
-                    if !snake.is_empty() && c.is_uppercase() {
-                        snake.push('_');
-                    }
-                    snake.push(c.to_ascii_lowercase());
-                }
-                snake
-            }
-            Self::ScreamingSnake => Self::Snake.variant(variant).to_ascii_uppercase(),
-            Self::Kebab => Self::Snake.variant(variant).replace('_', "-"),
-            Self::ScreamingKebab => Self::ScreamingSnake.variant(variant).replace('_', "-"),
+    /// Renames a variant, which is written in Pascal case.
+    pub(super) fn variant(&self, variant: &str) -> String {
+        match self.0.as_str() {
+            "lowercase" => variant.to_ascii_lowercase(),
+            "UPPERCASE" => variant.to_ascii_uppercase(),
+            "camelCase" => uncapitalised(variant),
+            "snake_case" => snake(variant),
+            "SCREAMING_SNAKE_CASE" => snake(variant).to_ascii_uppercase(),
+            "kebab-case" => snake(variant).replace('_', "-"),
+            "SCREAMING-KEBAB-CASE" => snake(variant).to_ascii_uppercase().replace('_', "-"),
+            _ => variant.to_owned(),
         }
     }
+}
+
+fn snake(variant: &str) -> String {
+    let mut snake = String::new();
+    for c in variant.chars() {
+        if !snake.is_empty() && c.is_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    snake
 }
 
 fn capitalised(word: &str) -> String {
@@ -187,13 +163,14 @@ mod tests {
             ("kebab-case", "very-tasty", "very-tasty"),
             ("SCREAMING-KEBAB-CASE", "VERY-TASTY", "VERY-TASTY"),
         ] {
-            let rule = Case::named(case).unwrap();
+            let rule = Case(case.to_owned());
             assert_eq!(rule.field("very_tasty"), field, "{case}");
             assert_eq!(rule.variant("VeryTasty"), variant, "{case}");
         }
-        assert_eq!(Case::named("Train-Case"), None);
-        assert_eq!(Case::Camel.field("_a__b1"), "aB1");
-        assert_eq!(Case::Snake.variant("HTTPError"), "h_t_t_p_error");
+        assert_eq!(Case("Train-Case".to_owned()).field("a_b"), "a_b");
+        assert_eq!(Case("camelCase".to_owned()).field("_a__b1"), "aB1");
+        let snake = Case("snake_case".to_owned());
+        assert_eq!(snake.variant("HTTPError"), "h_t_t_p_error");
     }
 
     #[test]
@@ -210,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_seen() {
+    fn other_shapes_are_noticed() {
         let serde =
             Serde::parse(&[parse_quote!(#[serde(tag = "kind", rename_all = "kebab-case")])]);
         assert_eq!(serde.reshaped.unwrap().0, "tag");
-        assert_eq!(serde.rename_all, Some(Case::Kebab));
+        assert_eq!(serde.rename_all, Some(Case("kebab-case".to_owned())));
     }
 }

@@ -1,111 +1,67 @@
-//! Leases: who has a task, and for how long.
+//! Claims and leases.
 
-use super::support::{
-    HOUR, alice, assert_is_lost, assert_lost, assert_none_due, claim, claim_for, claim_soon,
-    commit, create, create_leased, get, keys, lease_of, new, next, publish,
-};
-use crate::{Claim, Commit, Lease, NewTask, Next, Store};
+use super::support::{HOUR, Subject, alice, asks, assert_is_lost, keys, new, sleep_millis};
+use crate::{Lease, Next};
 use std::collections::HashSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 const NO_TIME: Duration = Duration::ZERO;
 
-pub(super) async fn a_task_is_taken_by_one_worker(store: Arc<dyn Store>) {
-    for _ in 0..40 {
-        create(&*store, new()).await;
-    }
-    let workers = (0..8).map(|_| {
-        let store = store.clone();
-        tokio::spawn(async move {
-            let mut mine = Vec::new();
-            loop {
-                let claimed = claim_for(&*store, 3, HOUR).await;
-                if claimed.is_empty() {
-                    return mine;
-                }
-                mine.extend(claimed.into_iter().map(|claimed| claimed.lease.task));
-            }
-        })
-    });
-    let workers: Vec<_> = workers.collect();
-    let mut taken = Vec::new();
-    for worker in workers {
-        taken.extend(worker.await.expect("no worker panics"));
-    }
-    // A worker may have found all that was left in others' hands; then nobody has it, and it is due still.
-    let left = claim_for(&*store, 40, HOUR).await;
-    taken.extend(left.into_iter().map(|claimed| claimed.lease.task));
-    assert_eq!(taken.len(), 40, "no task is taken twice");
-    let distinct: HashSet<_> = taken.into_iter().collect();
-    assert_eq!(distinct.len(), 40, "and none is left out");
-    assert_none_due(&*store).await;
+pub(super) async fn a_task_is_claimed_by_one_worker(store: Subject) {
+    store.assert_each_claimed_once(&store, 40).await;
 }
 
-pub(super) async fn what_is_longest_due_is_taken_first(store: Arc<dyn Store>) {
+pub(super) async fn the_task_that_is_due_longest_is_claimed_first(store: Subject) {
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(create(&*store, new()).await.id);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        ids.push(store.create(new()).await.id);
+        sleep_millis(2).await;
     }
     // The first is put behind the others.
-    let first = claim_for(&*store, 1, HOUR).await.remove(0).lease;
+    let first = store.claim_up_to(1).await.remove(0).lease;
     assert_eq!(first.task, ids[0]);
-    commit(&*store, &first, next(Next::HandOn)).await;
-    let claimed = claim_for(&*store, 2, HOUR).await;
+    store.then(&first, Next::HandOn).await;
+    let claimed = store.claim_up_to(2).await;
     let claimed: Vec<_> = claimed.into_iter().map(|one| one.lease.task).collect();
     assert_eq!(claimed, ids[1..]);
-    assert_eq!(claim(&*store).await.lease.task, ids[0]);
+    assert_eq!(store.claim().await.lease.task, ids[0]);
 }
 
-pub(super) async fn no_more_are_taken_than_wanted(store: Arc<dyn Store>) {
+pub(super) async fn a_claim_is_limited(store: Subject) {
     for _ in 0..3 {
-        create(&*store, new()).await;
+        store.create(new()).await;
     }
-    assert_eq!(claim_for(&*store, 0, HOUR).await.len(), 0);
-    assert_eq!(claim_for(&*store, 2, HOUR).await.len(), 2);
-    assert_eq!(claim_for(&*store, usize::MAX, HOUR).await.len(), 1);
+    assert_eq!(store.claim_up_to(0).await.len(), 0);
+    assert_eq!(store.claim_up_to(2).await.len(), 2);
+    assert_eq!(store.claim_up_to(usize::MAX).await.len(), 1);
 }
 
-pub(super) async fn only_the_tools_of_the_worker_are_taken(store: Arc<dyn Store>) {
+pub(super) async fn only_tools_of_the_worker_are_claimed(store: Subject) {
     for tool in ["a", "b", "c"] {
-        let tool = tool.to_owned();
-        create(&*store, NewTask { tool, ..new() }).await;
+        store.create(new().tool(tool)).await;
     }
-    let take = async |tools: &[&str]| {
-        let tools = keys(tools);
-        let claim = Claim {
-            worker: "w",
-            tools: &tools,
-            lease: HOUR,
-            most: 10,
-        };
-        let claimed = store.claim(claim).await.expect("the store answers");
+    let claim = async |tools: &[&str]| {
+        let claimed = store.claim_as("w", tools, 10).await;
         claimed.into_iter().map(|one| one.tool).collect::<Vec<_>>()
     };
-    assert_eq!(take(&[]).await, keys(&[]));
-    assert_eq!(take(&["d", "A"]).await, keys(&[]));
-    assert_eq!(take(&["c", "a"]).await, keys(&["a", "c"]));
-    assert_eq!(take(&["a", "b", "c"]).await, keys(&["b"]));
+    assert_eq!(claim(&[]).await, keys(&[]));
+    assert_eq!(claim(&["d", "A"]).await, keys(&[]));
+    assert_eq!(claim(&["c", "a"]).await, keys(&["a", "c"]));
+    assert_eq!(claim(&["a", "b", "c"]).await, keys(&["b"]));
 }
 
-pub(super) async fn what_has_outlived_its_time_is_taken_by_anyone(store: Arc<dyn Store>) {
-    let short = NewTask {
-        tool: "of nobody".to_owned(),
-        ttl: NO_TIME,
-        ..new()
-    };
-    create(&*store, short).await;
-    let claimed = claim_soon(&*store).await;
+pub(super) async fn an_expired_task_is_claimed_by_any_worker(store: Subject) {
+    store.create(new().tool("other").ttl(NO_TIME)).await;
+    let claimed = store.claim_soon().await;
     assert_eq!(claimed.left, NO_TIME);
-    assert_eq!(claimed.tool, "of nobody");
-    assert_none_due(&*store).await;
+    assert_eq!(claimed.tool, "other");
+    store.assert_none_due().await;
 }
 
-pub(super) async fn a_claim_brings_all_that_a_worker_needs(store: Arc<dyn Store>) {
+pub(super) async fn a_claim_returns_the_task(store: Subject) {
     let given = new();
-    create(&*store, given.clone()).await;
-    let claimed = claim(&*store).await;
+    store.create(given.clone()).await;
+    let claimed = store.claim().await;
     assert_eq!(claimed.lease.task, given.id);
     assert_eq!(claimed.owner, alice());
     assert_eq!(claimed.flow, given.flow);
@@ -117,43 +73,40 @@ pub(super) async fn a_claim_brings_all_that_a_worker_needs(store: Arc<dyn Store>
     assert_eq!(claimed.last_error, None);
     assert!(claimed.left <= HOUR && claimed.left > HOUR / 2);
     assert_eq!(claimed.ttl, HOUR);
-    let row = store.find(&given.id).await.expect("an answer");
-    assert_eq!(row.expect("it is there").worker.as_deref(), Some("worker"));
+    let row = store.find(&given.id).await;
+    assert_eq!(row.worker.as_deref(), Some("worker"));
 }
 
-pub(super) async fn a_task_created_with_a_worker_is_that_workers(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    assert_none_due(&*store).await;
-    let row = store.find(&lease.task).await.expect("an answer");
-    let row = row.expect("it is there");
-    assert_eq!(row.worker.as_deref(), Some("maker"));
+pub(super) async fn a_task_may_be_created_with_a_worker(store: Subject) {
+    let lease = store.lease().await;
+    store.assert_none_due().await;
+    let row = store.find(&lease.task).await;
+    assert_eq!(row.worker.as_deref(), Some("creator"));
     assert_eq!(row.attempts, 1);
-    commit(&*store, &lease, next(Next::Complete(Vec::new()))).await;
+    store.then(&lease, Next::Complete(Vec::new())).await;
 }
 
-/// A task whose lease runs out as it is given.
-async fn create_run_out(store: &dyn Store) -> Lease {
-    let mut new = new();
-    new.claimed = Some(("maker".to_owned(), NO_TIME));
-    lease_of(store.create(new).await)
+/// Creates a task whose lease has expired.
+async fn create_expired(store: &Subject) -> Lease {
+    store.create_claimed(new(), "creator", NO_TIME).await
 }
 
-pub(super) async fn a_lease_that_ran_out_is_taken_over(store: Arc<dyn Store>) {
-    let first = create_run_out(&*store).await;
-    let second = claim_soon(&*store).await;
+pub(super) async fn an_expired_lease_is_taken_over(store: Subject) {
+    let first = create_expired(&store).await;
+    let second = store.claim_soon().await;
     assert_eq!(second.lease.task, first.task);
     assert!(second.lease.fence > first.fence);
     assert_eq!(second.attempt, 2);
-    assert_none_due(&*store).await;
-    assert_lost(&*store, &first).await;
-    commit(&*store, &second.lease, next(Next::Keep)).await;
+    store.assert_none_due().await;
+    store.assert_lost(&first).await;
+    store.then(&second.lease, Next::Keep).await;
 }
 
-pub(super) async fn a_lower_fence_writes_nothing(store: Arc<dyn Store>) {
-    let first = create_run_out(&*store).await;
-    let second = claim_soon(&*store).await.lease;
-    commit(&*store, &second, publish(&[("k", "?")])).await;
-    let before = get(&*store, &first.task).await;
+pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
+    let first = create_expired(&store).await;
+    let second = store.claim_soon().await.lease;
+    store.commit(&second, asks(&["k"])).await;
+    let before = store.get(&first.task).await;
     for next in [
         Next::Keep,
         Next::SetDown(None),
@@ -162,72 +115,50 @@ pub(super) async fn a_lower_fence_writes_nothing(store: Arc<dyn Store>) {
         Next::Complete(b"stale".to_vec()),
         Next::Fail(b"stale".to_vec()),
     ] {
-        let stale = Commit {
-            journal: Some(b"stale".to_vec()),
-            withdrawn: keys(&["k"]),
-            status_message: Some("stale".to_owned()),
-            next,
-            ..publish(&[("stale", "?")])
-        };
-        assert_is_lost(&store.commit(&first, stale).await);
+        let stale = asks(&["stale"]).journal("stale").withdrawn(&["k"]);
+        let stale = stale.message("stale").next(next);
+        assert_is_lost(&store.0.commit(&first, stale).await);
     }
-    assert_lost(&*store, &first).await;
-    let after = get(&*store, &first.task).await;
+    store.assert_lost(&first).await;
+    let after = store.get(&first.task).await;
     assert_eq!(after.revision, before.revision);
     assert_eq!(after.asks, before.asks);
     assert_eq!(after.status_message, None);
-    commit(&*store, &second, next(Next::HandOn)).await;
-    assert_eq!(claim(&*store).await.journal, b"journal");
+    store.then(&second, Next::HandOn).await;
+    assert_eq!(store.claim().await.journal, b"journal");
 }
 
-pub(super) async fn a_lease_that_is_extended_is_held(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let other = create_leased(&*store).await;
+pub(super) async fn an_extended_lease_is_held(store: Subject) {
+    let (lease, other) = (store.lease().await, store.lease().await);
     let wrong = Lease {
         fence: lease.fence + 1,
         ..lease.clone()
     };
-    let leases = [wrong, lease.clone(), other.clone()];
-    let held = store.extend(&leases, NO_TIME).await;
-    let held: HashSet<_> = held.expect("an answer").into_iter().collect();
+    let held = store.extend(&[&wrong, &lease, &other], NO_TIME).await;
+    let held: HashSet<_> = held.into_iter().collect();
     assert_eq!(held, HashSet::from([lease.clone(), other.clone()]));
-    // They were shortened to nothing, and are revived.
-    let leases = [lease, other];
-    let held = store.extend(&leases, HOUR).await.expect("an answer");
-    assert_eq!(held.len(), 2);
-    assert_none_due(&*store).await;
-    assert_eq!(store.extend(&[], HOUR).await.expect("no error"), Vec::new());
+    // They have expired now, and can still be extended.
+    assert_eq!(store.extend(&[&lease, &other], HOUR).await.len(), 2);
+    store.assert_none_due().await;
+    assert_eq!(store.extend(&[], HOUR).await, []);
 }
 
-pub(super) async fn a_lease_that_ran_out_can_be_revived(store: Arc<dyn Store>) {
-    let lease = create_run_out(&*store).await;
-    let leases = [lease.clone()];
-    assert_eq!(
-        store.extend(&leases, HOUR).await.expect("no error"),
-        leases.to_vec()
-    );
-    assert_none_due(&*store).await;
-    commit(&*store, &lease, next(Next::Keep)).await;
-    // Once another has it, it is gone.
-    assert_eq!(
-        store.extend(&leases, NO_TIME).await.expect("no error"),
-        leases.to_vec()
-    );
-    claim_soon(&*store).await;
-    assert_eq!(
-        store.extend(&leases, HOUR).await.expect("no error"),
-        Vec::new()
-    );
+pub(super) async fn an_expired_lease_can_be_extended(store: Subject) {
+    let lease = create_expired(&store).await;
+    let held = std::slice::from_ref(&lease);
+    assert_eq!(store.extend(&[&lease], HOUR).await, held);
+    store.assert_none_due().await;
+    store.then(&lease, Next::Keep).await;
+    assert_eq!(store.extend(&[&lease], NO_TIME).await, held);
+    // Another worker's claim ends it.
+    store.claim_soon().await;
+    assert_eq!(store.extend(&[&lease], HOUR).await, []);
 }
 
-pub(super) async fn a_lease_that_was_given_up_is_not_extended(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, next(Next::HandOn)).await;
-    // A heartbeat that comes late must not keep others from the task.
-    let leases = [lease.clone()];
-    assert_eq!(
-        store.extend(&leases, HOUR).await.expect("no error"),
-        Vec::new()
-    );
-    assert_eq!(claim(&*store).await.lease.task, lease.task);
+pub(super) async fn a_released_lease_is_not_extended(store: Subject) {
+    let lease = store.lease().await;
+    store.then(&lease, Next::HandOn).await;
+    // A late heartbeat must not keep others from the task.
+    assert_eq!(store.extend(&[&lease], HOUR).await, []);
+    assert_eq!(store.claim().await.lease.task, lease.task);
 }

@@ -1,389 +1,302 @@
-//! What a worker writes.
+//! Commits of a worker.
 
-use super::support::{
-    HOUR, alice, answer, answers, assert_is_lost, assert_lost, assert_none_due, claim, claim_soon,
-    commit, create, create_leased, get, keys, new, next, pairs, publish,
-};
-use crate::{Commit, Lease, NewTask, Next, Store, Task, TaskRow, TaskStatus};
-use std::sync::Arc;
+use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, pairs, publish};
+use crate::{Commit, Lease, Next, Task, TaskStatus};
 use std::time::Duration;
-
-async fn row(store: &dyn Store, lease: &Lease) -> TaskRow {
-    let row = store.find(&lease.task).await.expect("the store answers");
-    row.expect("the task is there")
-}
 
 fn asked(task: &Task) -> Vec<&str> {
     task.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
-pub(super) async fn all_of_a_commit_is_done(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    answer(&*store, &lease.task, &[("a", "1")]).await;
-    let all = Commit {
-        progress: true,
-        journal: Some(b"further".to_vec()),
-        publish: pairs(&[("c", "C?")]),
-        taken: keys(&["a"]),
-        withdrawn: keys(&["b"]),
-        status_message: Some("waiting".to_owned()),
-        next: Next::HandOn,
-    };
-    assert!(!commit(&*store, &lease, all).await.answers);
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
+    let lease = store.asking(&["a", "b"]).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    let all = publish(&[("c", "C?")]).taken(&["a"]).withdrawn(&["b"]);
+    let all = all.progress().journal("further").message("waiting");
+    let committed = store.commit(&lease, all.next(Next::HandOn)).await;
+    assert!(!committed.answers);
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::InputRequired);
     assert_eq!(task.status_message.as_deref(), Some("waiting"));
     assert_eq!(task.asks, pairs(&[("c", "C?")]));
-    let claimed = claim(&*store).await;
+    let claimed = store.claim().await;
     assert_eq!(claimed.journal, b"further");
     assert_eq!(claimed.answers, Vec::new());
 }
 
-pub(super) async fn nothing_of_a_lost_commit_is_done(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    answer(&*store, &lease.task, &[("a", "1")]).await;
-    store.requeue(&lease.task).await.expect("the store answers");
-    let before = get(&*store, &lease.task).await;
-    let all = Commit {
-        progress: true,
-        journal: Some(b"stale".to_vec()),
-        publish: pairs(&[("c", "?")]),
-        taken: keys(&["a"]),
-        withdrawn: keys(&["b"]),
-        status_message: Some("stale".to_owned()),
-        next: Next::Complete(b"stale".to_vec()),
-    };
-    assert_is_lost(&store.commit(&lease, all).await);
-    let after = get(&*store, &lease.task).await;
+pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
+    let lease = store.asking(&["a", "b"]).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    store.requeue(&lease.task).await;
+    let before = store.get(&lease.task).await;
+    let all = asks(&["c"]).taken(&["a"]).withdrawn(&["b"]).progress();
+    let all = all.journal("stale").message("stale");
+    let all = all.next(Next::Complete(b"stale".to_vec()));
+    assert_is_lost(&store.0.commit(&lease, all).await);
+    let after = store.get(&lease.task).await;
     assert_eq!(after.revision, before.revision);
     assert_eq!(after.asks, pairs(&[("b", "?")]));
     assert_eq!(after.status_message, None);
-    let claimed = claim(&*store).await;
+    let claimed = store.claim().await;
     assert_eq!(claimed.journal, b"journal");
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
-    // The key of the lost commit is free still.
-    commit(&*store, &claimed.lease, publish(&[("c", "C?")])).await;
-    let task = get(&*store, &lease.task).await;
+    // The key of the lost commit is still free.
+    let publish = publish(&[("c", "C?")]);
+    store.commit(&claimed.lease, publish).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.asks, pairs(&[("b", "?"), ("c", "C?")]));
 }
 
-pub(super) async fn the_status_follows_the_asks(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let status = async || get(&*store, &lease.task).await.status;
-    commit(&*store, &lease, Commit::default()).await;
+pub(super) async fn the_status_follows_the_asks(store: Subject) {
+    let lease = store.lease().await;
+    let status = async || store.get(&lease.task).await.status;
+    store.commit(&lease, keep()).await;
     assert_eq!(status().await, TaskStatus::Working);
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
+    store.commit(&lease, asks(&["a", "b"])).await;
     assert_eq!(status().await, TaskStatus::InputRequired);
-    answer(&*store, &lease.task, &[("a", "1")]).await;
+    store.answer(&lease, &[("a", "1")]).await;
     assert_eq!(status().await, TaskStatus::InputRequired);
-    answer(&*store, &lease.task, &[("b", "1")]).await;
+    store.answer(&lease, &[("b", "1")]).await;
     assert_eq!(status().await, TaskStatus::Working);
-    commit(&*store, &lease, publish(&[("c", "?")])).await;
+    store.commit(&lease, asks(&["c"])).await;
     assert_eq!(status().await, TaskStatus::InputRequired);
-    let withdrawn = keys(&["c"]);
-    let withdraw = Commit {
-        withdrawn,
-        ..next(Next::SetDown(None))
-    };
-    commit(&*store, &lease, withdraw).await;
+    let withdraw = keep().withdrawn(&["c"]).set_down();
+    store.commit(&lease, withdraw).await;
     assert_eq!(status().await, TaskStatus::Working);
 }
 
-pub(super) async fn a_used_key_is_left_as_it_is(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let asks = [
-        ("open", "1"),
-        ("answered", "1"),
-        ("taken", "1"),
-        ("no", "1"),
-    ];
-    commit(&*store, &lease, publish(&asks)).await;
-    answer(&*store, &lease.task, &[("answered", "A"), ("taken", "T")]).await;
-    let settle = Commit {
-        taken: keys(&["taken"]),
-        withdrawn: keys(&["no"]),
-        ..Commit::default()
-    };
-    commit(&*store, &lease, settle).await;
-    let again = [
-        ("open", "2"),
-        ("answered", "2"),
-        ("taken", "2"),
-        ("no", "2"),
-    ];
-    let committed = commit(&*store, &lease, publish(&again)).await;
-    assert!(committed.answers);
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
+    let lease = store.lease().await;
+    let used = ["open", "answered", "taken", "no"];
+    let with_text = |text| publish(&used.map(|key| (key, text)));
+    store.commit(&lease, with_text("1")).await;
+    store
+        .answer(&lease, &[("answered", "A"), ("taken", "T")])
+        .await;
+    let settle = keep().taken(&["taken"]).withdrawn(&["no"]);
+    store.commit(&lease, settle).await;
+    assert!(store.commit(&lease, with_text("2")).await.answers);
+    let task = store.get(&lease.task).await;
     assert_eq!(task.asks, pairs(&[("open", "1")]));
-    assert_eq!(answers(&*store, &lease).await, pairs(&[("answered", "A")]));
+    assert_eq!(store.answers(&lease).await, pairs(&[("answered", "A")]));
     // One key twice in one commit is one ask.
-    commit(&*store, &lease, publish(&[("two", "1"), ("two", "2")])).await;
-    let task = get(&*store, &lease.task).await;
+    let twice = publish(&[("two", "1"), ("two", "2")]);
+    store.commit(&lease, twice).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.asks, pairs(&[("open", "1"), ("two", "1")]));
-    answer(&*store, &lease.task, &[("open", "O"), ("two", "T")]).await;
-    let task = get(&*store, &lease.task).await;
+    store.answer(&lease, &[("open", "O"), ("two", "T")]).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::Working);
 }
 
-pub(super) async fn asks_keep_their_order(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("z", "?"), ("m", "?")])).await;
-    commit(
-        &*store,
-        &lease,
-        publish(&[("a", "?"), ("z", "?"), ("B", "?")]),
-    )
-    .await;
+pub(super) async fn asks_keep_their_order(store: Subject) {
+    let lease = store.asking(&["z", "m"]).await;
+    store.commit(&lease, asks(&["a", "z", "B"])).await;
     let many: Vec<String> = (0..30).map(|n| format!("k{}", (n * 7) % 30)).collect();
-    let more: Vec<(&str, &str)> = many.iter().map(|key| (key.as_str(), "?")).collect();
-    commit(&*store, &lease, publish(&more)).await;
-    let task = get(&*store, &lease.task).await;
-    let expected = ["z", "m", "a", "B"].into_iter();
-    let expected: Vec<&str> = expected.chain(more.iter().map(|(key, _)| *key)).collect();
-    assert_eq!(asked(&task), expected);
-    let row = row(&*store, &lease).await;
-    assert_eq!(asked(&row.task), expected);
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    store.commit(&lease, asks(&many)).await;
+    let expected = [&["z", "m", "a", "B"], &many[..]].concat();
+    assert_eq!(asked(&store.get(&lease.task).await), expected);
+    assert_eq!(asked(&store.find(&lease.task).await.task), expected);
 }
 
-pub(super) async fn what_is_withdrawn_needs_no_answer(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    let withdraw = Commit {
-        withdrawn: keys(&["a", "never asked"]),
-        ..Commit::default()
-    };
-    commit(&*store, &lease, withdraw).await;
-    assert_eq!(asked(&get(&*store, &lease.task).await), ["b"]);
-    answer(&*store, &lease.task, &[("a", "1")]).await;
-    assert_eq!(answers(&*store, &lease).await, Vec::new());
+pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
+    let lease = store.asking(&["a", "b"]).await;
+    let withdraw = keep().withdrawn(&["a", "never asked"]);
+    store.commit(&lease, withdraw).await;
+    assert_eq!(asked(&store.get(&lease.task).await), ["b"]);
+    store.answer(&lease, &[("a", "1")]).await;
+    assert_eq!(store.answers(&lease).await, Vec::new());
 }
 
-pub(super) async fn an_ask_may_be_withdrawn_as_it_is_published(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let both = Commit {
-        withdrawn: keys(&["a"]),
-        ..publish(&[("a", "?")])
-    };
-    commit(&*store, &lease, both).await;
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn an_ask_may_be_published_and_withdrawn_at_once(store: Subject) {
+    let lease = store.lease().await;
+    store.commit(&lease, asks(&["a"]).withdrawn(&["a"])).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::Working);
-    commit(&*store, &lease, publish(&[("a", "again?")])).await;
-    assert_eq!(asked(&get(&*store, &lease.task).await), [""; 0]);
+    store.commit(&lease, publish(&[("a", "again?")])).await;
+    assert_eq!(asked(&store.get(&lease.task).await), [""; 0]);
 }
 
-pub(super) async fn a_task_set_down_for_good_waits_for_its_end(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let ask = Commit {
-        next: Next::SetDown(None),
-        ..publish(&[("a", "?")])
-    };
-    commit(&*store, &lease, ask).await;
-    assert_none_due(&*store).await;
-    let row = row(&*store, &lease).await;
+pub(super) async fn a_task_set_down_without_a_limit_waits_until_it_expires(store: Subject) {
+    let lease = store.lease().await;
+    store.commit(&lease, asks(&["a"]).set_down()).await;
+    store.assert_none_due().await;
+    let row = store.find(&lease.task).await;
     assert_eq!(row.worker, None);
-    let end = row.task.created + row.task.ttl;
-    assert_eq!(row.due, Some(end), "it is due when its life is over");
+    assert_eq!(row.due, Some(row.task.created + row.task.ttl));
 }
 
-pub(super) async fn a_task_set_down_for_a_while_is_due_after_it(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, next(Next::SetDown(Some(HOUR / 2)))).await;
-    assert_none_due(&*store).await;
-    let row = row(&*store, &lease).await;
-    let due = row.due.expect("it is not over");
+pub(super) async fn a_task_set_down_with_a_limit_is_due_after_it(store: Subject) {
+    let lease = store.lease().await;
+    let set_down = |wait| next(Next::SetDown(Some(wait)));
+    store.commit(&lease, set_down(HOUR / 2)).await;
+    store.assert_none_due().await;
+    let row = store.find(&lease.task).await;
+    let due = row.due.expect("it has not ended");
     assert!(due >= row.task.created + HOUR / 2, "not before");
-    assert!(due < row.task.created + HOUR, "and before its life is over");
-    assert!(store.cancel(&lease.task, &alice()).await.expect("no error"));
-    let lease = create_leased(&*store).await;
+    assert!(due < row.task.created + HOUR, "and before it expires");
+    store.cancel(&lease.task).await;
+    let lease = store.lease().await;
     let moment = Duration::from_millis(5);
-    commit(&*store, &lease, next(Next::SetDown(Some(moment)))).await;
-    assert_eq!(claim_soon(&*store).await.lease.task, lease.task);
+    store.commit(&lease, set_down(moment)).await;
+    assert_eq!(store.claim_soon().await.lease.task, lease.task);
 }
 
-pub(super) async fn no_wait_is_longer_than_the_life(store: Arc<dyn Store>) {
+pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
     for next in [
         Next::SetDown(Some(2 * HOUR)),
         Next::Retry(2 * HOUR, "later".to_owned()),
     ] {
-        let lease = create_leased(&*store).await;
-        commit(&*store, &lease, super::support::next(next)).await;
-        let row = row(&*store, &lease).await;
+        let lease = store.lease().await;
+        store.commit(&lease, super::support::next(next)).await;
+        let row = store.find(&lease.task).await;
         assert_eq!(row.due, Some(row.task.created + row.task.ttl));
     }
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, next(Next::SetDown(Some(Duration::MAX)))).await;
-    assert_none_due(&*store).await;
+    let lease = store.lease().await;
+    store.then(&lease, Next::SetDown(Some(Duration::MAX))).await;
+    store.assert_none_due().await;
 }
 
-pub(super) async fn a_task_handed_on_is_due(store: Arc<dyn Store>) {
-    let first = create_leased(&*store).await;
-    commit(&*store, &first, next(Next::HandOn)).await;
-    let second = claim(&*store).await.lease;
+pub(super) async fn a_task_handed_on_is_due(store: Subject) {
+    let first = store.lease().await;
+    store.then(&first, Next::HandOn).await;
+    let second = store.claim().await.lease;
     assert!(second.fence > first.fence);
-    assert_lost(&*store, &first).await;
+    store.assert_lost(&first).await;
 }
 
-pub(super) async fn a_retry_is_due_after_its_wait(store: Arc<dyn Store>) {
-    create(&*store, new()).await;
-    let lease = claim(&*store).await.lease;
+pub(super) async fn a_retry_is_due_after_its_wait(store: Subject) {
+    store.create(new()).await;
+    let lease = store.claim().await.lease;
     let retry = |wait| next(Next::Retry(wait, "it broke".to_owned()));
-    commit(&*store, &lease, retry(Duration::ZERO)).await;
-    let claimed = claim_soon(&*store).await;
+    store.commit(&lease, retry(Duration::ZERO)).await;
+    let claimed = store.claim_soon().await;
     assert_eq!(claimed.attempt, 2);
     assert_eq!(claimed.last_error.as_deref(), Some("it broke"));
-    commit(&*store, &claimed.lease, retry(HOUR / 2)).await;
-    assert_none_due(&*store).await;
-    let row = row(&*store, &lease).await;
+    store.commit(&claimed.lease, retry(HOUR / 2)).await;
+    store.assert_none_due().await;
+    let row = store.find(&lease.task).await;
     assert_eq!(row.attempts, 2);
     assert_eq!(row.last_error.as_deref(), Some("it broke"));
     assert_eq!(row.worker, None);
-    assert!(row.due.expect("it is not over") >= row.task.created + HOUR / 2);
+    assert!(row.due.expect("it has not ended") >= row.task.created + HOUR / 2);
 }
 
-pub(super) async fn attempts_are_counted_until_it_gets_on(store: Arc<dyn Store>) {
-    create(&*store, new()).await;
+pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
+    store.create(new()).await;
+    let retry = |error: &str| next(Next::Retry(Duration::ZERO, error.to_owned()));
     for attempt in 1..=3 {
-        let claimed = claim_soon(&*store).await;
+        let claimed = store.claim_soon().await;
         assert_eq!(claimed.attempt, attempt);
-        commit(&*store, &claimed.lease, publish(&[("a", "?")])).await;
-        let retry = Next::Retry(Duration::ZERO, "again".to_owned());
-        commit(&*store, &claimed.lease, next(retry)).await;
+        store.commit(&claimed.lease, asks(&["a"])).await;
+        store.commit(&claimed.lease, retry("again")).await;
     }
-    let lease = claim_soon(&*store).await.lease;
-    let further = |progress| Commit {
-        journal: Some(b"further".to_vec()),
-        progress,
-        ..Commit::default()
-    };
-    commit(&*store, &lease, further(false)).await;
-    let stands = row(&*store, &lease).await;
-    assert_eq!(
-        (stands.attempts, stands.last_error.as_deref()),
-        (4, Some("again"))
-    );
-    commit(&*store, &lease, further(true)).await;
-    assert_eq!(row(&*store, &lease).await.attempts, 0);
-    commit(&*store, &lease, next(Next::HandOn)).await;
-    let claimed = claim(&*store).await;
-    assert_eq!(claimed.attempt, 1);
-    assert_eq!(claimed.last_error, None, "that attempt is behind it");
-    commit(&*store, &claimed.lease, next(Next::HandOn)).await;
-    let claimed = claim(&*store).await;
-    assert_eq!(claimed.attempt, 1, "it was given back");
-    let set_down = Next::SetDown(Some(Duration::ZERO));
-    commit(&*store, &claimed.lease, next(set_down)).await;
-    let claimed = claim_soon(&*store).await;
-    assert_eq!(claimed.attempt, 1, "it was given back");
-    // A failed attempt may have got on all the same.
-    let both = Commit {
-        journal: Some(b"further still".to_vec()),
-        progress: true,
-        ..next(Next::Retry(Duration::ZERO, "new".to_owned()))
-    };
-    commit(&*store, &claimed.lease, both).await;
-    let claimed = claim_soon(&*store).await;
+    let lease = store.claim_soon().await.lease;
+    store.commit(&lease, keep().journal("further")).await;
+    let row = store.find(&lease.task).await;
+    assert_eq!(row.attempts, 4);
+    assert_eq!(row.last_error.as_deref(), Some("again"));
+    store
+        .commit(&lease, keep().journal("further").progress())
+        .await;
+    assert_eq!(store.find(&lease.task).await.attempts, 0);
+    store.then(&lease, Next::HandOn).await;
+    let claimed = store.claim().await;
+    assert_eq!((claimed.attempt, claimed.last_error), (1, None));
+    store.then(&claimed.lease, Next::HandOn).await;
+    let claimed = store.claim().await;
+    assert_eq!(claimed.attempt, 1, "handing on does not count");
+    store
+        .then(&claimed.lease, Next::SetDown(Some(Duration::ZERO)))
+        .await;
+    let claimed = store.claim_soon().await;
+    assert_eq!(claimed.attempt, 1, "setting down does not count");
+    // A failed attempt may have made progress all the same.
+    let both = retry("new").journal("further still").progress();
+    store.commit(&claimed.lease, both).await;
+    let claimed = store.claim_soon().await;
     assert_eq!(claimed.attempt, 1);
     assert_eq!(claimed.last_error.as_deref(), Some("new"));
 }
 
-pub(super) async fn a_status_message_stays_until_the_next(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    for (said, stands) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
+pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
+    let lease = store.lease().await;
+    for (said, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
         let say = Commit {
             status_message: said.map(str::to_owned),
-            ..Commit::default()
+            ..keep()
         };
-        commit(&*store, &lease, say).await;
-        let task = get(&*store, &lease.task).await;
-        assert_eq!(task.status_message.as_deref(), Some(stands));
+        store.commit(&lease, say).await;
+        let task = store.get(&lease.task).await;
+        assert_eq!(task.status_message.as_deref(), Some(expected));
     }
 }
 
-pub(super) async fn a_status_message_goes_with_what_it_was_about(store: Arc<dyn Store>) {
-    let say = |message: &str, next: Next| Commit {
-        status_message: Some(message.to_owned()),
-        next,
-        ..Commit::default()
-    };
-    let message = async |lease: &Lease| get(&*store, &lease.task).await.status_message;
-    for parting in [None, Some("done".to_owned())] {
-        let lease = create_leased(&*store).await;
-        commit(&*store, &lease, say("at work", Next::Keep)).await;
+pub(super) async fn a_status_message_ends_with_its_task(store: Subject) {
+    let message = async |lease: &Lease| store.get(&lease.task).await.status_message;
+    let at_work = || keep().message("at work");
+    for last in [None, Some("done".to_owned())] {
+        let lease = store.lease().await;
+        store.commit(&lease, at_work()).await;
         let done = Commit {
-            status_message: parting.clone(),
+            status_message: last.clone(),
             ..next(Next::Complete(b"result".to_vec()))
         };
-        commit(&*store, &lease, done).await;
-        assert_eq!(message(&lease).await, parting);
+        store.commit(&lease, done).await;
+        assert_eq!(message(&lease).await, last);
     }
-
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, say("at work", Next::Keep)).await;
-    assert!(store.cancel(&lease.task, &alice()).await.expect("a store"));
+    let lease = store.lease().await;
+    store.commit(&lease, at_work()).await;
+    store.cancel(&lease.task).await;
     assert_eq!(message(&lease).await, None);
 
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, say("why", Next::Fail(b"error".to_vec()))).await;
+    let lease = store.lease().await;
+    let failed = next(Next::Fail(b"error".to_vec())).message("why");
+    store.commit(&lease, failed).await;
     assert_eq!(message(&lease).await.as_deref(), Some("why"));
-    let requeued = store.requeue(&lease.task).await.expect("a store");
-    assert_eq!(requeued.expect("a task").task.status_message, None);
+    let requeued = store.requeue(&lease.task).await;
+    assert_eq!(requeued.task.status_message, None);
 }
 
-/// It is over, as `status`, with this outcome.
-async fn assert_over(store: &dyn Store, lease: &Lease, status: TaskStatus, outcome: &[u8]) {
-    assert_lost(store, lease).await;
-    let task = get(store, &lease.task).await;
+async fn assert_ended(store: &Subject, lease: &Lease, status: TaskStatus, outcome: &[u8]) {
+    store.assert_lost(lease).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, status);
     assert_eq!(task.outcome.as_deref(), Some(outcome));
-    assert!(task.asks.is_empty(), "nobody is asked any more");
-    assert_none_due(store).await;
-    let row = row(store, lease).await;
+    assert!(task.asks.is_empty(), "no ask is open");
+    store.assert_none_due().await;
+    let row = store.find(&lease.task).await;
     assert_eq!((row.due, row.worker), (None, None));
 }
 
-pub(super) async fn a_completed_task_is_over(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    let complete = Commit {
-        journal: Some(b"all".to_vec()),
-        next: Next::Complete(b"result".to_vec()),
-        ..publish(&[("late", "?")])
-    };
-    commit(&*store, &lease, complete).await;
-    assert_over(&*store, &lease, TaskStatus::Completed, b"result").await;
+pub(super) async fn a_completed_task_has_ended(store: Subject) {
+    let lease = store.lease().await;
+    let complete = asks(&["late"]).journal("all");
+    let complete = complete.next(Next::Complete(b"result".to_vec()));
+    store.commit(&lease, complete).await;
+    assert_ended(&store, &lease, TaskStatus::Completed, b"result").await;
 }
 
-pub(super) async fn a_failed_task_is_over(store: Arc<dyn Store>) {
-    let short = NewTask {
-        ttl: Duration::ZERO,
-        ..new()
-    };
-    create(&*store, short).await;
-    let lease = claim_soon(&*store).await.lease;
-    commit(&*store, &lease, next(Next::Fail(b"error".to_vec()))).await;
-    assert_over(&*store, &lease, TaskStatus::Failed, b"error").await;
+pub(super) async fn a_failed_task_has_ended(store: Subject) {
+    store.create(new().ttl(Duration::ZERO)).await;
+    let lease = store.claim_soon().await.lease;
+    store.then(&lease, Next::Fail(b"error".to_vec())).await;
+    assert_ended(&store, &lease, TaskStatus::Failed, b"error").await;
 }
 
-pub(super) async fn a_commit_done_twice_does_no_harm(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("a", "?")])).await;
-    answer(&*store, &lease.task, &[("a", "1")]).await;
-    let step = Commit {
-        journal: Some(b"further".to_vec()),
-        publish: pairs(&[("b", "?")]),
-        taken: keys(&["a"]),
-        next: Next::SetDown(None),
-        ..Commit::default()
-    };
+pub(super) async fn a_repeated_commit_does_no_harm(store: Subject) {
+    let lease = store.asking(&["a"]).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    let step = asks(&["b"]).journal("further").taken(&["a"]).set_down();
     for _ in 0..2 {
-        assert!(!commit(&*store, &lease, step.clone()).await.answers);
-        let task = get(&*store, &lease.task).await;
+        assert!(!store.commit(&lease, step.clone()).await.answers);
+        let task = store.get(&lease.task).await;
         assert_eq!(task.asks, pairs(&[("b", "?")]));
-        assert_none_due(&*store).await;
+        store.assert_none_due().await;
     }
-    answer(&*store, &lease.task, &[("b", "2")]).await;
-    let claimed = claim(&*store).await;
-    assert_eq!(claimed.answers, pairs(&[("b", "2")]));
-    assert_eq!(get(&*store, &lease.task).await.status, TaskStatus::Working);
+    store.answer(&lease, &[("b", "2")]).await;
+    assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
+    let task = store.get(&lease.task).await;
+    assert_eq!(task.status, TaskStatus::Working);
 }

@@ -1,287 +1,226 @@
-//! What operators do: looking, starting anew, sweeping.
+//! Operations of operators: list, find, requeue, sweep.
 
 use super::support::{
-    HOUR, alice, answer, assert_lost, assert_none_due, bob, claim, claim_soon, commit, create,
-    create_leased, get, id, new, next, pairs, publish,
+    HOUR, Subject, alice, asks, bob, id, new, pairs, publish, sleep_millis, until,
 };
-use crate::{Commit, Lease, ListTasks, NewTask, Next, Store, Swept, TaskId, TaskRow, TaskStatus};
+use crate::{Lease, ListTasks, Next, Swept, TaskId, TaskStatus};
 use refrain_core::Principal;
-use std::sync::Arc;
 use std::time::Duration;
 
-async fn find(store: &dyn Store, id: &TaskId) -> TaskRow {
-    let row = store.find(id).await.expect("the store answers");
-    row.expect("the task is there")
-}
-
-async fn list(store: &dyn Store, list: ListTasks) -> Vec<TaskId> {
-    let rows = store.list(list).await.expect("the store answers");
+/// Lists at most this many tasks.
+async fn list(store: &Subject, most: usize) -> Vec<TaskId> {
+    let list = ListTasks {
+        most,
+        ..ListTasks::default()
+    };
+    let rows = store.0.list(list).await.expect("no error");
     rows.into_iter().map(|row| row.task.id).collect()
 }
 
-fn all() -> ListTasks {
-    ListTasks {
-        most: 100,
-        ..ListTasks::default()
-    }
-}
-
-pub(super) async fn an_operator_sees_every_task(store: Arc<dyn Store>) {
+pub(super) async fn an_operator_sees_every_task(store: Subject) {
     for owner in [alice(), bob(), Principal::anonymous(), Principal::new("")] {
-        let owned = NewTask {
-            owner: owner.clone(),
-            ..new()
-        };
-        let task = create(&*store, owned).await;
-        let row = find(&*store, &task.id).await;
+        let task = store.create(new().owner(&owner)).await;
+        let row = store.find(&task.id).await;
         assert_eq!(row.owner, owner);
         assert_eq!(row.task.id, task.id);
         assert_eq!(row.worker, None);
         assert_eq!(row.due, Some(task.created));
         assert_eq!((row.attempts, row.last_error), (0, None));
     }
-    assert_eq!(list(&*store, all()).await.len(), 4);
-    let unknown = store.find(&id()).await.expect("the store answers");
+    assert_eq!(list(&store, 100).await.len(), 4);
+    let unknown = store.0.find(&id()).await.expect("no error");
     assert!(unknown.is_none());
 }
 
-pub(super) async fn the_latest_are_listed_first(store: Arc<dyn Store>) {
+pub(super) async fn the_latest_tasks_are_listed_first(store: Subject) {
     let mut ids = Vec::new();
     for _ in 0..3 {
-        ids.push(create(&*store, new()).await.id);
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        ids.insert(0, store.create(new()).await.id);
+        sleep_millis(2).await;
     }
-    ids.reverse();
-    assert_eq!(list(&*store, all()).await, ids);
-    let two = ListTasks { most: 2, ..all() };
-    assert_eq!(list(&*store, two).await, ids[..2]);
-    let none = ListTasks { most: 0, ..all() };
-    assert!(list(&*store, none).await.is_empty());
+    assert_eq!(list(&store, 100).await, ids);
+    assert_eq!(list(&store, 2).await, ids[..2]);
+    assert!(list(&store, 0).await.is_empty());
 }
 
-pub(super) async fn a_list_can_be_narrowed(store: Arc<dyn Store>) {
-    let asking = create_leased(&*store).await;
-    commit(&*store, &asking, publish(&[("a", "A?"), ("b", "B?")])).await;
-    let other = NewTask {
-        tool: "other".to_owned(),
-        ..new()
-    };
-    let other = create(&*store, other).await.id;
-    let done = create_leased(&*store).await;
-    commit(&*store, &done, next(Next::Complete(b"r".to_vec()))).await;
-    let narrowed = async |status, tool: Option<&str>| {
-        let tool = tool.map(str::to_owned);
-        let narrow = ListTasks {
+pub(super) async fn a_list_can_be_filtered(store: Subject) {
+    let both = [("a", "A?"), ("b", "B?")];
+    let asking = store.lease().await;
+    store.commit(&asking, publish(&both)).await;
+    let other = store.create(new().tool("other")).await.id;
+    let done = store.lease().await;
+    store.then(&done, Next::Complete(b"r".to_vec())).await;
+    let listed = async |status, tool: Option<&str>| {
+        let list = ListTasks {
             status,
-            tool,
-            ..all()
+            tool: tool.map(str::to_owned),
+            most: 100,
         };
-        list(&*store, narrow).await
+        let rows = store.0.list(list).await.expect("no error").into_iter();
+        let mut tasks: Vec<_> = rows.map(|row| (row.task.id, row.task.asks)).collect();
+        tasks.sort();
+        tasks
     };
+    let mut all = [
+        (asking.task, pairs(&both)),
+        (other, Vec::new()),
+        (done.task, Vec::new()),
+    ];
     let input = Some(TaskStatus::InputRequired);
-    assert_eq!(
-        narrowed(input, None).await,
-        std::slice::from_ref(&asking.task)
-    );
-    assert_eq!(narrowed(None, Some("other")).await, [other]);
-    assert_eq!(narrowed(None, Some("tool")).await.len(), 2);
+    assert_eq!(listed(input, None).await, all[..1]);
+    assert_eq!(listed(None, Some("other")).await, all[1..2]);
+    assert_eq!(listed(None, Some("tool")).await.len(), 2);
     let completed = Some(TaskStatus::Completed);
-    assert_eq!(
-        narrowed(completed, Some("tool")).await,
-        std::slice::from_ref(&done.task)
-    );
-    assert!(narrowed(completed, Some("other")).await.is_empty());
-    let rows = store.list(all()).await.expect("the store answers");
-    let asks = |id: &TaskId| {
-        let row = rows.iter().find(|row| row.task.id == *id);
-        row.map(|row| row.task.asks.clone())
-    };
-    let expected = pairs(&[("a", "A?"), ("b", "B?")]);
-    assert_eq!(asks(&asking.task), Some(expected));
-    assert_eq!(asks(&done.task), Some(Vec::new()));
+    assert_eq!(listed(completed, Some("tool")).await, all[2..]);
+    assert!(listed(completed, Some("other")).await.is_empty());
+    all.sort();
+    assert_eq!(listed(None, None).await, all);
 }
 
-async fn requeue(store: &dyn Store, id: &TaskId) -> TaskRow {
-    let row = store.requeue(id).await.expect("the store answers");
-    row.expect("the task is there")
-}
-
-pub(super) async fn a_requeued_task_is_due_at_once(store: Arc<dyn Store>) {
-    let unknown = store.requeue(&id()).await.expect("the store answers");
+pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
+    let unknown = store.0.requeue(&id()).await.expect("no error");
     assert!(unknown.is_none());
-    create(&*store, new()).await;
-    let lease = claim(&*store).await.lease;
-    let retry = next(Next::Retry(HOUR / 2, "it broke".to_owned()));
-    commit(&*store, &lease, retry).await;
-    let row = requeue(&*store, &lease.task).await;
+    store.create(new()).await;
+    let lease = store.claim().await.lease;
+    store
+        .then(&lease, Next::Retry(HOUR / 2, "it broke".to_owned()))
+        .await;
+    let row = store.requeue(&lease.task).await;
     assert_eq!(row.attempts, 0);
     assert_eq!(row.worker, None);
     assert_eq!(row.task.status, TaskStatus::Working);
-    assert_eq!(row.task.ttl, HOUR, "it lives no longer than before");
-    let claimed = claim(&*store).await;
+    assert_eq!(row.task.ttl, HOUR, "its time to live is unchanged");
+    let claimed = store.claim().await;
     assert_eq!(claimed.lease.task, lease.task);
     assert_eq!(claimed.attempt, 1);
-    // Also one that waits for an answer.
-    let ask = Commit {
-        next: Next::SetDown(None),
-        ..publish(&[("a", "?")])
-    };
-    commit(&*store, &claimed.lease, ask).await;
-    let row = requeue(&*store, &lease.task).await;
+    // A task that waits for an answer is due, too.
+    let ask = asks(&["a"]).set_down();
+    store.commit(&claimed.lease, ask).await;
+    let row = store.requeue(&lease.task).await;
     assert_eq!(row.task.status, TaskStatus::InputRequired);
     assert_eq!(row.task.asks, pairs(&[("a", "?")]));
-    claim(&*store).await;
+    store.claim().await;
 }
 
-pub(super) async fn a_requeued_task_is_lost_to_its_worker(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    requeue(&*store, &lease.task).await;
-    assert_lost(&*store, &lease).await;
-    assert!(claim(&*store).await.lease.fence > lease.fence);
+pub(super) async fn a_requeued_task_is_lost_to_its_worker(store: Subject) {
+    let lease = store.lease().await;
+    store.requeue(&lease.task).await;
+    store.assert_lost(&lease).await;
+    assert!(store.claim().await.lease.fence > lease.fence);
 }
 
-pub(super) async fn a_failed_task_can_be_requeued(store: Arc<dyn Store>) {
-    let short = NewTask {
-        ttl: Duration::from_millis(50),
-        ..new()
-    };
-    create(&*store, short).await;
-    let lease = claim_soon(&*store).await.lease;
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    answer(&*store, &lease.task, &[("a", "1")]).await;
-    commit(&*store, &lease, next(Next::Fail(b"error".to_vec()))).await;
-    let failed = get(&*store, &lease.task).await;
-    let row = requeue(&*store, &lease.task).await;
-    assert_eq!(row.task.status, TaskStatus::InputRequired, "as it was");
+pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
+    let ttl = Duration::from_millis(50);
+    store.create(new().ttl(ttl)).await;
+    let lease = store.claim_soon().await.lease;
+    store.commit(&lease, asks(&["a", "b"])).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    store.then(&lease, Next::Fail(b"error".to_vec())).await;
+    let failed = store.get(&lease.task).await;
+    let row = store.requeue(&lease.task).await;
+    assert_eq!(row.task.status, TaskStatus::InputRequired, "as before");
     assert_eq!(row.task.asks, pairs(&[("b", "?")]));
     assert_eq!(row.task.outcome, None);
     assert_eq!(row.attempts, 0);
-    // It lives for as long as it was to live, from now.
-    let end = row.task.created + row.task.ttl;
-    assert!(end >= failed.updated + Duration::from_millis(50));
-    let claimed = claim(&*store).await;
-    assert_eq!(claimed.ttl, Duration::from_millis(50));
+    // Its time to live starts again.
+    assert!(row.task.created + row.task.ttl >= failed.updated + ttl);
+    let claimed = store.claim().await;
+    assert_eq!(claimed.ttl, ttl);
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
-    assert_lost(&*store, &lease).await;
-    let done = next(Next::Complete(b"after all".to_vec()));
-    commit(&*store, &claimed.lease, done).await;
-    let task = get(&*store, &lease.task).await;
+    store.assert_lost(&lease).await;
+    store
+        .then(&claimed.lease, Next::Complete(b"after all".to_vec()))
+        .await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.outcome.as_deref(), Some(&b"after all"[..]));
 }
 
-pub(super) async fn what_is_done_or_cancelled_is_not_requeued(store: Arc<dyn Store>) {
-    let done = create_leased(&*store).await;
-    commit(&*store, &done, next(Next::Complete(b"r".to_vec()))).await;
-    let cancelled = create_leased(&*store).await;
-    assert!(
-        store
-            .cancel(&cancelled.task, &alice())
-            .await
-            .expect("no error")
-    );
-    for (lease, status) in [
-        (&done, TaskStatus::Completed),
-        (&cancelled, TaskStatus::Cancelled),
+pub(super) async fn a_completed_or_cancelled_task_is_not_requeued(store: Subject) {
+    let done = store.lease().await;
+    store.then(&done, Next::Complete(b"r".to_vec())).await;
+    let cancelled = store.lease().await;
+    store.cancel(&cancelled.task).await;
+    for (id, status) in [
+        (&done.task, TaskStatus::Completed),
+        (&cancelled.task, TaskStatus::Cancelled),
     ] {
-        let before = get(&*store, &lease.task).await;
-        let row = requeue(&*store, &lease.task).await;
+        let before = store.get(id).await;
+        let row = store.requeue(id).await;
         assert_eq!(row.task.status, status);
         assert_eq!(row.task.revision, before.revision);
         assert_eq!(row.due, None);
     }
-    assert_none_due(&*store).await;
+    store.assert_none_due().await;
 }
 
-/// A task that is over, of this time to live.
-async fn create_ended(store: &dyn Store, ttl: Duration) -> Lease {
-    let claimed = Some(("maker".to_owned(), HOUR));
-    let new = NewTask {
-        ttl,
-        claimed,
-        ..new()
-    };
-    let lease = super::support::lease_of(store.create(new).await);
-    let end = Commit {
-        next: Next::Complete(b"r".to_vec()),
-        ..publish(&[("a", "?")])
-    };
-    commit(store, &lease, end).await;
+/// Creates a task and ends it.
+async fn create_ended(store: &Subject, ttl: Duration) -> Lease {
+    let lease = store.create_claimed(new().ttl(ttl), "creator", HOUR).await;
+    let end = asks(&["a"]).next(Next::Complete(b"r".to_vec()));
+    store.commit(&lease, end).await;
     lease
 }
 
-/// Sweeps until this many tasks are gone in all.
-async fn sweep_tasks(store: &dyn Store, wanted: u64) {
-    let sweeping = async {
-        let mut gone = 0;
-        while gone < wanted {
-            let swept = store.sweep(Duration::ZERO, 100).await;
-            gone += swept.expect("the store answers").tasks;
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        gone
+/// Sweeps until this many tasks are deleted.
+async fn sweep_tasks(store: &Subject, wanted: u64) {
+    let mut deleted = 0;
+    let sweep = async || {
+        deleted += store.sweep(Duration::ZERO, 100).await.tasks;
+        (deleted >= wanted).then_some(deleted)
     };
-    let gone = tokio::time::timeout(Duration::from_secs(60), sweeping).await;
-    assert_eq!(gone.expect("they are swept within a minute"), wanted);
+    assert_eq!(until(sweep).await, wanted);
 }
 
-pub(super) async fn a_sweep_takes_what_is_over(store: Arc<dyn Store>) {
-    let ended = create_ended(&*store, Duration::ZERO).await;
-    let kept = create_ended(&*store, HOUR).await;
-    sweep_tasks(&*store, 1).await;
-    let found = store.find(&ended.task).await.expect("an answer");
-    assert!(found.is_none());
-    find(&*store, &kept.task).await;
+async fn assert_deleted(store: &Subject, id: &TaskId) {
+    assert!(store.0.find(id).await.expect("no error").is_none());
+}
+
+pub(super) async fn a_sweep_deletes_ended_tasks(store: Subject) {
+    let ended = create_ended(&store, Duration::ZERO).await;
+    let kept = create_ended(&store, HOUR).await;
+    sweep_tasks(&store, 1).await;
+    assert_deleted(&store, &ended.task).await;
+    store.find(&kept.task).await;
     let rest = store.sweep(Duration::ZERO, 100).await;
-    assert_eq!(rest.expect("no error"), Swept::default());
+    assert_eq!(rest, Swept::default());
 }
 
-pub(super) async fn a_sweep_leaves_what_is_not_over(store: Arc<dyn Store>) {
-    // One whose time is over, but that nobody has ended yet; and one that ended just now.
-    let running = NewTask {
-        ttl: Duration::ZERO,
-        ..new()
-    };
-    let running = create(&*store, running).await.id;
-    let ended = create_ended(&*store, Duration::ZERO).await;
-    tokio::time::sleep(Duration::from_millis(2)).await;
+pub(super) async fn a_sweep_keeps_other_tasks(store: Subject) {
+    // One task has expired but not ended, the other ended just now.
+    let running = store.create(new().ttl(Duration::ZERO)).await.id;
+    let ended = create_ended(&store, Duration::ZERO).await;
+    sleep_millis(2).await;
     for keep in [HOUR, Duration::MAX] {
-        assert_eq!(
-            store.sweep(keep, 100).await.expect("no error"),
-            Swept::default()
-        );
+        assert_eq!(store.sweep(keep, 100).await, Swept::default());
     }
-    sweep_tasks(&*store, 1).await;
-    let found = store.find(&ended.task).await.expect("an answer");
-    assert!(found.is_none());
-    assert_eq!(claim(&*store).await.lease.task, running);
+    sweep_tasks(&store, 1).await;
+    assert_deleted(&store, &ended.task).await;
+    assert_eq!(store.claim().await.lease.task, running);
 }
 
-pub(super) async fn a_sweep_takes_no_more_than_it_may(store: Arc<dyn Store>) {
+pub(super) async fn a_sweep_is_limited(store: Subject) {
     for _ in 0..5 {
-        create_ended(&*store, Duration::ZERO).await;
+        create_ended(&store, Duration::ZERO).await;
     }
-    tokio::time::sleep(Duration::from_millis(2)).await;
+    sleep_millis(2).await;
     let none = store.sweep(Duration::ZERO, 0).await;
-    assert_eq!(none.expect("no error"), Swept::default());
-    let two = store.sweep(Duration::ZERO, 2).await.expect("an answer");
+    assert_eq!(none, Swept::default());
+    let two = store.sweep(Duration::ZERO, 2).await;
     assert!(two.tasks <= 2, "{two:?}");
-    sweep_tasks(&*store, 5 - two.tasks).await;
-    assert!(list(&*store, all()).await.is_empty());
+    sweep_tasks(&store, 5 - two.tasks).await;
+    assert!(list(&store, 100).await.is_empty());
 }
 
-pub(super) async fn a_swept_flow_may_become_a_task_again(store: Arc<dyn Store>) {
-    let again = NewTask {
-        ttl: Duration::ZERO,
-        claimed: Some(("maker".to_owned(), HOUR)),
-        ..new()
-    };
-    let lease = super::support::lease_of(store.create(again.clone()).await);
-    commit(&*store, &lease, publish(&[("a", "?")])).await;
-    commit(&*store, &lease, next(Next::Fail(Vec::new()))).await;
-    sweep_tasks(&*store, 1).await;
-    // Even with the same id, nothing of its past is there.
-    let lease = super::support::lease_of(store.create(again).await);
-    commit(&*store, &lease, publish(&[("a", "new?")])).await;
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn a_swept_task_may_be_created_again(store: Subject) {
+    let again = new().ttl(Duration::ZERO);
+    let create = async || store.create_claimed(again.clone(), "creator", HOUR).await;
+    let lease = create().await;
+    store.commit(&lease, asks(&["a"])).await;
+    store.then(&lease, Next::Fail(Vec::new())).await;
+    sweep_tasks(&store, 1).await;
+    // Nothing of its past is left, even with the same id.
+    let lease = create().await;
+    store.commit(&lease, publish(&[("a", "new?")])).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.asks, pairs(&[("a", "new?")]));
 }

@@ -1,60 +1,52 @@
-//! Owners and what they may do: creating, looking, calling off.
+//! Operations of owners: create, get, cancel; and hints.
 
-use super::support::{
-    HOUR, alice, answer, assert_lost, assert_none_due, bob, claim, commit, create, create_leased,
-    flow, get, id, new, next, pairs, publish, revision, wait_for,
-};
-use crate::{Commit, Created, Hint, NewTask, Next, Store, StoreError, Task, TaskId, TaskStatus};
+use super::support::{HOUR, Subject, alice, asks, bob, flow, id, keep, new, next, pairs, wait_for};
+use crate::{Created, Hint, Lease, NewTask, Next, StoreError, TaskId, TaskStatus};
 use refrain_core::Principal;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// Can this principal do anything to the task?
-async fn assert_not_there(store: &dyn Store, id: &TaskId, stranger: &Principal) {
-    let got = store.get(id, stranger).await.expect("the store answers");
-    assert!(got.is_none(), "{stranger:?} sees a stranger's task");
+/// Checks that the task does not exist for this principal.
+async fn assert_hidden(store: &Subject, id: &TaskId, from: &Principal) {
+    let got = store.0.get(id, from).await.expect("no error");
+    assert!(got.is_none(), "{from:?} sees the task of another owner");
     let answers = pairs(&[("k", "stolen")]);
-    assert!(!store.answer(id, stranger, answers).await.expect("no error"));
-    assert!(!store.cancel(id, stranger).await.expect("no error"));
+    assert!(!store.0.answer(id, from, answers).await.expect("no error"));
+    assert!(!store.0.cancel(id, from).await.expect("no error"));
 }
 
-pub(super) async fn a_stranger_finds_no_task(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("k", "?")])).await;
-    let before = revision(&*store, &lease.task).await;
-    assert_not_there(&*store, &lease.task, &bob()).await;
-    assert_not_there(&*store, &lease.task, &Principal::new("ALICE")).await;
-    assert_not_there(&*store, &lease.task, &Principal::new("")).await;
-    assert_not_there(&*store, &lease.task, &Principal::anonymous()).await;
-    assert_not_there(&*store, &id(), &alice()).await;
-    assert_eq!(revision(&*store, &lease.task).await, before);
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn a_task_is_hidden_from_other_owners(store: Subject) {
+    let lease = store.asking(&["k"]).await;
+    let before = store.revision(&lease.task).await;
+    for other in ["bob", "ALICE", ""] {
+        assert_hidden(&store, &lease.task, &Principal::new(other)).await;
+    }
+    assert_hidden(&store, &lease.task, &Principal::anonymous()).await;
+    assert_hidden(&store, &id(), &alice()).await;
+    assert_eq!(store.revision(&lease.task).await, before);
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::InputRequired);
 }
 
-pub(super) async fn the_anonymous_are_one_owner_and_no_other(store: Arc<dyn Store>) {
+pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
     let anonymous = Principal::anonymous();
-    let mine = NewTask {
-        owner: anonymous.clone(),
-        ..new()
-    };
-    let task = create(&*store, mine).await;
-    let got = store.get(&task.id, &anonymous).await;
-    assert!(got.expect("the store answers").is_some());
-    for stranger in ["alice", "", "anonymous"] {
-        assert_not_there(&*store, &task.id, &Principal::new(stranger)).await;
+    let task = store.create(new().owner(&anonymous)).await;
+    let got = store.0.get(&task.id, &anonymous).await;
+    assert!(got.expect("no error").is_some());
+    for other in ["alice", "", "anonymous"] {
+        assert_hidden(&store, &task.id, &Principal::new(other)).await;
     }
-    assert!(store.cancel(&task.id, &anonymous).await.expect("no error"));
+    let cancelled = store.0.cancel(&task.id, &anonymous).await;
+    assert!(cancelled.expect("no error"));
 }
 
-pub(super) async fn a_created_task_is_found_as_it_was_given(store: Arc<dyn Store>) {
+pub(super) async fn a_created_task_is_found(store: Subject) {
     let given = NewTask {
         status_message: Some("begun".to_owned()),
         ..new()
     };
-    let made = create(&*store, given.clone()).await;
-    let found = get(&*store, &given.id).await;
-    for task in [made, found] {
+    let created = store.create(given.clone()).await;
+    let found = store.get(&given.id).await;
+    for task in [created, found] {
         assert_eq!(task.id, given.id);
         assert_eq!(task.tool, "tool");
         assert_eq!(task.status, TaskStatus::Working);
@@ -68,211 +60,174 @@ pub(super) async fn a_created_task_is_found_as_it_was_given(store: Arc<dyn Store
     }
 }
 
-fn before(created: Result<Created, StoreError>) -> Task {
-    match created {
-        Ok(Created::Before(task)) => task,
-        other => panic!("the task was there before: {other:?}"),
-    }
-}
-
-pub(super) async fn the_same_id_again_is_the_same_task(store: Arc<dyn Store>) {
+pub(super) async fn the_same_id_is_the_same_task(store: Subject) {
     let given = new();
-    create(&*store, given.clone()).await;
+    store.create(given.clone()).await;
     let again = NewTask {
         journal: b"another".to_vec(),
         flow: flow(),
         ..given.clone()
     };
-    assert_eq!(before(store.create(again).await).id, given.id);
-    assert_eq!(claim(&*store).await.journal, b"journal");
+    assert_eq!(store.create_again(again).await.id, given.id);
+    assert_eq!(store.claim().await.journal, b"journal");
 }
 
-pub(super) async fn the_same_flow_again_is_the_same_task(store: Arc<dyn Store>) {
+fn with_new_id(task: &NewTask) -> NewTask {
+    let id = id();
+    NewTask { id, ..task.clone() }
+}
+
+pub(super) async fn the_same_flow_is_the_same_task(store: Subject) {
     let given = new();
-    create(&*store, given.clone()).await;
-    let again = NewTask {
-        id: id(),
-        claimed: Some(("late".to_owned(), HOUR)),
-        ..given.clone()
-    };
+    store.create(given.clone()).await;
+    let again = with_new_id(&given).claimed("late", HOUR);
     let other = again.id.clone();
-    assert_eq!(before(store.create(again).await).id, given.id);
-    let got = store.get(&other, &alice()).await;
-    assert!(got.expect("the store answers").is_none());
-    assert_eq!(claim(&*store).await.lease.task, given.id);
+    assert_eq!(store.create_again(again).await.id, given.id);
+    let got = store.0.get(&other, &alice()).await;
+    assert!(got.expect("no error").is_none());
+    assert_eq!(store.claim().await.lease.task, given.id);
 }
 
-pub(super) async fn a_flow_of_another_owner_is_another_flow(store: Arc<dyn Store>) {
+pub(super) async fn a_flow_of_another_owner_is_another_task(store: Subject) {
     let given = new();
-    create(&*store, given.clone()).await;
+    store.create(given.clone()).await;
     for owner in [bob(), Principal::anonymous(), Principal::new("")] {
-        let theirs = NewTask {
-            id: id(),
-            owner: owner.clone(),
-            ..given.clone()
-        };
-        let task = create(&*store, theirs.clone()).await;
+        let theirs = with_new_id(&given).owner(&owner);
+        let task = store.create(theirs.clone()).await;
         assert_eq!(task.id, theirs.id);
-        let again = NewTask { id: id(), ..theirs };
-        assert_eq!(before(store.create(again).await).id, task.id);
-        assert_not_there(&*store, &given.id, &owner).await;
+        let again = with_new_id(&theirs);
+        assert_eq!(store.create_again(again).await.id, task.id);
+        assert_hidden(&store, &given.id, &owner).await;
     }
 }
 
-pub(super) async fn an_id_of_another_owner_is_refused(store: Arc<dyn Store>) {
+pub(super) async fn an_id_of_another_owner_is_rejected(store: Subject) {
     let given = new();
-    create(&*store, given.clone()).await;
+    store.create(given.clone()).await;
     let theirs = NewTask {
-        owner: bob(),
         flow: flow(),
-        ..given.clone()
+        ..given.clone().owner(&bob())
     };
-    let refused = store.create(theirs).await;
-    assert!(matches!(refused, Err(StoreError::IdInUse)), "{refused:?}");
-    assert_not_there(&*store, &given.id, &bob()).await;
+    let rejected = store.0.create(theirs).await;
+    assert!(matches!(rejected, Err(StoreError::IdInUse)), "{rejected:?}");
+    assert_hidden(&store, &given.id, &bob()).await;
 }
 
-pub(super) async fn a_flow_created_many_times_at_once_is_one_task(store: Arc<dyn Store>) {
+pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) {
     let given = new();
-    let creators = (0..8).map(|_| {
-        let store = store.clone();
-        let new = NewTask {
-            id: id(),
-            ..given.clone()
-        };
-        tokio::spawn(async move { store.create(new).await })
-    });
-    let creators: Vec<_> = creators.collect();
-    let (mut new, mut ids) = (0, Vec::new());
-    for creator in creators {
-        match creator.await.expect("no creator panics") {
-            Ok(Created::New(task, _)) => {
-                new += 1;
-                ids.push(task.id);
-            }
-            Ok(Created::Before(task)) => ids.push(task.id),
-            Err(error) => panic!("{error}"),
+    let create = async |store: Subject, new| store.0.create(new).await;
+    let created = store.concurrently(|store, _| create(store, with_new_id(&given)));
+    let mut new = 0;
+    let mut id = |created| match created {
+        Ok(Created::New(task, _)) => {
+            new += 1;
+            task.id
         }
-    }
-    assert_eq!(new, 1, "one of them made the task");
-    assert!(ids.iter().all(|id| *id == ids[0]), "and all have it");
+        Ok(Created::Before(task)) => task.id,
+        Err(error) => panic!("{error}"),
+    };
+    let ids: Vec<TaskId> = created.await.into_iter().map(&mut id).collect();
+    assert_eq!(new, 1, "one of them created the task");
+    assert!(ids.iter().all(|id| *id == ids[0]), "all found it");
 }
 
-pub(super) async fn a_cancelled_task_is_over(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, publish(&[("k", "?")])).await;
-    assert!(store.cancel(&lease.task, &alice()).await.expect("no error"));
-    assert_lost(&*store, &lease).await;
-    let task = get(&*store, &lease.task).await;
+pub(super) async fn a_cancelled_task_has_ended(store: Subject) {
+    let lease = store.asking(&["k"]).await;
+    store.cancel(&lease.task).await;
+    store.assert_lost(&lease).await;
+    let task = store.get(&lease.task).await;
     assert_eq!(task.status, TaskStatus::Cancelled);
     assert!(task.asks.is_empty() && task.outcome.is_none());
-    assert_none_due(&*store).await;
-    // Nor has whoever guesses the next fence.
+    store.assert_none_due().await;
+    // A guessed fence holds no lease either.
     for fence in 0..lease.fence + 3 {
-        let guessed = crate::Lease {
-            task: lease.task.clone(),
-            fence,
-        };
-        assert_lost(&*store, &guessed).await;
+        let task = lease.task.clone();
+        store.assert_lost(&Lease { task, fence }).await;
     }
 }
 
-pub(super) async fn cancelling_what_is_over_changes_nothing(store: Arc<dyn Store>) {
-    let lease = create_leased(&*store).await;
-    commit(&*store, &lease, next(Next::Complete(b"done".to_vec()))).await;
-    let before = get(&*store, &lease.task).await;
-    assert!(store.cancel(&lease.task, &alice()).await.expect("no error"));
-    let after = get(&*store, &lease.task).await;
+pub(super) async fn cancelling_an_ended_task_changes_nothing(store: Subject) {
+    let lease = store.lease().await;
+    store.then(&lease, Next::Complete(b"done".to_vec())).await;
+    let before = store.get(&lease.task).await;
+    store.cancel(&lease.task).await;
+    let after = store.get(&lease.task).await;
     assert_eq!(after.status, TaskStatus::Completed);
     assert_eq!(after.outcome.as_deref(), Some(&b"done"[..]));
     assert_eq!(after.revision, before.revision);
     assert_eq!(after.updated, before.updated);
 }
 
-pub(super) async fn the_revision_grows_with_every_change(store: Arc<dyn Store>) {
-    let task = create(&*store, new()).await;
+pub(super) async fn the_revision_grows_with_every_change(store: Subject) {
+    let task = store.create(new()).await;
     let mut last = task.revision;
     let mut grown = |now: u64, what: &str| {
         assert!(now > last, "{what}: {now} is not above {last}");
         last = now;
     };
-    let claimed = claim(&*store).await;
-    grown(claimed.revision, "taken");
+    let revision = async || store.revision(&task.id).await;
+    let claimed = store.claim().await;
+    grown(claimed.revision, "claimed");
     let lease = claimed.lease;
-    let changes = [
-        publish(&[("a", "?"), ("b", "?")]),
-        Commit {
-            journal: Some(b"j".to_vec()),
-            ..Commit::default()
-        },
-        Commit {
-            status_message: Some("at work".to_owned()),
-            ..Commit::default()
-        },
-    ];
-    for change in changes {
-        let committed = commit(&*store, &lease, change).await;
+    let message = keep().message("at work");
+    for change in [asks(&["a", "b"]), keep().journal("j"), message] {
+        let committed = store.commit(&lease, change).await;
         grown(committed.revision, "committed");
-        assert_eq!(revision(&*store, &task.id).await, committed.revision);
-        let got = get(&*store, &task.id).await;
+        assert_eq!(revision().await, committed.revision);
+        let got = store.get(&task.id).await;
         assert_eq!(got.revision, committed.revision);
         assert!(got.updated >= got.created);
     }
-    answer(&*store, &task.id, &[("a", "1")]).await;
-    grown(revision(&*store, &task.id).await, "answered");
-    let still = revision(&*store, &task.id).await;
-    answer(&*store, &task.id, &[("a", "2"), ("never asked", "1")]).await;
-    assert_eq!(revision(&*store, &task.id).await, still, "nothing new");
-    store.requeue(&task.id).await.expect("the store answers");
-    grown(revision(&*store, &task.id).await, "requeued");
-    let lease = claim(&*store).await.lease;
-    grown(revision(&*store, &task.id).await, "taken again");
-    let failed = commit(&*store, &lease, next(Next::Fail(b"e".to_vec()))).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    grown(revision().await, "answered");
+    let still = revision().await;
+    store
+        .answer(&lease, &[("a", "2"), ("never asked", "1")])
+        .await;
+    assert_eq!(revision().await, still, "nothing new");
+    store.requeue(&task.id).await;
+    grown(revision().await, "requeued");
+    let lease = store.claim().await.lease;
+    grown(revision().await, "claimed again");
+    let failed = store.commit(&lease, next(Next::Fail(b"e".to_vec()))).await;
     grown(failed.revision, "failed");
-    store.requeue(&task.id).await.expect("the store answers");
-    grown(revision(&*store, &task.id).await, "works again");
-    store.cancel(&task.id, &alice()).await.expect("an answer");
-    grown(revision(&*store, &task.id).await, "cancelled");
-    let unknown = [id()];
-    assert_eq!(
-        store.revisions(&unknown).await.expect("no error"),
-        Vec::new()
-    );
-    assert_eq!(store.revisions(&[]).await.expect("no error"), Vec::new());
+    store.requeue(&task.id).await;
+    grown(revision().await, "requeued after its failure");
+    store.cancel(&task.id).await;
+    grown(revision().await, "cancelled");
+    for unknown in [vec![id()], Vec::new()] {
+        let found = store.0.revisions(&unknown).await.expect("no error");
+        assert_eq!(found, Vec::new());
+    }
 }
 
-pub(super) async fn hints_say_what_happened(store: Arc<dyn Store>) {
-    let mut hints = store.hints();
-    let task = create(&*store, new()).await.id;
-    let hint = |due, own| Hint {
-        task: task.clone(),
-        due,
-        own,
+pub(super) async fn hints_report_changes(store: Subject) {
+    let mut hints = store.0.hints();
+    let task = store.create(new()).await.id;
+    let mut hinted = async |due, own| {
+        let task = task.clone();
+        wait_for(&mut hints, &Hint { task, due, own }).await;
     };
-    wait_for(&mut hints, &hint(true, true)).await;
-    let lease = claim(&*store).await.lease;
-    commit(&*store, &lease, publish(&[("a", "?"), ("b", "?")])).await;
-    wait_for(&mut hints, &hint(false, true)).await;
-    answer(&*store, &task, &[("a", "1")]).await;
-    wait_for(&mut hints, &hint(false, false)).await;
-    commit(&*store, &lease, next(Next::SetDown(None))).await;
-    wait_for(&mut hints, &hint(true, true)).await;
-    let lease = claim(&*store).await.lease;
-    commit(&*store, &lease, next(Next::HandOn)).await;
-    wait_for(&mut hints, &hint(true, true)).await;
-    let lease = claim(&*store).await.lease;
-    let set_down = Commit {
-        taken: vec!["a".to_owned()],
-        ..next(Next::SetDown(None))
-    };
-    commit(&*store, &lease, set_down).await;
-    answer(&*store, &task, &[("b", "2")]).await;
-    wait_for(&mut hints, &hint(true, false)).await;
-    let lease = claim(&*store).await.lease;
-    commit(&*store, &lease, next(Next::Fail(b"e".to_vec()))).await;
-    wait_for(&mut hints, &hint(false, true)).await;
-    store.requeue(&task).await.expect("the store answers");
-    wait_for(&mut hints, &hint(true, false)).await;
-    store.cancel(&task, &alice()).await.expect("an answer");
-    wait_for(&mut hints, &hint(false, false)).await;
+    hinted(true, true).await;
+    let lease = store.claim().await.lease;
+    store.commit(&lease, asks(&["a", "b"])).await;
+    hinted(false, true).await;
+    store.answer(&lease, &[("a", "1")]).await;
+    hinted(false, false).await;
+    store.then(&lease, Next::SetDown(None)).await;
+    hinted(true, true).await;
+    let lease = store.claim().await.lease;
+    store.then(&lease, Next::HandOn).await;
+    hinted(true, true).await;
+    let lease = store.claim().await.lease;
+    store.commit(&lease, keep().taken(&["a"]).set_down()).await;
+    store.answer(&lease, &[("b", "2")]).await;
+    hinted(true, false).await;
+    let lease = store.claim().await.lease;
+    store.then(&lease, Next::Fail(b"e".to_vec())).await;
+    hinted(false, true).await;
+    store.requeue(&task).await;
+    hinted(true, false).await;
+    store.cancel(&task).await;
+    hinted(false, false).await;
 }

@@ -1,16 +1,18 @@
-//! What the checks have in common.
+//! A store with helpers for the checks. Operations that fail panic.
 
 use crate::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, NewTask, Next, Store, StoreError,
-    Task, TaskId, TaskStore,
+    Claim, Claimed, Commit, Committed, Created, Hint, Keep, Lease, LogKey, NewTask, Next, Recorded,
+    Store, StoreError, Swept, Task, TaskId, TaskRow,
 };
 use refrain_core::{FlowId, Principal, Source, SystemSource};
+use std::collections::HashSet;
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-/// What a check waits for happens at once, or never.
+/// The time limit of one wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(super) fn alice() -> Principal {
@@ -35,7 +37,46 @@ pub(super) fn flow() -> FlowId {
     FlowId::from_bytes(random())
 }
 
-/// A task of Alice that nobody runs yet.
+pub(super) fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), value.as_bytes().to_vec());
+    pairs.iter().map(pair).collect()
+}
+
+pub(super) fn keys(keys: &[&str]) -> Vec<String> {
+    keys.iter().map(|key| (*key).to_owned()).collect()
+}
+
+pub(super) async fn sleep_millis(millis: u64) {
+    tokio::time::sleep(Duration::from_millis(millis)).await;
+}
+
+/// Repeats `attempt` until it returns a value.
+pub(super) async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+    let attempts = async {
+        loop {
+            if let Some(value) = attempt().await {
+                return value;
+            }
+            sleep_millis(2).await;
+        }
+    };
+    let value = tokio::time::timeout(PATIENCE, attempts).await;
+    value.expect("it succeeds within a minute")
+}
+
+/// Waits for this hint, ignoring others.
+pub(super) async fn wait_for(hints: &mut broadcast::Receiver<Hint>, wanted: &Hint) {
+    let wait = async { while hints.recv().await.expect("hints go on") != *wanted {} };
+    let received = tokio::time::timeout(PATIENCE, wait).await;
+    received.unwrap_or_else(|_| panic!("no hint came: {wanted:?}"));
+}
+
+#[track_caller]
+pub(super) fn assert_is_lost<T: Debug>(done: &Result<T, StoreError>) {
+    assert!(matches!(done, Err(StoreError::Lost)), "{done:?}");
+}
+
+/// A task of Alice without a worker.
 pub(super) fn new() -> NewTask {
     NewTask {
         id: id(),
@@ -51,142 +92,282 @@ pub(super) fn new() -> NewTask {
     }
 }
 
-pub(super) fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
-    let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), value.as_bytes().to_vec());
-    pairs.iter().map(pair).collect()
+impl NewTask {
+    pub(super) fn owner(self, owner: &Principal) -> Self {
+        let owner = owner.clone();
+        Self { owner, ..self }
+    }
+
+    pub(super) fn tool(self, tool: &str) -> Self {
+        let tool = tool.to_owned();
+        Self { tool, ..self }
+    }
+
+    pub(super) fn ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    pub(super) fn claimed(self, worker: &str, lease: Duration) -> Self {
+        let claimed = Some((worker.to_owned(), lease));
+        Self { claimed, ..self }
+    }
 }
 
-pub(super) fn keys(keys: &[&str]) -> Vec<String> {
-    keys.iter().map(|key| (*key).to_owned()).collect()
+/// An empty commit of a worker that keeps the task.
+pub(super) fn keep() -> Commit {
+    Commit::default()
 }
 
-/// A commit that goes on so.
+/// An empty commit with this continuation.
 pub(super) fn next(next: Next) -> Commit {
-    Commit {
-        next,
-        ..Commit::default()
-    }
+    keep().next(next)
 }
 
-/// A commit that publishes asks.
+/// A commit that publishes asks with these keys.
+pub(super) fn asks(keys: &[&str]) -> Commit {
+    let asks: Vec<_> = keys.iter().map(|key| (*key, "?")).collect();
+    publish(&asks)
+}
+
+/// A commit that publishes these asks.
 pub(super) fn publish(asks: &[(&str, &str)]) -> Commit {
-    Commit {
-        publish: pairs(asks),
-        ..Commit::default()
+    let publish = pairs(asks);
+    Commit { publish, ..keep() }
+}
+
+impl Commit {
+    pub(super) fn next(self, next: Next) -> Self {
+        Self { next, ..self }
     }
-}
 
-/// Makes a task; it must be new.
-pub(super) async fn create(store: &dyn Store, new: NewTask) -> Task {
-    match store.create(new).await {
-        Ok(Created::New(task, _)) => task,
-        other => panic!("the task was not made: {other:?}"),
+    pub(super) fn set_down(self) -> Self {
+        self.next(Next::SetDown(None))
     }
-}
 
-/// Makes a task that a worker has for an hour.
-pub(super) async fn create_leased(store: &dyn Store) -> Lease {
-    let mut new = new();
-    new.claimed = Some(("maker".to_owned(), HOUR));
-    lease_of(store.create(new).await)
-}
-
-pub(super) fn lease_of(created: Result<Created, StoreError>) -> Lease {
-    match created {
-        Ok(Created::New(_, Some(lease))) => lease,
-        other => panic!("no lease was given: {other:?}"),
+    pub(super) fn taken(self, taken: &[&str]) -> Self {
+        let taken = keys(taken);
+        Self { taken, ..self }
     }
-}
 
-pub(super) async fn get(store: &dyn Store, id: &TaskId) -> Task {
-    let task = store.get(id, &alice()).await.expect("the store answers");
-    task.expect("the task is there")
-}
+    pub(super) fn withdrawn(self, withdrawn: &[&str]) -> Self {
+        let withdrawn = keys(withdrawn);
+        Self { withdrawn, ..self }
+    }
 
-/// Takes up to this many tasks of the tool `tool`, for so long.
-pub(super) async fn claim_for(store: &dyn Store, most: usize, lease: Duration) -> Vec<Claimed> {
-    let tools = keys(&["tool"]);
-    let claim = Claim {
-        worker: "worker",
-        tools: &tools,
-        lease,
-        most,
-    };
-    store.claim(claim).await.expect("the store answers")
-}
+    pub(super) fn journal(self, journal: &str) -> Self {
+        let journal = Some(journal.into());
+        Self { journal, ..self }
+    }
 
-/// Takes the one task that is due.
-pub(super) async fn claim(store: &dyn Store) -> Claimed {
-    let mut claimed = claim_for(store, 10, HOUR).await;
-    assert_eq!(claimed.len(), 1, "one task is due");
-    claimed.remove(0)
-}
-
-pub(super) async fn assert_none_due(store: &dyn Store) {
-    let claimed = claim_for(store, 10, HOUR).await;
-    assert!(claimed.is_empty(), "no task is due: {claimed:?}");
-}
-
-/// Takes a task as soon as one is due.
-pub(super) async fn claim_soon(store: &dyn Store) -> Claimed {
-    let soon = async {
-        loop {
-            if let Some(claimed) = claim_for(store, 1, HOUR).await.pop() {
-                return claimed;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+    pub(super) fn message(self, message: &str) -> Self {
+        let status_message = Some(message.to_owned());
+        Self {
+            status_message,
+            ..self
         }
-    };
-    let soon = tokio::time::timeout(PATIENCE, soon).await;
-    soon.expect("a task is due within a minute")
+    }
+
+    pub(super) fn progress(self) -> Self {
+        let progress = true;
+        Self { progress, ..self }
+    }
 }
 
-pub(super) async fn commit(store: &dyn Store, lease: &Lease, commit: Commit) -> Committed {
-    let committed = store.commit(lease, commit).await;
-    committed.expect("the lease is held")
-}
+/// A store under test.
+#[derive(Clone)]
+pub(super) struct Subject(pub(super) Arc<dyn Store>);
 
-#[track_caller]
-pub(super) fn assert_is_lost<T: Debug>(done: &Result<T, StoreError>) {
-    assert!(matches!(done, Err(StoreError::Lost)), "{done:?}");
-}
+impl Subject {
+    /// Creates a task, which must be new.
+    pub(super) async fn create(&self, new: NewTask) -> Task {
+        match self.0.create(new).await {
+            Ok(Created::New(task, _)) => task,
+            other => panic!("the task was not created: {other:?}"),
+        }
+    }
 
-pub(super) async fn assert_lost(store: &dyn Store, lease: &Lease) {
-    let journal = Some(b"stale".to_vec());
-    let stale = Commit {
-        journal,
-        ..publish(&[("stale", "?")])
-    };
-    assert_is_lost(&store.commit(lease, stale).await);
-    assert_is_lost(&store.answers(lease).await);
-    let leases = [lease.clone()];
-    assert_eq!(
-        store.extend(&leases, HOUR).await.expect("no error"),
-        Vec::new()
-    );
-}
+    /// Creates a task that must exist already.
+    pub(super) async fn create_again(&self, new: NewTask) -> Task {
+        match self.0.create(new).await {
+            Ok(Created::Before(task)) => task,
+            other => panic!("the task did not exist: {other:?}"),
+        }
+    }
 
-/// Answers as Alice.
-pub(super) async fn answer(store: &dyn Store, id: &TaskId, answers: &[(&str, &str)]) {
-    let there = store.answer(id, &alice(), pairs(answers)).await;
-    assert!(there.expect("no error"), "the task is there");
-}
+    /// Creates a task that a worker runs already.
+    pub(super) async fn create_claimed(&self, new: NewTask, worker: &str, time: Duration) -> Lease {
+        match self.0.create(new.claimed(worker, time)).await {
+            Ok(Created::New(_, Some(lease))) => lease,
+            other => panic!("no lease was given: {other:?}"),
+        }
+    }
 
-pub(super) async fn answers(store: &dyn Store, lease: &Lease) -> Vec<(String, Vec<u8>)> {
-    store.answers(lease).await.expect("the lease is held")
-}
+    /// Creates a task with a lease of an hour.
+    pub(super) async fn lease(&self) -> Lease {
+        self.create_claimed(new(), "creator", HOUR).await
+    }
 
-pub(super) async fn revision(store: &dyn TaskStore, id: &TaskId) -> u64 {
-    let ids = [id.clone()];
-    let revisions = store.revisions(&ids).await.expect("the store answers");
-    assert_eq!(revisions.len(), 1, "the task is there");
-    assert_eq!(revisions[0].0, *id);
-    revisions[0].1
-}
+    /// Creates a task with a lease of an hour, and publishes asks.
+    pub(super) async fn asking(&self, keys: &[&str]) -> Lease {
+        let lease = self.lease().await;
+        self.commit(&lease, asks(keys)).await;
+        lease
+    }
 
-/// Waits until this hint comes.
-pub(super) async fn wait_for(hints: &mut broadcast::Receiver<Hint>, wanted: &Hint) {
-    let wait = async { while hints.recv().await.expect("hints go on") != *wanted {} };
-    let came = tokio::time::timeout(PATIENCE, wait).await;
-    came.unwrap_or_else(|_| panic!("no hint came: {wanted:?}"));
+    pub(super) async fn get(&self, id: &TaskId) -> Task {
+        let task = self.0.get(id, &alice()).await.expect("no error");
+        task.expect("the task exists")
+    }
+
+    pub(super) async fn find(&self, id: &TaskId) -> TaskRow {
+        let row = self.0.find(id).await.expect("no error");
+        row.expect("the task exists")
+    }
+
+    pub(super) async fn revision(&self, id: &TaskId) -> u64 {
+        let ids = [id.clone()];
+        let revisions = self.0.revisions(&ids).await.expect("no error");
+        assert_eq!(revisions.len(), 1, "the task exists");
+        assert_eq!(revisions[0].0, *id);
+        revisions[0].1
+    }
+
+    pub(super) async fn cancel(&self, id: &TaskId) {
+        assert!(self.0.cancel(id, &alice()).await.expect("no error"));
+    }
+
+    pub(super) async fn requeue(&self, id: &TaskId) -> TaskRow {
+        let row = self.0.requeue(id).await.expect("no error");
+        row.expect("the task exists")
+    }
+
+    /// Claims for an hour.
+    pub(super) async fn claim_as(&self, worker: &str, tools: &[&str], most: usize) -> Vec<Claimed> {
+        let tools = keys(tools);
+        let claim = Claim {
+            worker,
+            tools: &tools,
+            lease: HOUR,
+            most,
+        };
+        self.0.claim(claim).await.expect("no error")
+    }
+
+    pub(super) async fn claim_up_to(&self, most: usize) -> Vec<Claimed> {
+        self.claim_as("worker", &["tool"], most).await
+    }
+
+    /// Claims the only task that is due.
+    pub(super) async fn claim(&self) -> Claimed {
+        let mut claimed = self.claim_up_to(10).await;
+        assert_eq!(claimed.len(), 1, "one task is due");
+        claimed.remove(0)
+    }
+
+    /// Claims a task as soon as one is due.
+    pub(super) async fn claim_soon(&self) -> Claimed {
+        until(async || self.claim_up_to(1).await.pop()).await
+    }
+
+    pub(super) async fn assert_none_due(&self) {
+        let claimed = self.claim_up_to(10).await;
+        assert!(claimed.is_empty(), "no task is due: {claimed:?}");
+    }
+
+    pub(super) async fn commit(&self, lease: &Lease, commit: Commit) -> Committed {
+        let committed = self.0.commit(lease, commit).await;
+        committed.expect("the lease is held")
+    }
+
+    /// Commits nothing but a continuation.
+    pub(super) async fn then(&self, lease: &Lease, continuation: Next) {
+        self.commit(lease, next(continuation)).await;
+    }
+
+    pub(super) async fn assert_lost(&self, lease: &Lease) {
+        let stale = asks(&["stale"]).journal("stale");
+        assert_is_lost(&self.0.commit(lease, stale).await);
+        assert_is_lost(&self.0.answers(lease).await);
+        assert_eq!(self.extend(&[lease], HOUR).await, []);
+    }
+
+    pub(super) async fn extend(&self, leases: &[&Lease], time: Duration) -> Vec<Lease> {
+        let leases: Vec<Lease> = leases.iter().copied().cloned().collect();
+        self.0.extend(&leases, time).await.expect("no error")
+    }
+
+    /// Answers as Alice.
+    pub(super) async fn answer(&self, lease: &Lease, answers: &[(&str, &str)]) {
+        let answered = self.0.answer(&lease.task, &alice(), pairs(answers)).await;
+        assert!(answered.expect("no error"), "the task exists");
+    }
+
+    pub(super) async fn answers(&self, lease: &Lease) -> Vec<(String, Vec<u8>)> {
+        self.0.answers(lease).await.expect("the lease is held")
+    }
+
+    pub(super) async fn begin(&self, key: &LogKey, keep: Keep) -> Recorded {
+        self.0.begin(key, keep).await.expect("no error")
+    }
+
+    pub(super) async fn finish(&self, key: &LogKey, value: &str) {
+        self.0.finish(key, value).await.expect("no error");
+    }
+
+    pub(super) async fn spill(&self, id: &str, token: Vec<u8>, keep: Duration) {
+        self.0.spill(id, token, keep).await.expect("no error");
+    }
+
+    pub(super) async fn spilled(&self, id: &str) -> Option<Vec<u8>> {
+        self.0.spilled(id).await.expect("no error")
+    }
+
+    pub(super) async fn sweep(&self, keep: Duration, most: usize) -> Swept {
+        self.0.sweep(keep, most).await.expect("no error")
+    }
+
+    /// Runs `work` eight times at once.
+    pub(super) async fn concurrently<T: Send + 'static, F>(
+        &self,
+        mut work: impl FnMut(Self, usize) -> F,
+    ) -> Vec<T>
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let spawned: Vec<_> = (0..8)
+            .map(|n| tokio::spawn(work(self.clone(), n)))
+            .collect();
+        let mut done = Vec::new();
+        for task in spawned {
+            done.push(task.await.expect("no panic"));
+        }
+        done
+    }
+
+    /// Creates tasks and claims them concurrently, here and from `other`. Each must be claimed once.
+    pub(super) async fn assert_each_claimed_once(&self, other: &Self, count: usize) {
+        for _ in 0..count {
+            self.create(new()).await;
+        }
+        let work = async |store: Self| {
+            let mut mine = Vec::new();
+            loop {
+                let claimed = store.claim_up_to(3).await;
+                if claimed.is_empty() {
+                    return mine;
+                }
+                mine.extend(claimed.into_iter().map(|claimed| claimed.lease.task));
+            }
+        };
+        let stores = [self, other];
+        let claimed = self.concurrently(|_, n| work(stores[n % 2].clone())).await;
+        let mut claimed = claimed.concat();
+        // A worker gives up if others have locked all remaining tasks, so some may still be due.
+        let rest = self.claim_up_to(count).await.into_iter();
+        claimed.extend(rest.map(|claimed| claimed.lease.task));
+        assert_eq!(claimed.len(), count, "no task is claimed twice");
+        let distinct: HashSet<_> = claimed.into_iter().collect();
+        assert_eq!(distinct.len(), count, "no task is left out");
+        self.assert_none_due().await;
+    }
 }

@@ -1,42 +1,26 @@
-//! A task in memory, and what becomes of it.
+//! A task in memory, and its changes.
 
-use crate::task::{
-    Claimed, Commit, Committed, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
-};
-use crate::time::{length, micros, moment};
-use refrain_core::{FlowId, Principal};
-use std::time::Duration;
+use crate::task::{Claimed, Commit, Committed, Lease, NewTask, Next, Task, TaskRow, TaskStatus};
+use crate::time::{length, micros};
+use refrain_core::FlowId;
+use std::time::{Duration, SystemTime};
 
-/// A task. Times are microseconds since 1970.
 pub(super) struct Entry {
-    id: TaskId,
-    /// The how manieth task it is.
+    /// The task, without its open asks.
+    pub(super) row: TaskRow,
+    /// Its place in the order of creation.
     pub(super) number: u64,
     pub(super) flow: FlowId,
-    pub(super) owner: Principal,
-    pub(super) tool: String,
     call: Vec<u8>,
     journal: Vec<u8>,
-    pub(super) status: TaskStatus,
-    status_message: Option<String>,
-    pub(super) created: i64,
-    updated: i64,
-    ttl: i64,
-    poll_interval: Duration,
-    pub(super) expires: i64,
-    pub(super) ended: Option<i64>,
-    /// `None`: it is over.
-    pub(super) due: Option<i64>,
-    pub(super) worker: Option<String>,
+    /// The time to live that it was created with.
+    ttl: Duration,
+    pub(super) ended: Option<SystemTime>,
     pub(super) fence: u64,
-    attempts: u32,
-    last_error: Option<String>,
-    pub(super) revision: u64,
-    outcome: Option<Vec<u8>>,
+    /// In the order of publishing.
     asks: Vec<Ask>,
 }
 
-/// One that was published, in the order of publishing.
 struct Ask {
     key: String,
     ask: Vec<u8>,
@@ -47,82 +31,83 @@ struct Ask {
 enum AskState {
     Open,
     Answered(Vec<u8>),
-    /// The journal has its answer, or needs none.
+    /// Its answer is in the journal, or it was withdrawn.
     Closed,
 }
 
+/// A length of time that can be added to any time.
+fn bounded(time: Duration) -> Duration {
+    length(micros(time))
+}
+
+/// The time so much later.
+pub(super) fn after(time: SystemTime, wait: Duration) -> SystemTime {
+    time + bounded(wait)
+}
+
 impl Entry {
-    pub(super) fn new(new: NewTask, number: u64, now: i64) -> Self {
-        let ttl = micros(new.ttl);
-        let (worker, due) = match new.claimed {
-            Some((worker, lease)) => (Some(worker), now + micros(lease)),
-            None => (None, now),
-        };
-        let taken = u32::from(worker.is_some());
-        Self {
+    pub(super) fn new(new: NewTask, number: u64, now: SystemTime) -> Self {
+        let (worker, lease) = new.claimed.unzip();
+        let claims = u32::from(worker.is_some());
+        let task = Task {
             id: new.id,
-            number,
-            flow: new.flow,
-            owner: new.owner,
             tool: new.tool,
-            call: new.call,
-            journal: new.journal,
             status: TaskStatus::Working,
             status_message: new.status_message,
             created: now,
             updated: now,
-            ttl,
+            ttl: bounded(new.ttl),
             poll_interval: new.poll_interval,
-            expires: now + ttl,
-            ended: None,
-            due: Some(due),
-            worker,
-            fence: u64::from(taken),
-            attempts: taken,
-            last_error: None,
             revision: 1,
+            asks: Vec::new(),
             outcome: None,
+        };
+        let row = TaskRow {
+            task,
+            owner: new.owner,
+            worker,
+            due: Some(after(now, lease.unwrap_or_default())),
+            attempts: claims,
+            last_error: None,
+        };
+        Self {
+            row,
+            number,
+            flow: new.flow,
+            call: new.call,
+            journal: new.journal,
+            ttl: bounded(new.ttl),
+            ended: None,
+            fence: u64::from(claims),
             asks: Vec::new(),
         }
     }
 
     pub(super) fn lease(&self) -> Lease {
         Lease {
-            task: self.id.clone(),
+            task: self.row.task.id.clone(),
             fence: self.fence,
         }
     }
 
     pub(super) fn task(&self) -> Task {
-        let open = |ask: &&Ask| ask.state == AskState::Open && !self.status.is_terminal();
-        let asks = self.asks.iter().filter(open);
-        Task {
-            id: self.id.clone(),
-            tool: self.tool.clone(),
-            status: self.status,
-            status_message: self.status_message.clone(),
-            created: moment(self.created),
-            updated: moment(self.updated),
-            ttl: length(self.expires - self.created),
-            poll_interval: self.poll_interval,
-            revision: self.revision,
-            asks: asks.map(|ask| (ask.key.clone(), ask.ask.clone())).collect(),
-            outcome: self.outcome.clone(),
-        }
+        self.row().task
     }
 
     pub(super) fn row(&self) -> TaskRow {
-        TaskRow {
-            task: self.task(),
-            owner: self.owner.clone(),
-            worker: self.worker.clone(),
-            due: self.due.map(moment),
-            attempts: self.attempts,
-            last_error: self.last_error.clone(),
+        let mut row = self.row.clone();
+        if !row.task.status.is_terminal() {
+            let open = self.asks.iter().filter(|ask| ask.state == AskState::Open);
+            row.task.asks = open.map(|ask| (ask.key.clone(), ask.ask.clone())).collect();
         }
+        row
     }
 
-    /// The answers that no journal has yet.
+    pub(super) fn expires(&self) -> SystemTime {
+        self.row.task.created + self.row.task.ttl
+    }
+
+    /// The unread answers.
     pub(super) fn answers(&self) -> Vec<(String, Vec<u8>)> {
         let answered = |ask: &Ask| match &ask.state {
             AskState::Answered(answer) => Some((ask.key.clone(), answer.clone())),
@@ -136,52 +121,56 @@ impl Entry {
         self.asks.iter().any(answered)
     }
 
-    /// It has changed.
-    fn touch(&mut self, now: i64) {
-        self.revision += 1;
-        self.updated = self.updated.max(now);
+    /// Counts a change.
+    fn touch(&mut self, now: SystemTime) {
+        let task = &mut self.row.task;
+        task.revision += 1;
+        task.updated = task.updated.max(now);
     }
 
-    /// How it stands while it is not over.
-    fn running(&self) -> TaskStatus {
-        match self.asks.iter().any(|ask| ask.state == AskState::Open) {
+    /// Sets the status of a task that has not ended.
+    fn set_running(&mut self) {
+        let open = self.asks.iter().any(|ask| ask.state == AskState::Open);
+        self.row.task.status = match open {
             true => TaskStatus::InputRequired,
             false => TaskStatus::Working,
-        }
+        };
     }
 
-    fn end(&mut self, status: TaskStatus, now: i64) {
-        self.status = status;
+    fn end(&mut self, status: TaskStatus, now: SystemTime) {
+        self.row.task.status = status;
         self.ended = Some(now);
-        self.due = None;
-        self.worker = None;
+        self.row.due = None;
+        self.row.worker = None;
     }
 
-    pub(super) fn claim(&mut self, worker: &str, now: i64, until: i64) -> Claimed {
-        self.worker = Some(worker.to_owned());
-        self.due = Some(until);
+    pub(super) fn claim(&mut self, worker: &str, now: SystemTime, until: SystemTime) -> Claimed {
+        let row = &mut self.row;
+        row.worker = Some(worker.to_owned());
+        row.due = Some(until);
+        row.attempts = row.attempts.saturating_add(1);
+        row.task.revision += 1;
         self.fence += 1;
-        self.attempts = self.attempts.saturating_add(1);
-        self.revision += 1;
+        let row = &self.row;
         Claimed {
             lease: self.lease(),
-            owner: self.owner.clone(),
+            owner: row.owner.clone(),
             flow: self.flow,
-            tool: self.tool.clone(),
+            tool: row.task.tool.clone(),
             call: self.call.clone(),
             journal: self.journal.clone(),
             answers: self.answers(),
-            attempt: self.attempts,
-            last_error: self.last_error.clone(),
-            left: length(self.expires - now),
-            ttl: length(self.ttl),
-            revision: self.revision,
+            attempt: row.attempts,
+            last_error: row.last_error.clone(),
+            left: self.expires().duration_since(now).unwrap_or_default(),
+            ttl: self.ttl,
+            revision: row.task.revision,
         }
     }
 
-    /// Were there new ones?
-    pub(super) fn answer(&mut self, answers: Vec<(String, Vec<u8>)>, now: i64) -> bool {
-        let Some(due) = self.due else {
+    /// Stores answers, and returns whether one of them was new.
+    pub(super) fn answer(&mut self, answers: Vec<(String, Vec<u8>)>, now: SystemTime) -> bool {
+        let Some(due) = self.row.due else {
             return false;
         };
         let mut new = false;
@@ -195,52 +184,57 @@ impl Entry {
         }
         if new {
             self.touch(now);
-            self.status = self.running();
-            if self.worker.is_none() {
-                self.due = Some(due.min(now));
+            self.set_running();
+            if self.row.worker.is_none() {
+                self.row.due = Some(due.min(now));
             }
         }
         new
     }
 
-    pub(super) fn cancel(&mut self, now: i64) {
+    pub(super) fn cancel(&mut self, now: SystemTime) {
         self.touch(now);
         self.fence += 1;
-        self.status_message = None;
+        self.row.task.status_message = None;
         self.end(TaskStatus::Cancelled, now);
     }
 
-    pub(super) fn requeue(&mut self, now: i64) {
+    pub(super) fn requeue(&mut self, now: SystemTime) {
         self.touch(now);
-        if self.due.is_none() {
-            self.expires = now + self.ttl;
-            self.ended = None;
-            self.outcome = None;
-            self.status_message = None;
+        let task = &mut self.row.task;
+        if self.ended.take().is_some() {
+            let lived = now.duration_since(task.created).unwrap_or_default();
+            task.ttl = lived + self.ttl;
+            task.outcome = None;
+            task.status_message = None;
         }
-        self.status = self.running();
-        self.due = Some(now);
-        self.worker = None;
+        self.set_running();
+        self.row.due = Some(now);
+        self.row.worker = None;
+        self.row.attempts = 0;
         self.fence += 1;
-        self.attempts = 0;
     }
 
-    pub(super) fn commit(&mut self, commit: Commit, now: i64) -> Committed {
+    pub(super) fn commit(&mut self, commit: Commit, now: SystemTime) -> Committed {
         self.touch(now);
         if let Some(journal) = commit.journal {
             self.journal = journal;
         }
+        let row = &mut self.row;
         if commit.progress {
-            self.attempts = 0;
-            self.last_error = None;
+            row.attempts = 0;
+            row.last_error = None;
         } else if matches!(commit.next, Next::SetDown(_) | Next::HandOn) {
-            self.attempts = self.attempts.saturating_sub(1);
+            row.attempts = row.attempts.saturating_sub(1);
         }
         if commit.status_message.is_some() || matches!(commit.next, Next::Complete(_)) {
-            self.status_message = commit.status_message;
+            row.task.status_message = commit.status_message;
         }
         for (key, ask) in commit.publish {
-            self.publish(key, ask);
+            if self.ask_mut(&key).is_none() {
+                let state = AskState::Open;
+                self.asks.push(Ask { key, ask, state });
+            }
         }
         for key in commit.taken {
             if let Some(ask) = self.ask_mut(&key)
@@ -254,43 +248,37 @@ impl Entry {
                 ask.state = AskState::Closed;
             }
         }
-        self.status = self.running();
+        self.set_running();
         self.go_on(commit.next, now);
         Committed {
-            revision: self.revision,
+            revision: self.row.task.revision,
             answers: self.is_unread(),
         }
     }
 
-    fn go_on(&mut self, next: Next, now: i64) {
-        let after = |wait| self.expires.min(now + micros(wait));
+    fn go_on(&mut self, next: Next, now: SystemTime) {
+        let expires = self.expires();
         let due = match next {
             Next::Keep => return,
-            Next::SetDown(_) if self.is_unread() => now,
-            Next::SetDown(wait) => after(wait.unwrap_or(Duration::MAX)),
             Next::HandOn => now,
+            Next::SetDown(_) if self.is_unread() => now,
+            Next::SetDown(None) => expires,
+            Next::SetDown(Some(wait)) => expires.min(after(now, wait)),
             Next::Retry(wait, error) => {
-                self.last_error = Some(error);
-                self.expires.min(now + micros(wait))
+                self.row.last_error = Some(error);
+                expires.min(after(now, wait))
             }
             Next::Complete(outcome) => {
-                self.outcome = Some(outcome);
+                self.row.task.outcome = Some(outcome);
                 return self.end(TaskStatus::Completed, now);
             }
             Next::Fail(outcome) => {
-                self.outcome = Some(outcome);
+                self.row.task.outcome = Some(outcome);
                 return self.end(TaskStatus::Failed, now);
             }
         };
-        self.due = Some(due);
-        self.worker = None;
-    }
-
-    fn publish(&mut self, key: String, ask: Vec<u8>) {
-        if self.ask_mut(&key).is_none() {
-            let state = AskState::Open;
-            self.asks.push(Ask { key, ask, state });
-        }
+        self.row.due = Some(due);
+        self.row.worker = None;
     }
 
     fn ask_mut(&mut self, key: &str) -> Option<&mut Ask> {

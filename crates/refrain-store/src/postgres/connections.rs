@@ -1,8 +1,7 @@
 //! The connections of a store.
 //!
-//! sqlx has a pool of its own, but that one asks the server after every use whether the connection is still one: twice the
-//! round trips, and a task for each. Here a connection is given back only after an operation that went well, the latest is
-//! used first, and only one that was idle for a while is asked.
+//! The pool of sqlx tests a connection after every use: twice the round trips, and a task for each. Here only successful
+//! operations give back their connection, the latest is used first, and one is tested only after it was idle for a while.
 
 use crate::store::StoreError;
 use parking_lot::Mutex;
@@ -12,22 +11,21 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// How long to wait for a connection.
+/// The time limit of getting a connection.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
-/// One that was idle for longer is tried before it is used.
+/// A connection that was idle for longer is tested before use.
 const FRESH: Duration = Duration::from_secs(1);
-/// One that was idle for longer is closed.
+/// A connection that was idle for longer is closed.
 const STALE: Duration = Duration::from_secs(600);
 
 pub(super) struct Connections {
     options: PgConnectOptions,
     permits: Semaphore,
-    /// Those that nobody uses, and since when. The latest is the last.
+    /// Idle connections, the latest last.
     idle: Mutex<Vec<(PgConnection, Instant)>>,
 }
 
 impl Connections {
-    /// So many at most.
     pub(super) fn new(options: PgConnectOptions, most: usize) -> Self {
         Self {
             options,
@@ -36,7 +34,7 @@ impl Connections {
         }
     }
 
-    /// Runs one operation. Its connection is used again if it succeeds, else closed: the state is unknown then.
+    /// Runs one operation. A failed one leaves its connection in an unknown state, so that one is closed.
     pub(super) async fn run<T, E: From<StoreError>>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
@@ -68,7 +66,7 @@ impl Connections {
         })
         .await;
         if alive.is_err() {
-            // What ended this one has ended those that were idle for longer, too.
+            // Connections that were idle for longer are probably lost, too.
             self.idle.lock().clear();
             return None;
         }
@@ -89,7 +87,7 @@ impl Connections {
     }
 }
 
-/// Does something within [`WAIT`].
+/// Runs an operation within [`WAIT`].
 async fn soon<T>(
     what: &str,
     work: impl Future<Output = Result<T, StoreError>>,

@@ -1,41 +1,32 @@
-//! Tasks: what their owners and their workers do.
+//! Operations whose statements are those of Postgres.
 //!
 //! Each operation is one statement, and so one round trip and one transaction. A statement sees the tables as they were
-//! when it began, but a row it had to wait for as it is: what has to hold is therefore kept in the row of the task, as
-//! numbers of open and of unread asks, and never counted anew. Whoever changes asks locks the row of their task first.
+//! when it began, but a row it had to wait for as it is now. So the numbers of open and of unread asks are kept in the row
+//! of the task and never counted anew, and a statement that changes asks locks the row of their task first.
 //!
 //! After a write all returned rows are read, even if there is one: the statement has ended, and cannot fail, only then.
 //!
-//! A task that is not over has `due` set and `ended` not. Where a task is known by its id, `ended` is asked for: `due IS
-//! NOT NULL` would let the planner take the index of what is due instead of the primary key.
+//! Where a task is known by its id, the condition for a task that has not ended is `ended IS NULL`: `due IS NOT NULL` would
+//! let the planner use the index of `due` instead of the primary key.
 
-use super::PgStore;
-use super::text::{indexed, read, written};
+use super::text::{indexed, written};
+use super::{PgStore, Result};
 use crate::sql::{
-    ANSWERS, AskColumns, ClaimRecord, GET, GET_EXISTING, NextColumns, answers, claim_columns,
-    claimed, column, committed, existing, first_lease, first_of_each, made, most, next_commit,
-    revisions, task_id, tasks,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
+    limit, next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
-use crate::store::StoreError;
-use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Task, TaskId};
+use crate::task::{Claim, Commit, Committed, Lease, NewTask, Swept, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
-use std::collections::HashMap;
+use sqlx::postgres::{PgArguments, Postgres};
+use sqlx::query::QueryAs;
+use std::collections::HashSet;
 use std::time::Duration;
 
-type Result<T> = std::result::Result<T, StoreError>;
-
-const CREATE: &str = concat!(
-    "WITH made AS (
-        INSERT INTO refrain_tasks
-            (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl, poll_interval,
-             expires, due, worker, fence, attempts, revision, last_commit, open, unread)
-        VALUES
-            ($1, $2, $3, $4, $5, $6, 'working', $7, ", now!(), ", ", now!(), ", $8, $9,
-             ", now!(), " + $8, ", now!(), " + $10, $11, ($11 IS NOT NULL)::int, ($11 IS NOT NULL)::int, 1, 0, 0, 0)
-        ON CONFLICT DO NOTHING
-        RETURNING id, created, worker
-    )
+pub(super) const INSERT: &str = concat!(
+    "WITH made AS (",
+    insert_task!(now!()),
+    " RETURNING id, created, worker)
     SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
 );
 
@@ -50,15 +41,9 @@ const ANSWER: &str = concat!(
     ), counted AS (
         SELECT count(*) AS new FROM given
     ), answered AS (
-        UPDATE refrain_tasks t
-        SET open = t.open - counted.new, unread = t.unread + counted.new,
-            status = CASE WHEN t.open > counted.new THEN 'input_required' ELSE 'working' END,
-            updated = greatest(t.updated, ",
-    now!(),
-    "), revision = t.revision + 1,
-            due = CASE WHEN t.worker IS NULL THEN least(t.due, ",
-    now!(),
-    ") ELSE t.due END
+        UPDATE refrain_tasks t ",
+    set_answered!("counted.new", now!(), "greatest", "least"),
+    "
         FROM held, counted
         WHERE t.id = held.id AND counted.new > 0
         RETURNING t.worker IS NULL AS due
@@ -70,13 +55,9 @@ const CANCEL: &str = concat!(
     "WITH there AS (
         SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2
     ), cancelled AS (
-        UPDATE refrain_tasks
-        SET status = 'cancelled', status_message = NULL, updated = greatest(updated, ",
-    now!(),
-    "), ended = ",
-    now!(),
-    ",
-            due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1
+        UPDATE refrain_tasks ",
+    set_cancelled!(now!(), "greatest"),
+    "
         WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 AND ended IS NULL
         RETURNING id
     )
@@ -84,8 +65,8 @@ const CANCEL: &str = concat!(
         (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
-/// What is due is found in the index of what is due. With 100,000 tasks that wait and ten that are due, `EXPLAIN
-/// (ANALYZE)` reads ten of them: `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
+/// The index of `due` skips tasks that wait. With 100,000 of them and ten that are due, `EXPLAIN (ANALYZE)` reads ten:
+/// `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
 const CLAIM: &str = concat!(
     "WITH found AS MATERIALIZED (
         SELECT id AS task, due AS since FROM refrain_tasks
@@ -123,67 +104,10 @@ const EXTEND: &str = concat!(
     RETURNING t.id, t.fence"
 );
 
-/// What a commit sets. Its asks have changed the numbers of open and of unread ones by so much.
-macro_rules! commit_set {
-    ($open:literal, $unread:literal) => {
-        concat!(
-            "SET journal = coalesce($4, t.journal),
-            attempts = CASE WHEN $10 THEN 0 WHEN $6 IN ('set_down', 'hand_on') THEN greatest(t.attempts - 1, 0)
-                ELSE t.attempts END,
-            status_message = CASE WHEN $6 = 'complete' THEN $5 ELSE coalesce($5, t.status_message) END,
-            last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
-            open = t.open + ",
-            $open,
-            ",
-            unread = t.unread + ",
-            $unread,
-            ",
-            status = CASE WHEN $6 = 'complete' THEN 'completed' WHEN $6 = 'fail' THEN 'failed'
-                WHEN t.open + ",
-            $open,
-            " > 0 THEN 'input_required' ELSE 'working' END,
-            due = CASE WHEN $6 = 'keep' THEN t.due
-                WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND t.unread + ",
-            $unread,
-            " > 0) THEN ",
-            now!(),
-            "
-                WHEN $6 IN ('set_down', 'retry') THEN least(t.expires, ",
-            now!(),
-            " + $7) END,
-            worker = CASE WHEN $6 = 'keep' THEN t.worker END,
-            ended = CASE WHEN $6 IN ('complete', 'fail') THEN ",
-            now!(),
-            " END,
-            outcome = $9,
-            updated = greatest(t.updated, ",
-            now!(),
-            "),
-            revision = t.revision + 1,
-            last_commit = $3"
-        )
-    };
-}
-
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks t ",
-    commit_set!("0", "0"),
+    set_committed!("0", "0", now!(), "greatest", "least"),
     "
-    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
-    RETURNING t.revision, t.unread"
-);
-
-/// A commit of a worker that keeps the task, of which nobody has to hear.
-const KEEP: &str = concat!(
-    "UPDATE refrain_tasks t
-    SET journal = coalesce($4, t.journal),
-        attempts = CASE WHEN $5 THEN 0 ELSE t.attempts END,
-        last_error = CASE WHEN NOT $5 THEN t.last_error END,
-        updated = greatest(t.updated, ",
-    now!(),
-    "),
-        revision = t.revision + 1,
-        last_commit = $3
     WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
     RETURNING t.revision, t.unread"
 );
@@ -216,56 +140,66 @@ const COMMIT_WITH_ASKS: &str = concat!(
             - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
     )
     UPDATE refrain_tasks t ",
-    commit_set!("changed.open", "changed.unread"),
+    set_committed!("changed.open", "changed.unread", now!(), "greatest", "least"),
     "
     FROM held, changed WHERE t.id = held.id
     RETURNING t.revision, t.unread"
 );
 
-const CLAIMED_ANSWERS: &str = "
-SELECT task, key, answer FROM refrain_asks WHERE task = ANY($1) AND state = 'answered' ORDER BY task, ord";
+pub(super) const REVISIONS: &str = revisions!("= ANY($1)");
+pub(super) const ANSWERS_OF: &str = answers_of!("= ANY($1)");
+
+const REQUEUE: &str = concat!(
+    "WITH requeued AS (UPDATE refrain_tasks ",
+    set_requeued!(now!(), "greatest"),
+    " RETURNING id)
+    SELECT pg_notify('refrain', '+o' || id) IS NULL FROM requeued"
+);
+
+const SPILL: &str = concat!(
+    "INSERT INTO refrain_tokens (id, bytes, until) VALUES ($1, $2, ",
+    now!(),
+    " + $3)
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until"
+);
+
+const SPILLED: &str = concat!(
+    "SELECT bytes FROM refrain_tokens WHERE id = $1 AND until > ",
+    now!()
+);
+
+const SWEEP: &str = concat!(
+    "WITH tasks AS (
+        DELETE FROM refrain_tasks WHERE id IN (
+            SELECT id FROM refrain_tasks
+            WHERE ended IS NOT NULL AND expires <= ", now!(), " AND ended <= ", now!(), " - $1
+            ORDER BY expires LIMIT $2 FOR UPDATE SKIP LOCKED)
+        RETURNING id
+    ), asks AS (
+        DELETE FROM refrain_asks WHERE task IN (SELECT id FROM tasks)
+    ), records AS (
+        DELETE FROM refrain_log WHERE (flow, name) IN (
+            SELECT flow, name FROM refrain_log WHERE until < ", now!(), " / 1000000
+            ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)
+        RETURNING 1
+    ), tokens AS (
+        DELETE FROM refrain_tokens WHERE id IN (
+            SELECT id FROM refrain_tokens WHERE until <= ", now!(), "
+            ORDER BY until LIMIT $2 FOR UPDATE SKIP LOCKED)
+        RETURNING 1
+    )
+    SELECT (SELECT count(*) FROM tasks), (SELECT count(*) FROM records), (SELECT count(*) FROM tokens)"
+);
 
 impl PgStore {
-    pub(super) async fn create_task(&self, new: NewTask) -> Result<Created> {
-        let owner = new
-            .owner
-            .id()
-            .map(|id| indexed("the owner of the task", id));
-        let owner = owner.transpose()?;
-        let (worker, lease) = match &new.claimed {
-            Some((worker, lease)) => (Some(written(worker)), micros(*lease)),
-            None => (None, 0),
-        };
-        let create = sqlx::query_as(CREATE)
-            .bind(new.id.as_str())
-            .bind(&new.flow.as_bytes()[..])
-            .bind(&owner)
-            .bind(written(&new.tool))
-            .bind(&new.call)
-            .bind(&new.journal)
-            .bind(new.status_message.as_deref().map(written))
-            .bind(micros(new.ttl))
-            .bind(micros(new.poll_interval))
-            .bind(lease)
-            .bind(worker);
-        let created: Vec<(i64,)> = self.database.fetch_all(create).await?;
-        let Some((created,)) = created.first() else {
-            let get = sqlx::query_as(GET_EXISTING)
-                .bind(&owner)
-                .bind(new.id.as_str())
-                .bind(&new.flow.as_bytes()[..]);
-            return existing(self.database.fetch_all(get).await?, read);
-        };
-        let lease = first_lease(&new);
-        Ok(Created::New(made(new, *created), lease))
-    }
-
-    pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
-        let get = sqlx::query_as(GET)
-            .bind(id.as_str())
-            .bind(owner.id().map(written));
-        let records = self.database.fetch_all(get).await?;
-        Ok(tasks(records, read)?.pop().map(|row| row.task))
+    /// Inserts a task, and returns when it was created. `None`: its id or its flow exists.
+    pub(super) async fn insert(
+        &self,
+        _: &NewTask,
+        insert: QueryAs<'_, Postgres, (i64,), PgArguments>,
+    ) -> Result<Option<i64>> {
+        let created = self.fetch(insert).await?;
+        Ok(created.first().map(|(created,)| *created))
     }
 
     pub(super) async fn answer_task(
@@ -274,141 +208,113 @@ impl PgStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let (keys, answers) = columns(first_of_each(answers, |(key, _)| key));
+        // Of several answers to one key, the first counts.
+        let mut seen = HashSet::new();
+        let first = answers
+            .into_iter()
+            .filter(|(key, _)| seen.insert(key.clone()));
+        let (keys, answers) = columns(first);
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
             .bind(answers);
-        let answered: Vec<(bool, Option<bool>)> = self.database.fetch_all(answer).await?;
-        let (there, due) = answered.first().copied().unwrap_or_default();
+        let answered: Vec<(bool, Option<bool>)> = self.fetch(answer).await?;
+        let (exists, due) = answered.first().copied().unwrap_or_default();
         if let Some(due) = due {
-            self.database.hint(id, due, false);
+            self.hint(id, due, false);
         }
-        Ok(there)
+        Ok(exists)
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
-        let cancel = sqlx::query_as(CANCEL)
-            .bind(id.as_str())
-            .bind(owner.id().map(written));
-        let there: Vec<(bool,)> = self.database.fetch_all(cancel).await?;
-        Ok(there == [(true,)])
+        let cancel = sqlx::query_as(CANCEL).bind(id.as_str());
+        let cancel = cancel.bind(owner.id().map(written));
+        let exists: Vec<(bool,)> = self.fetch(cancel).await?;
+        Ok(exists == [(true,)])
     }
 
-    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
+    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
         let take = sqlx::query_as(CLAIM)
             .bind(written(claim.worker))
             .bind(texts(claim.tools))
             .bind(micros(claim.lease))
-            .bind(most(claim.most));
-        let records: Vec<ClaimRecord> = self.database.fetch_all(take).await?;
-        let mut taken = Vec::with_capacity(records.len());
-        let mut unread = Vec::new();
-        for record in records {
-            let (task, answered) = claimed(record, read)?;
-            if answered {
-                unread.push(task.lease.task.as_str().to_owned());
-            }
-            taken.push(task);
-        }
-        if !unread.is_empty() {
-            self.add_answers(&mut taken, unread).await?;
-        }
-        Ok(taken)
-    }
-
-    /// Adds their answers to tasks. They are read after the tasks were claimed, so none that was counted is missing.
-    async fn add_answers(&self, taken: &mut [Claimed], ids: Vec<String>) -> Result<()> {
-        let get = sqlx::query_as(CLAIMED_ANSWERS).bind(ids);
-        let records: Vec<(String, String, Vec<u8>)> = self.database.fetch_all(get).await?;
-        let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
-        for (task, key, answer) in records {
-            answers.entry(task).or_default().push((read(key), answer));
-        }
-        for task in taken {
-            let of_task = answers.remove(task.lease.task.as_str());
-            task.answers = of_task.unwrap_or_default();
-        }
-        Ok(())
+            .bind(limit(claim.most));
+        self.fetch(take).await
     }
 
     pub(super) async fn extend_leases(
         &self,
         leases: &[Lease],
-        lease: Duration,
+        time: Duration,
     ) -> Result<Vec<Lease>> {
-        let (ids, fences): (Vec<&str>, Vec<i64>) = leases
+        let columns = leases
             .iter()
-            .map(|lease| (lease.task.as_str(), column(lease.fence)))
-            .unzip();
-        let extend = sqlx::query_as(EXTEND)
-            .bind(ids)
-            .bind(fences)
-            .bind(micros(lease));
-        let held: Vec<(String, i64)> = self.database.fetch_all(extend).await?;
-        let lease = |(id, fence): (String, i64)| Lease {
-            task: task_id(&id),
-            fence: fence.unsigned_abs(),
-        };
+            .map(|lease| (lease.task.as_str(), column(lease.fence)));
+        let (ids, fences): (Vec<&str>, Vec<i64>) = columns.unzip();
+        let extend = sqlx::query_as(EXTEND).bind(ids).bind(fences);
+        let held = self.fetch(extend.bind(micros(time))).await?;
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
-        let seen = commit.is_seen();
-        let asks = AskColumns::of(&mut commit);
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
+        let has_asks = commit.has_asks();
         let next = NextColumns::from(commit.next);
-        let sql = match asks {
-            Some(_) => COMMIT_WITH_ASKS,
-            None if next.kind == "keep" && !seen => KEEP,
-            None => COMMIT,
-        };
+        let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
             .bind(next_commit())
-            .bind(commit.journal);
-        if sql == KEEP {
-            query = query.bind(commit.progress);
-        } else {
-            query = query
-                .bind(commit.status_message.as_deref().map(written))
-                .bind(next.kind)
-                .bind(next.wait)
-                .bind(next.error.as_deref().map(written))
-                .bind(next.outcome)
-                .bind(commit.progress);
-        }
-        if let Some(asks) = asks {
-            for (key, _) in &asks.publish {
+            .bind(commit.journal)
+            .bind(commit.status_message.as_deref().map(written))
+            .bind(next.kind)
+            .bind(next.wait)
+            .bind(next.error.as_deref().map(written))
+            .bind(next.outcome)
+            .bind(commit.progress);
+        if has_asks {
+            for (key, _) in &commit.publish {
                 indexed("the key of an ask", key)?;
             }
-            let (keys, published) = columns(asks.publish);
-            query = query.bind(keys).bind(published);
-            query = query.bind(texts(&asks.taken));
-            query = query.bind(texts(&asks.withdrawn));
+            let (keys, asks) = columns(commit.publish);
+            query = query.bind(keys).bind(asks);
+            query = query.bind(texts(&commit.taken));
+            query = query.bind(texts(&commit.withdrawn));
         }
-        let committed = committed(self.database.fetch_all(query).await?)?;
-        let due = next.kind == "hand_on" || (next.kind == "set_down" && committed.answers);
-        if seen || due {
-            self.database.hint(&lease.task, due, true);
-        }
-        Ok(committed)
+        committed(self.fetch(query).await?)
     }
 
-    pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
-        let get = sqlx::query_as(ANSWERS)
-            .bind(lease.task.as_str())
-            .bind(column(lease.fence));
-        answers(self.database.fetch_all(get).await?, read)
+    pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
+        let id = indexed("the id of a token", id)?;
+        let spill = sqlx::query(SPILL).bind(id).bind(token);
+        self.execute(spill.bind(micros(keep))).await.map(drop)
     }
 
-    pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
-        let ids: Vec<&str> = ids.iter().map(TaskId::as_str).collect();
-        let get = sqlx::query_as("SELECT id, revision FROM refrain_tasks WHERE id = ANY($1)");
-        let records = self.database.fetch_all(get.bind(ids)).await?;
-        Ok(revisions(records).collect())
+    pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
+        let get = sqlx::query_as(SPILLED).bind(written(id));
+        Ok(self.fetch(get).await?.pop().map(|(token,)| token))
     }
+
+    pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<()> {
+        let requeue = sqlx::query(REQUEUE).bind(id.as_str());
+        self.execute(requeue).await.map(drop)
+    }
+
+    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<Swept> {
+        let sweep = sqlx::query_as(SWEEP).bind(keep).bind(limit);
+        let swept: Vec<(i64, i64, i64)> = self.fetch(sweep).await?;
+        let (tasks, records, tokens) = swept.first().copied().unwrap_or_default();
+        Ok(Swept {
+            tasks: tasks.unsigned_abs(),
+            records: records.unsigned_abs(),
+            tokens: tokens.unsigned_abs(),
+        })
+    }
+}
+
+/// Ids, as the parameter of a statement.
+pub(super) fn id_list(ids: &[String]) -> &[String] {
+    ids
 }
 
 fn texts(texts: &[String]) -> Vec<String> {
@@ -419,7 +325,7 @@ fn texts(texts: &[String]) -> Vec<String> {
 }
 
 /// Keys and values, as two columns.
-fn columns(pairs: Vec<(String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
+fn columns(pairs: impl IntoIterator<Item = (String, Vec<u8>)>) -> (Vec<String>, Vec<Vec<u8>>) {
     let column = |(key, value): (String, Vec<u8>)| (written(&key).into_owned(), value);
     pairs.into_iter().map(column).unzip()
 }

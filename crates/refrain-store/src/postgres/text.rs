@@ -1,15 +1,15 @@
-//! Text as Postgres takes it: without the character NUL.
+//! Encoding of text for Postgres, which does not store the character NUL.
 //!
-//! NUL becomes two characters, SUBSTITUTE (U+001A) and `0`; SUBSTITUTE itself becomes SUBSTITUTE and `1`. Both are rare,
-//! so nearly all text is in the tables as it is.
+//! NUL is stored as SUBSTITUTE (U+001A) and `0`, SUBSTITUTE as SUBSTITUTE and `1`. Both are rare, so nearly all text is
+//! stored unchanged.
 
 use crate::store::StoreError;
 use std::borrow::Cow;
 
-/// Bytes of the longest text that has to fit into an index.
+/// The largest number of bytes of a text in an index.
 const LONGEST: usize = 2000;
 
-/// What a table has for this text.
+/// Encodes text.
 pub(super) fn written(text: &str) -> Cow<'_, str> {
     if !text.contains(['\0', '\u{1a}']) {
         return Cow::Borrowed(text);
@@ -18,7 +18,7 @@ pub(super) fn written(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace('\0', "\u{1a}0"))
 }
 
-/// The text that a table has so.
+/// Decodes text.
 pub(super) fn read(text: String) -> String {
     match text.contains('\u{1a}') {
         true => text.replace("\u{1a}0", "\0").replace("\u{1a}1", "\u{1a}"),
@@ -26,7 +26,7 @@ pub(super) fn read(text: String) -> String {
     }
 }
 
-/// What a table has for this text, in a column with an index.
+/// Encodes text for a column with an index.
 pub(super) fn indexed<'a>(what: &'static str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
     let text = written(text);
     match text.len() {
@@ -44,7 +44,7 @@ mod tests {
     use super::{read, written};
 
     #[test]
-    fn any_text_comes_back() {
+    fn any_text_is_decoded_as_it_was() {
         let pieces = ["", "0", "1", "\0", "\u{1a}", "x"];
         for one in pieces {
             for two in pieces {

@@ -1,29 +1,30 @@
-//! Rows and parameters: the types of a task as columns.
+//! Rows and parameters: tasks as columns.
 
 use crate::store::StoreError;
 use crate::task::{
-    Claimed, Commit, Committed, Created, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
+    Claimed, Committed, Created, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
 };
-use crate::time::{length, micros, moment};
+use crate::time::{length, micros};
 use refrain_core::{FlowId, Principal};
 use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A number of rows, as a limit of a statement.
-pub(crate) fn most(most: usize) -> i64 {
+/// A number of rows, as the limit of a statement.
+pub(crate) fn limit(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
 
-/// Makes text as a table has it into what it was.
+/// A counter, as a column.
+pub(crate) fn column(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Decodes text of a table.
 pub(crate) type Text = fn(String) -> String;
 
-/// A task with one of its open asks.
-pub(crate) struct TaskRecord {
-    status: String,
-    row: TaskRow,
-    ask: Option<(String, Vec<u8>)>,
-}
+/// A task, with one of its open asks.
+pub(crate) struct TaskRecord(TaskRow, Option<(String, Vec<u8>)>);
 
 impl<'r, R: Row> FromRow<'r, R> for TaskRecord
 where
@@ -33,14 +34,21 @@ where
     i64: Decode<'r, R::Database> + Type<R::Database>,
 {
     fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
+        let id = TaskId::stored(row.try_get(0)?);
+        let status: String = row.try_get(2)?;
+        let status = TaskStatus::parse(&status).ok_or_else(|| {
+            sqlx::Error::Decode(format!("unknown status {status:?} of {id:?}").into())
+        })?;
         let created: i64 = row.try_get(4)?;
         let expires: i64 = row.try_get(6)?;
         let revision: i64 = row.try_get(8)?;
-        let id: String = row.try_get(0)?;
+        let due: Option<i64> = row.try_get(12)?;
+        let key: Option<String> = row.try_get(15)?;
+        let ask: Option<Vec<u8>> = row.try_get(16)?;
         let task = Task {
-            id: task_id(&id),
+            id,
             tool: row.try_get(1)?,
-            status: TaskStatus::Working,
+            status,
             status_message: row.try_get(3)?,
             created: moment(created),
             updated: moment(row.try_get(5)?),
@@ -50,42 +58,27 @@ where
             asks: Vec::new(),
             outcome: row.try_get(9)?,
         };
-        let due: Option<i64> = row.try_get(12)?;
-        let key: Option<String> = row.try_get(15)?;
-        let ask: Option<Vec<u8>> = row.try_get(16)?;
-        Ok(Self {
-            status: row.try_get(2)?,
-            row: TaskRow {
-                task,
-                owner: principal(row.try_get(10)?),
-                worker: row.try_get(11)?,
-                due: due.map(moment),
-                attempts: attempts(row.try_get(13)?),
-                last_error: row.try_get(14)?,
-            },
-            ask: key.zip(ask),
-        })
+        let row = TaskRow {
+            task,
+            owner: principal(row.try_get(10)?),
+            worker: row.try_get(11)?,
+            due: due.map(moment),
+            attempts: attempts(row.try_get(13)?),
+            last_error: row.try_get(14)?,
+        };
+        Ok(Self(row, key.zip(ask)))
     }
 }
 
-/// The tasks of these records, which come with those of one task together.
-pub(crate) fn tasks(records: Vec<TaskRecord>, text: Text) -> Result<Vec<TaskRow>, StoreError> {
+/// The tasks of these records, which are grouped by task.
+pub(crate) fn tasks(records: Vec<TaskRecord>, text: Text) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = Vec::new();
-    for TaskRecord {
-        status,
-        mut row,
-        ask,
-    } in records
-    {
+    for TaskRecord(mut row, ask) in records {
         let ask = ask.map(|(key, ask)| (text(key), ask));
         if let Some(last) = rows.last_mut().filter(|last| last.task.id == row.task.id) {
             last.task.asks.extend(ask);
             continue;
         }
-        row.task.status = TaskStatus::parse(&status).ok_or_else(|| {
-            let id = &row.task.id;
-            StoreError::Corrupt(format!("unknown status {status:?} of {id:?}").into())
-        })?;
         row.task.tool = text(row.task.tool);
         row.task.status_message = row.task.status_message.map(text);
         row.task.asks.extend(ask);
@@ -94,10 +87,10 @@ pub(crate) fn tasks(records: Vec<TaskRecord>, text: Text) -> Result<Vec<TaskRow>
         row.last_error = row.last_error.map(text);
         rows.push(row);
     }
-    Ok(rows)
+    rows
 }
 
-/// A task that was claimed: its columns, and how long it has to live.
+/// A claimed task: its [`claim_columns`](super::claim_columns), and its time left to live.
 pub(crate) type ClaimRecord = (
     String,
     i64,
@@ -114,47 +107,80 @@ pub(crate) type ClaimRecord = (
     i64,
 );
 
-/// The task of this record, and whether it has answers that no journal has.
-pub(crate) fn claimed(record: ClaimRecord, text: Text) -> Result<(Claimed, bool), StoreError> {
-    let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
-    let (.., ttl, revision, unread, left) = record;
-    let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
-        let bytes = flow.len();
-        StoreError::Corrupt(format!("flow id of {bytes} bytes instead of 16").into())
-    })?;
-    let claimed = Claimed {
-        lease: Lease {
-            task: task_id(&id),
-            fence: fence.unsigned_abs(),
-        },
-        owner: principal(owner.map(text)),
-        flow: FlowId::from_bytes(flow),
-        tool: text(tool),
-        call,
-        journal,
-        answers: Vec::new(),
-        attempt: attempts(attempt),
-        last_error: last_error.map(text),
-        left: length(left),
-        ttl: length(ttl),
-        revision: revision.unsigned_abs(),
-    };
-    Ok((claimed, unread > 0))
+/// The tasks of these records, and the ids of those with unread answers.
+pub(crate) fn claimed(
+    records: Vec<ClaimRecord>,
+    text: Text,
+) -> Result<(Vec<Claimed>, Vec<String>), StoreError> {
+    let (mut tasks, mut with_answers) = (Vec::with_capacity(records.len()), Vec::new());
+    for record in records {
+        let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
+        let (.., ttl, revision, unread, left) = record;
+        let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
+            let bytes = flow.len();
+            StoreError::Corrupt(format!("flow id of {bytes} bytes instead of 16").into())
+        })?;
+        if unread > 0 {
+            with_answers.push(id.clone());
+        }
+        tasks.push(Claimed {
+            lease: lease((id, fence)),
+            owner: principal(owner.map(text)),
+            flow: FlowId::from_bytes(flow),
+            tool: text(tool),
+            call,
+            journal,
+            answers: Vec::new(),
+            attempt: attempts(attempt),
+            last_error: last_error.map(text),
+            left: length(left),
+            ttl: length(ttl),
+            revision: revision.unsigned_abs(),
+        });
+    }
+    Ok((tasks, with_answers))
+}
+
+/// Adds answers to their tasks. They are read after the claim, so no counted answer is missing.
+pub(crate) fn add_answers(
+    tasks: &mut [Claimed],
+    records: Vec<(String, String, Vec<u8>)>,
+    text: Text,
+) {
+    let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
+    for (task, key, answer) in records {
+        answers.entry(task).or_default().push((text(key), answer));
+    }
+    for task in tasks {
+        let of_task = answers.remove(task.lease.task.as_str());
+        task.answers = of_task.unwrap_or_default();
+    }
 }
 
 /// The task that a creation found instead, from the rows of [`GET_EXISTING`](super::GET_EXISTING).
 pub(crate) fn existing(records: Vec<TaskRecord>, text: Text) -> Result<Created, StoreError> {
-    let existing = tasks(records, text)?.into_iter().next();
+    let existing = tasks(records, text).into_iter().next();
     let existing = existing.ok_or(StoreError::IdInUse)?;
     Ok(Created::Before(existing.task))
 }
 
-/// The lease of a task that was created with a worker.
-pub(crate) fn first_lease(new: &NewTask) -> Option<Lease> {
-    new.claimed.as_ref().map(|_| Lease {
-        task: new.id.clone(),
-        fence: 1,
-    })
+/// A task that was created at this time.
+pub(crate) fn new_task(new: NewTask, created: i64) -> Created {
+    let lease = new.claimed.as_ref().map(|_| lease((new.id.to_string(), 1)));
+    let task = Task {
+        id: new.id,
+        tool: new.tool,
+        status: TaskStatus::Working,
+        status_message: new.status_message,
+        created: moment(created),
+        updated: moment(created),
+        ttl: length(micros(new.ttl)),
+        poll_interval: length(micros(new.poll_interval)),
+        revision: 1,
+        asks: Vec::new(),
+        outcome: None,
+    };
+    Created::New(task, lease)
 }
 
 /// The result of a commit, from the `revision` and `unread` of the row that it wrote.
@@ -174,19 +200,23 @@ pub(crate) fn answers(
     if records.is_empty() {
         return Err(StoreError::Lost);
     }
-    let answer = |(key, answer): (Option<String>, Option<Vec<u8>>)| key.map(text).zip(answer);
-    Ok(records.into_iter().filter_map(answer).collect())
+    let answers = records.into_iter();
+    Ok(answers
+        .filter_map(|(key, answer)| key.map(text).zip(answer))
+        .collect())
 }
 
-/// The revisions of tasks, from their ids and `revision`.
-pub(crate) fn revisions(records: Vec<(String, i64)>) -> impl Iterator<Item = (TaskId, u64)> {
-    let revision = |(id, revision): (String, i64)| (task_id(&id), revision.unsigned_abs());
-    records.into_iter().map(revision)
+/// The lease of a task, from its id and `fence`.
+pub(crate) fn lease((id, fence): (String, i64)) -> Lease {
+    Lease {
+        task: TaskId::stored(id),
+        fence: fence.unsigned_abs(),
+    }
 }
 
-/// An id that was one when it was written.
-pub(crate) fn task_id(id: &str) -> TaskId {
-    TaskId::stored(id)
+/// The time of a column.
+fn moment(micros: i64) -> SystemTime {
+    UNIX_EPOCH + length(micros)
 }
 
 fn principal(owner: Option<String>) -> Principal {
@@ -195,28 +225,6 @@ fn principal(owner: Option<String>) -> Principal {
 
 fn attempts(attempts: i64) -> u32 {
     u32::try_from(attempts).unwrap_or(u32::MAX)
-}
-
-/// A number that only grows, as a column has it.
-pub(crate) fn column(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// A task as it is when it was made at this time.
-pub(crate) fn made(new: NewTask, created: i64) -> Task {
-    Task {
-        id: new.id,
-        tool: new.tool,
-        status: TaskStatus::Working,
-        status_message: new.status_message,
-        created: moment(created),
-        updated: moment(created),
-        ttl: length(micros(new.ttl)),
-        poll_interval: length(micros(new.poll_interval)),
-        revision: 1,
-        asks: Vec::new(),
-        outcome: None,
-    }
 }
 
 /// The parts of [`Next`], as parameters of a statement.
@@ -244,32 +252,4 @@ impl From<Next> for NextColumns {
             outcome,
         }
     }
-}
-
-/// The asks of a commit, each key in one place: of a key that was taken and withdrawn, or that comes twice, the first
-/// counts.
-pub(crate) struct AskColumns {
-    pub(crate) publish: Vec<(String, Vec<u8>)>,
-    pub(crate) taken: Vec<String>,
-    pub(crate) withdrawn: Vec<String>,
-}
-
-impl AskColumns {
-    /// Takes them out of a commit. `None`: it has none.
-    pub(crate) fn of(commit: &mut Commit) -> Option<Self> {
-        let asks = Self {
-            publish: first_of_each(std::mem::take(&mut commit.publish), |(key, _)| key),
-            taken: std::mem::take(&mut commit.taken),
-            withdrawn: std::mem::take(&mut commit.withdrawn),
-        };
-        let none = asks.publish.is_empty() && asks.taken.is_empty() && asks.withdrawn.is_empty();
-        (!none).then_some(asks)
-    }
-}
-
-/// Those with a key that none before has.
-pub(crate) fn first_of_each<T>(mut all: Vec<T>, key: impl Fn(&T) -> &String) -> Vec<T> {
-    let mut seen = HashSet::new();
-    all.retain(|one| seen.insert(key(one).clone()));
-    all
 }

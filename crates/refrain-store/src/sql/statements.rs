@@ -1,56 +1,185 @@
-//! Statements that SQLite and Postgres both understand. SQLite takes `$1` for `?1`.
+//! Statements that SQLite and Postgres both understand, and parts of those that differ. In SQLite, `$1` and `?1` do not
+//! mix: all parameters are written `$1`.
+//!
+//! In `SET`, columns on the right are the values before the statement. A task that has not ended has `due` set and `ended`
+//! not.
 
-/// The columns of [`TaskRecord`], of a task `t` and its open asks `a`.
-macro_rules! task_columns {
-    () => {
-        "t.id, t.tool, t.status, t.status_message, t.created, t.updated, t.expires, \
-         t.poll_interval, t.revision, t.outcome, t.owner, t.worker, t.due, t.attempts, \
-         t.last_error, a.key, a.ask"
+/// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
+macro_rules! select_tasks {
+    ($tasks:literal) => {
+        concat!(
+            "SELECT t.id, t.tool, t.status, t.status_message, t.created, t.updated, t.expires,
+                t.poll_interval, t.revision, t.outcome, t.owner, t.worker, t.due, t.attempts,
+                t.last_error, a.key, a.ask
+            FROM ",
+            $tasks,
+            " t LEFT JOIN refrain_asks a
+                ON a.task = t.id AND a.state = 'open' AND t.due IS NOT NULL"
+        )
     };
 }
 
-/// The asks that a task has while it is not over.
-macro_rules! open_asks {
-    () => {
-        "LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'open' AND t.due IS NOT NULL"
-    };
-}
-
-/// The columns of [`ClaimRecord`] that are the task's.
+/// The columns of a task in [`ClaimRecord`](super::ClaimRecord).
 macro_rules! claim_columns {
     () => {
         "id, fence, owner, flow, tool, call, journal, attempts, last_error, ttl, revision, unread"
     };
 }
 
-pub(crate) use {claim_columns, open_asks, task_columns};
+/// Inserts a task at the time `$now`: id, flow, owner, tool, call, journal, message, TTL, poll interval, lease, worker.
+macro_rules! insert_task {
+    ($now:expr) => {
+        concat!(
+            "INSERT INTO refrain_tasks
+                (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl,
+                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread)
+            VALUES
+                ($1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
+                 $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
+                 CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0)
+            ON CONFLICT DO NOTHING"
+        )
+    };
+}
+
+/// Sets what `$new` answers change in a task `t`.
+macro_rules! set_answered {
+    ($new:literal, $now:expr, $greatest:literal, $least:literal) => {
+        concat!(
+            "SET open = t.open - ",
+            $new,
+            ", unread = t.unread + ",
+            $new,
+            ",
+                status = CASE WHEN t.open > ",
+            $new,
+            " THEN 'input_required' ELSE 'working' END,
+                updated = ",
+            $greatest,
+            "(t.updated, ",
+            $now,
+            "), revision = t.revision + 1,
+                due = CASE WHEN t.worker IS NULL THEN ",
+            $least,
+            "(t.due, ",
+            $now,
+            ") ELSE t.due END"
+        )
+    };
+}
+
+/// Sets a task to cancelled.
+macro_rules! set_cancelled {
+    ($now:expr, $greatest:literal) => {
+        concat!(
+            "SET status = 'cancelled', status_message = NULL, updated = ",
+            $greatest,
+            "(updated, ",
+            $now,
+            "),
+                ended = ",
+            $now,
+            ", due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1"
+        )
+    };
+}
+
+/// Sets a task to due. The time to live of a failed task starts again.
+macro_rules! set_requeued {
+    ($now:expr, $greatest:literal) => {
+        concat!(
+            "SET expires = CASE WHEN due IS NULL THEN ",
+            $now,
+            " + ttl ELSE expires END,
+                status_message = CASE WHEN due IS NOT NULL THEN status_message END,
+                ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
+            $now,
+            ",
+                status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
+                fence = fence + 1, revision = revision + 1, updated = ",
+            $greatest,
+            "(updated, ",
+            $now,
+            ")
+            WHERE id = $1 AND status NOT IN ('completed', 'cancelled')"
+        )
+    };
+}
+
+/// Sets what a commit writes to a task `t` whose asks have changed `open` and `unread` by so much: `$3` number, journal,
+/// message, kind of next, wait, error, outcome, progress.
+macro_rules! set_committed {
+    ($open:literal, $unread:literal, $now:expr, $greatest:literal, $least:literal) => {
+        concat!(
+            "SET journal = coalesce($4, t.journal),
+                attempts = CASE WHEN $10 THEN 0
+                    WHEN $6 IN ('set_down', 'hand_on') THEN ", $greatest, "(t.attempts - 1, 0) ELSE t.attempts END,
+                status_message = CASE WHEN $6 = 'complete' THEN $5 ELSE coalesce($5, t.status_message) END,
+                last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
+                open = t.open + ", $open, ",
+                unread = t.unread + ", $unread, ",
+                status = CASE WHEN $6 = 'complete' THEN 'completed' WHEN $6 = 'fail' THEN 'failed'
+                    WHEN t.open + ", $open, " > 0 THEN 'input_required' ELSE 'working' END,
+                due = CASE WHEN $6 = 'keep' THEN t.due
+                    WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND t.unread + ", $unread, " > 0) THEN ", $now, "
+                    WHEN $6 IN ('set_down', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
+                worker = CASE WHEN $6 = 'keep' THEN t.worker END,
+                ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
+                outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
+                revision = t.revision + 1, last_commit = $3"
+        )
+    };
+}
+
+/// The revisions of tasks, whose ids fulfil the condition.
+macro_rules! revisions {
+    ($in_list:literal) => {
+        concat!("SELECT id, revision FROM refrain_tasks WHERE id ", $in_list)
+    };
+}
+
+/// The unread answers of tasks, whose ids fulfil the condition.
+macro_rules! answers_of {
+    ($in_list:literal) => {
+        concat!(
+            "SELECT task, key, answer FROM refrain_asks WHERE task ",
+            $in_list,
+            " AND state = 'answered' ORDER BY task, ord"
+        )
+    };
+}
+
+pub(crate) use {
+    answers_of, claim_columns, insert_task, revisions, set_answered, set_cancelled, set_committed,
+    set_requeued,
+};
 
 /// The task `$1` of the owner `$2`.
 pub(crate) const GET: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
+    select_tasks!("refrain_tasks"),
     " WHERE t.id = $1 AND t.owner IS NOT DISTINCT FROM $2 ORDER BY a.ord"
 );
 
 /// The tasks of the owner `$1` with the id `$2` or the flow `$3`, the flow's first.
 pub(crate) const GET_EXISTING: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
+    select_tasks!("refrain_tasks"),
     " WHERE t.owner IS NOT DISTINCT FROM $1 AND (t.id = $2 OR t.flow = $3)
     ORDER BY t.flow = $3 DESC, t.id, a.ord"
 );
 
 /// The task `$1` of any owner.
 pub(crate) const FIND: &str = concat!(
-    "SELECT ",
-    task_columns!(),
-    " FROM refrain_tasks t ",
-    open_asks!(),
+    select_tasks!("refrain_tasks"),
     " WHERE t.id = $1 ORDER BY a.ord"
+);
+
+/// The latest tasks with the status `$1` and the tool `$2`, at most `$3`.
+pub(crate) const LIST: &str = concat!(
+    select_tasks!(
+        "(SELECT * FROM refrain_tasks WHERE ($1 IS NULL OR status = $1) AND ($2 IS NULL OR tool = $2)
+          ORDER BY created DESC, id LIMIT $3)"
+    ),
+    " ORDER BY t.created DESC, t.id, a.ord"
 );
 
 /// The unread answers of the task `$1` with the fence `$2`; one row of nulls if there are none, no row if the lease is lost.
@@ -71,7 +200,3 @@ pub(crate) const FINISH_RECORD: &str =
     "UPDATE refrain_log SET value = $3 WHERE flow = $1 AND name = $2";
 
 pub(crate) const DELETE_RECORD: &str = "DELETE FROM refrain_log WHERE flow = $1 AND name = $2";
-
-pub(crate) const SCHEMA_VERSION: &str = "SELECT max(version) FROM refrain_schema";
-
-pub(crate) const ADD_SCHEMA_VERSION: &str = "INSERT INTO refrain_schema (version) VALUES ($1)";

@@ -1,153 +1,118 @@
-//! Tasks: the operations of owners and workers.
+//! Operations whose statements are those of SQLite.
 //!
 //! After a write all returned rows are read, even if there is one: the statement ends, and is on disk, only then.
 
-use super::file::begin;
-use super::{SqliteStore, now, text};
+use super::{Result, SqliteStore, begin, now};
 use crate::sql::{
-    ANSWERS, AskColumns, ClaimRecord, GET, GET_EXISTING, NextColumns, TaskRecord, answers,
-    claim_columns, claimed, column, committed, existing, first_lease, made, most, next_commit,
-    revisions, tasks,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, limit,
+    next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
-use crate::store::StoreError;
-use crate::task::{Claim, Claimed, Commit, Committed, Created, Lease, NewTask, Next, Task, TaskId};
+use crate::store::{StoreError, TaskStore};
+use crate::task::{Claim, Commit, Committed, Lease, NewTask, Next, Swept, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
-use sqlx::sqlite::SqliteConnection;
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::QueryBuilder;
+use sqlx::query::QueryAs;
+use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use std::time::Duration;
 
-type Result<T> = std::result::Result<T, StoreError>;
+/// Tasks that one claim takes at most.
+const BATCH: i64 = 1000;
 
-/// Tasks that one statement names at most. It may have some 32,000 parameters.
-const BATCH: usize = 1000;
+pub(super) const INSERT: &str = concat!(insert_task!("$12"), " RETURNING created");
 
-const CREATE: &str = "
-INSERT INTO refrain_tasks
-    (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl, poll_interval,
-     expires, due, worker, fence, attempts, revision, last_commit, open, unread)
-VALUES
-    (?1, ?2, ?3, ?4, ?5, ?6, 'working', ?7, ?8, ?8, ?9, ?10,
-     ?8 + ?9, ?8 + ?11, ?12, ?12 IS NOT NULL, ?12 IS NOT NULL, 1, 0, 0, 0)
-ON CONFLICT DO NOTHING";
+const CANCEL: &str = concat!(
+    "UPDATE refrain_tasks ",
+    set_cancelled!("$3", "max"),
+    " WHERE id = $1 AND owner IS $2 AND due IS NOT NULL"
+);
 
-const CANCEL: &str = "
-UPDATE refrain_tasks
-SET status = 'cancelled', status_message = NULL, updated = max(updated, ?3), ended = ?3, due = NULL, worker = NULL,
-    fence = fence + 1, revision = revision + 1
-WHERE id = ?1 AND owner IS ?2 AND due IS NOT NULL";
-
-/// Answers to a task that is not over.
 const ANSWER: &str = "
-UPDATE refrain_asks SET answer = ?3, state = 'answered' WHERE task = ?1 AND key = ?2 AND state = 'open'";
+UPDATE refrain_asks SET answer = $3, state = 'answered' WHERE task = $1 AND key = $2 AND state = 'open'";
 
-const ANSWERED: &str = "
-UPDATE refrain_tasks
-SET open = open - ?2, unread = unread + ?2,
-    status = CASE WHEN open > ?2 THEN 'input_required' ELSE 'working' END,
-    updated = max(updated, ?3), revision = revision + 1,
-    due = CASE WHEN worker IS NULL THEN min(due, ?3) ELSE due END
-WHERE id = ?1
-RETURNING worker IS NULL";
+const ANSWERED: &str = concat!(
+    "UPDATE refrain_tasks AS t ",
+    set_answered!("$2", "$3", "max", "min"),
+    " WHERE id = $1 RETURNING worker IS NULL"
+);
 
-const TAKEN: &str = "
-    , fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
-WHERE due <= ";
+/// Takes those of the tasks `$4` that are still due.
+const CLAIM: &str = concat!(
+    "UPDATE refrain_tasks
+    SET worker = $1, due = $2 + $3, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
+    WHERE due <= $2 AND id IN (SELECT value FROM json_each($4))
+    RETURNING ",
+    claim_columns!(),
+    ", max(0, expires - $2)"
+);
 
 const EXTEND: &str = "
-UPDATE refrain_tasks SET due = ?3
-WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND worker IS NOT NULL";
+UPDATE refrain_tasks SET due = $3
+WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND worker IS NOT NULL";
 
-/// A commit whose asks have changed `open` by ?9 and `unread` by ?10. In `SET`, columns are what they were before.
-const COMMIT: &str = "
-UPDATE refrain_tasks
-SET journal = coalesce(?4, journal),
-    attempts = CASE WHEN ?13 THEN 0 WHEN ?6 IN ('set_down', 'hand_on') THEN max(attempts - 1, 0) ELSE attempts END,
-    status_message = CASE WHEN ?6 = 'complete' THEN ?5 ELSE coalesce(?5, status_message) END,
-    last_error = CASE WHEN ?6 = 'retry' THEN ?8 WHEN NOT ?13 THEN last_error END,
-    open = open + ?9,
-    unread = unread + ?10,
-    status = CASE WHEN ?6 = 'complete' THEN 'completed' WHEN ?6 = 'fail' THEN 'failed'
-        WHEN open + ?9 > 0 THEN 'input_required' ELSE 'working' END,
-    due = CASE WHEN ?6 = 'keep' THEN due
-        WHEN ?6 = 'hand_on' OR (?6 = 'set_down' AND unread + ?10 > 0) THEN ?12
-        WHEN ?6 IN ('set_down', 'retry') THEN min(expires, ?12 + ?7) END,
-    worker = CASE WHEN ?6 = 'keep' THEN worker END,
-    ended = CASE WHEN ?6 IN ('complete', 'fail') THEN ?12 END,
-    outcome = ?11,
-    updated = max(updated, ?12),
-    revision = revision + 1,
-    last_commit = ?3
-WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND last_commit < ?3
-RETURNING revision, unread";
+const COMMIT: &str = concat!(
+    "UPDATE refrain_tasks AS t ",
+    set_committed!("$11", "$12", "$13", "max", "min"),
+    " WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 RETURNING revision, unread"
+);
 
-/// A commit of a worker that keeps the task, without asks. SQLite writes to the indexes of all columns that are named, so
-/// those that stay as they are are not.
+/// A commit of a worker that keeps the task, without asks. SQLite writes to the indexes of all columns that a statement
+/// sets, so this one leaves the others out. Its parameters are those of [`COMMIT`].
 const KEEP: &str = "
 UPDATE refrain_tasks
-SET journal = coalesce(?4, journal),
-    attempts = CASE WHEN ?7 THEN 0 ELSE attempts END,
-    status_message = coalesce(?5, status_message),
-    last_error = CASE WHEN NOT ?7 THEN last_error END,
-    updated = max(updated, ?6),
+SET journal = coalesce($4, journal),
+    attempts = CASE WHEN $10 THEN 0 ELSE attempts END,
+    status_message = coalesce($5, status_message),
+    last_error = CASE WHEN NOT $10 THEN last_error END,
+    updated = max(updated, $13),
     revision = revision + 1,
-    last_commit = ?3
-WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL AND last_commit < ?3
+    last_commit = $3
+WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
 RETURNING revision, unread";
 
-const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = ?1 AND fence = ?2 AND due IS NOT NULL";
+const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = $1 AND fence = $2 AND due IS NOT NULL";
+
+pub(super) const REVISIONS: &str = revisions!("IN (SELECT value FROM json_each($1))");
+pub(super) const ANSWERS_OF: &str = answers_of!("IN (SELECT value FROM json_each($1))");
+
+const REQUEUE: &str = concat!("UPDATE refrain_tasks ", set_requeued!("$2", "max"));
+
+const SPILL: &str = "
+INSERT INTO refrain_tokens (id, bytes, until) VALUES ($1, $2, $3)
+ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until";
+
+/// Tasks that ended by `$2` and expired by `$1`.
+macro_rules! ended {
+    () => {
+        "(SELECT id FROM refrain_tasks WHERE ended IS NOT NULL AND expires <= $1 AND ended <= $2 \
+          ORDER BY expires, id LIMIT $3)"
+    };
+}
+
+const SWEEP_ASKS: &str = concat!("DELETE FROM refrain_asks WHERE task IN ", ended!());
+const SWEEP_TASKS: &str = concat!("DELETE FROM refrain_tasks WHERE id IN ", ended!());
+const SWEEP_LOG: &str = "
+DELETE FROM refrain_log
+WHERE rowid IN (SELECT rowid FROM refrain_log WHERE until < $1 ORDER BY until LIMIT $2)";
+const SWEEP_TOKENS: &str = "
+DELETE FROM refrain_tokens
+WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $2)";
 
 impl SqliteStore {
-    pub(super) async fn create_task(&self, new: NewTask) -> Result<Created> {
-        let (worker, lease) = match &new.claimed {
-            Some((worker, lease)) => (Some(worker.as_str()), micros(*lease)),
-            None => (None, 0),
-        };
-        let mut writer = self.file.writer().await?;
-        let created = now();
-        let done = sqlx::query(CREATE)
-            .bind(new.id.as_str())
-            .bind(&new.flow.as_bytes()[..])
-            .bind(new.owner.id())
-            .bind(&new.tool)
-            .bind(&new.call)
-            .bind(&new.journal)
-            .bind(&new.status_message)
-            .bind(created)
-            .bind(micros(new.ttl))
-            .bind(micros(new.poll_interval))
-            .bind(lease)
-            .bind(worker)
-            .execute(&mut *writer)
-            .await?;
+    /// Inserts a task, and returns when it was created. `None`: its id or its flow exists.
+    pub(super) async fn insert(
+        &self,
+        new: &NewTask,
+        insert: QueryAs<'_, Sqlite, (i64,), SqliteArguments>,
+    ) -> Result<Option<i64>> {
+        let mut writer = self.writer().await?;
+        let created = insert.bind(now()).fetch_all(&mut *writer).await?;
         drop(writer);
-        if done.rows_affected() == 0 {
-            return self.created_before(&new).await;
-        }
-        let lease = first_lease(&new);
-        if lease.is_none() {
+        let created = created.first().map(|(created,)| *created);
+        if created.is_some() && new.claimed.is_none() {
             self.hint(&new.id, true, true);
         }
-        Ok(Created::New(made(new, created), lease))
-    }
-
-    async fn created_before(&self, new: &NewTask) -> Result<Created> {
-        let records: Vec<TaskRecord> = sqlx::query_as(GET_EXISTING)
-            .bind(new.owner.id())
-            .bind(new.id.as_str())
-            .bind(&new.flow.as_bytes()[..])
-            .fetch_all(&self.file.readers)
-            .await?;
-        existing(records, text)
-    }
-
-    pub(super) async fn get_task(&self, id: &TaskId, owner: &Principal) -> Result<Option<Task>> {
-        let records: Vec<TaskRecord> = sqlx::query_as(GET)
-            .bind(id.as_str())
-            .bind(owner.id())
-            .fetch_all(&self.file.readers)
-            .await?;
-        Ok(tasks(records, text)?.pop().map(|row| row.task))
+        Ok(created)
     }
 
     pub(super) async fn answer_task(
@@ -156,136 +121,91 @@ impl SqliteStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let mut writer = self.file.writer().await?;
+        let mut writer = self.writer().await?;
         let mut tx = begin(&mut writer).await?;
-        let over: Option<bool> = sqlx::query_scalar(
-            "SELECT due IS NULL FROM refrain_tasks WHERE id = ?1 AND owner IS ?2",
-        )
-        .bind(id.as_str())
-        .bind(owner.id())
-        .fetch_optional(&mut *tx)
-        .await?;
-        if over != Some(false) {
-            return Ok(over.is_some());
+        let ended = "SELECT due IS NULL FROM refrain_tasks WHERE id = $1 AND owner IS $2";
+        let ended = sqlx::query_scalar(ended).bind(id.as_str()).bind(owner.id());
+        let ended: Option<bool> = ended.fetch_optional(&mut *tx).await?;
+        if ended != Some(false) {
+            return Ok(ended.is_some());
         }
         let mut new = 0;
         for (key, answer) in answers {
-            let answered = sqlx::query(ANSWER)
-                .bind(id.as_str())
-                .bind(key)
-                .bind(answer)
-                .execute(&mut *tx)
-                .await?;
-            new += answered.rows_affected() as i64;
+            let answer = sqlx::query(ANSWER).bind(id.as_str()).bind(key).bind(answer);
+            new += answer.execute(&mut *tx).await?.rows_affected() as i64;
         }
         if new == 0 {
             return Ok(true);
         }
-        let due: Vec<bool> = sqlx::query_scalar(ANSWERED)
-            .bind(id.as_str())
-            .bind(new)
-            .bind(now())
-            .fetch_all(&mut *tx)
-            .await?;
+        let answered = sqlx::query_scalar(ANSWERED).bind(id.as_str());
+        let answered = answered.bind(new).bind(now());
+        let due: Vec<bool> = answered.fetch_all(&mut *tx).await?;
         tx.commit().await?;
         self.hint(id, due == [true], false);
         Ok(true)
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
-        let mut writer = self.file.writer().await?;
-        let cancelled = sqlx::query(CANCEL)
-            .bind(id.as_str())
-            .bind(owner.id())
-            .bind(now())
-            .execute(&mut *writer)
-            .await?;
-        drop(writer);
-        if cancelled.rows_affected() > 0 {
+        let cancel = sqlx::query(CANCEL).bind(id.as_str()).bind(owner.id());
+        if self.execute(cancel.bind(now())).await? > 0 {
             self.hint(id, false, false);
             return Ok(true);
         }
-        let there = self.get_task(id, owner).await?;
-        Ok(there.is_some())
+        Ok(self.get(id, owner).await?.is_some())
     }
 
-    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<Claimed>> {
-        // Whoever loses a race looks again, a few times.
+    pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
+        // A worker that loses a race tries again, a few times.
         for _ in 0..5 {
-            // Most of the time nothing is due, and nobody need be kept from writing to find that out.
-            let mut find = QueryBuilder::new("");
-            push_due(&mut find, claim, now());
-            let find = find.build_query_scalar();
-            let found: Vec<String> = find.fetch_all(&self.file.readers).await?;
+            // Usually nothing is due, and finding that out does not need the connection that writes.
+            let found = self.find_due(claim).await?;
             if found.is_empty() {
                 break;
             }
-            let records = self.take(claim, &found).await?;
+            let mut writer = self.writer().await?;
+            let take = sqlx::query_as(CLAIM)
+                .bind(claim.worker)
+                .bind(now())
+                .bind(micros(claim.lease))
+                .bind(id_list(&found));
+            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *writer).await?;
+            drop(writer);
             if !records.is_empty() {
-                return self.with_answers(records).await;
+                records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
+                return Ok(records);
             }
         }
         Ok(Vec::new())
     }
 
-    /// Takes those of these tasks that are still due.
-    async fn take(&self, claim: Claim<'_>, found: &[String]) -> Result<Vec<ClaimRecord>> {
-        let mut writer = self.file.writer().await?;
+    /// Tasks that this worker may take, longest due first. The index of `due` skips those that wait.
+    async fn find_due(&self, claim: Claim<'_>) -> Result<Vec<String>> {
         let now = now();
-        let mut take = QueryBuilder::new("UPDATE refrain_tasks SET worker = ");
-        take.push_bind(claim.worker);
-        take.push(", due = ").push_bind(now + micros(claim.lease));
-        take.push(TAKEN).push_bind(now);
-        take.push(" AND id IN (");
-        let mut ids = take.separated(", ");
-        for id in found {
-            ids.push_bind(id);
+        let mut find = QueryBuilder::new("SELECT id FROM refrain_tasks WHERE due <= ");
+        find.push_bind(now).push(" AND (expires <= ").push_bind(now);
+        find.push(" OR tool IN (");
+        let mut tools = find.separated(", ");
+        for tool in claim.tools {
+            tools.push_bind(tool);
         }
-        take.push(concat!(
-            ") RETURNING ",
-            claim_columns!(),
-            ", max(0, expires - "
-        ));
-        take.push_bind(now).push(")");
-        let mut records: Vec<ClaimRecord> = take.build_query_as().fetch_all(&mut *writer).await?;
-        records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
-        Ok(records)
-    }
-
-    /// The tasks of these records, with their answers. One that was lost again is left out.
-    async fn with_answers(&self, records: Vec<ClaimRecord>) -> Result<Vec<Claimed>> {
-        let mut taken = Vec::with_capacity(records.len());
-        for record in records {
-            let (mut task, unread) = claimed(record, text)?;
-            if unread {
-                match self.unread_answers(&task.lease).await {
-                    Ok(answers) => task.answers = answers,
-                    Err(StoreError::Lost) => continue,
-                    Err(error) => return Err(error),
-                }
-            }
-            taken.push(task);
-        }
-        Ok(taken)
+        find.push(")) ORDER BY due LIMIT ");
+        find.push_bind(limit(claim.most).min(BATCH));
+        Ok(find.build_query_scalar().fetch_all(&self.readers).await?)
     }
 
     pub(super) async fn extend_leases(
         &self,
         leases: &[Lease],
-        lease: Duration,
+        time: Duration,
     ) -> Result<Vec<Lease>> {
-        let mut writer = self.file.writer().await?;
+        let mut writer = self.writer().await?;
         let mut tx = begin(&mut writer).await?;
-        let until = now() + micros(lease);
+        let until = now() + micros(time);
         let mut held = Vec::with_capacity(leases.len());
         for lease in leases {
-            let extended = sqlx::query(EXTEND)
-                .bind(lease.task.as_str())
-                .bind(column(lease.fence))
-                .bind(until)
-                .execute(&mut *tx)
-                .await?;
-            if extended.rows_affected() > 0 {
+            let extend = sqlx::query(EXTEND).bind(lease.task.as_str());
+            let extend = extend.bind(column(lease.fence)).bind(until);
+            if extend.execute(&mut *tx).await?.rows_affected() > 0 {
                 held.push(lease.clone());
             }
         }
@@ -293,153 +213,121 @@ impl SqliteStore {
         Ok(held)
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, mut commit: Commit) -> Result<Committed> {
-        let number = next_commit();
-        let seen = commit.is_seen();
-        let handed_on = matches!(commit.next, Next::HandOn);
-        let set_down = matches!(commit.next, Next::SetDown(_));
-        let mut writer = self.file.writer().await?;
-        let committed = match AskColumns::of(&mut commit) {
-            None if commit.next == Next::Keep => keep(&mut writer, lease, commit, number).await?,
-            None => write(&mut writer, lease, commit, number, (0, 0)).await?,
-            Some(asks) => {
-                let mut tx = begin(&mut writer).await?;
-                let held = sqlx::query(HELD)
-                    .bind(lease.task.as_str())
-                    .bind(column(lease.fence))
-                    .fetch_optional(&mut *tx)
-                    .await?;
-                held.ok_or(StoreError::Lost)?;
-                let changed = write_asks(&mut tx, &lease.task, asks).await?;
-                let committed = write(&mut tx, lease, commit, number, changed).await?;
-                tx.commit().await?;
-                committed
-            }
-        };
-        drop(writer);
-        let due = handed_on || (set_down && committed.answers);
-        if seen || due {
-            self.hint(&lease.task, due, true);
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
+        let mut writer = self.writer().await?;
+        if !commit.has_asks() {
+            let keeps = commit.next == Next::Keep;
+            let sql = if keeps { KEEP } else { COMMIT };
+            return write(&mut writer, sql, lease, commit, (0, 0)).await;
         }
+        let mut tx = begin(&mut writer).await?;
+        let held = sqlx::query(HELD).bind(lease.task.as_str());
+        let held = held.bind(column(lease.fence)).fetch_optional(&mut *tx);
+        held.await?.ok_or(StoreError::Lost)?;
+        let changed = write_asks(&mut tx, &lease.task, &commit).await?;
+        let committed = write(&mut tx, COMMIT, lease, commit, changed).await?;
+        tx.commit().await?;
         Ok(committed)
     }
 
-    pub(super) async fn unread_answers(&self, lease: &Lease) -> Result<Vec<(String, Vec<u8>)>> {
-        let records = sqlx::query_as(ANSWERS)
-            .bind(lease.task.as_str())
-            .bind(column(lease.fence))
-            .fetch_all(&self.file.readers)
-            .await?;
-        answers(records, text)
+    pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
+        let spill = sqlx::query(SPILL).bind(id).bind(token);
+        let spill = spill.bind(now() + micros(keep));
+        self.execute(spill).await.map(drop)
     }
 
-    pub(super) async fn revisions_of(&self, ids: &[TaskId]) -> Result<Vec<(TaskId, u64)>> {
-        let mut found = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(BATCH) {
-            let mut look =
-                QueryBuilder::new("SELECT id, revision FROM refrain_tasks WHERE id IN (");
-            let mut list = look.separated(", ");
-            for id in ids {
-                list.push_bind(id.as_str());
-            }
-            look.push(")");
-            let records = look.build_query_as().fetch_all(&self.file.readers).await?;
-            found.extend(revisions(records));
+    pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
+        let get = "SELECT bytes FROM refrain_tokens WHERE id = $1 AND until > $2";
+        let get = sqlx::query_scalar(get).bind(id).bind(now());
+        Ok(get.fetch_optional(&self.readers).await?)
+    }
+
+    pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<()> {
+        let requeue = sqlx::query(REQUEUE).bind(id.as_str()).bind(now());
+        if self.execute(requeue).await? > 0 {
+            self.hint(id, true, false);
         }
-        Ok(found)
+        Ok(())
+    }
+
+    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<Swept> {
+        let mut writer = self.writer().await?;
+        let mut tx = begin(&mut writer).await?;
+        let now = now();
+        let ended = |sql| sqlx::query(sql).bind(now).bind(now - keep).bind(limit);
+        ended(SWEEP_ASKS).execute(&mut *tx).await?;
+        let tasks = ended(SWEEP_TASKS).execute(&mut *tx).await?;
+        let log = sqlx::query(SWEEP_LOG).bind(now / 1_000_000).bind(limit);
+        let log = log.execute(&mut *tx).await?;
+        let tokens = sqlx::query(SWEEP_TOKENS).bind(now).bind(limit);
+        let tokens = tokens.execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(Swept {
+            tasks: tasks.rows_affected(),
+            records: log.rows_affected(),
+            tokens: tokens.rows_affected(),
+        })
     }
 }
 
-/// Tasks that this worker may take, longest due first. They are found in the index of what is due, so those that wait
-/// cost nothing.
-fn push_due(query: &mut QueryBuilder<Sqlite>, claim: Claim<'_>, now: i64) {
-    query.push("SELECT id FROM refrain_tasks WHERE due <= ");
-    query.push_bind(now);
-    query.push(" AND (expires <= ").push_bind(now);
-    query.push(" OR tool IN (");
-    let mut tools = query.separated(", ");
-    for tool in claim.tools {
-        tools.push_bind(tool);
-    }
-    query.push(")) ORDER BY due LIMIT ");
-    query.push_bind(most(claim.most).min(BATCH as i64));
+/// Ids as a JSON array, the parameter of a statement. They are alphanumeric, so none needs escapes.
+pub(super) fn id_list(ids: &[String]) -> String {
+    format!("{ids:?}")
 }
 
-/// Writes a commit of a worker that keeps the task, without asks.
-async fn keep(
-    conn: &mut SqliteConnection,
-    lease: &Lease,
-    commit: Commit,
-    number: i64,
-) -> Result<Committed> {
-    let written = sqlx::query_as(KEEP)
-        .bind(lease.task.as_str())
-        .bind(column(lease.fence))
-        .bind(number)
-        .bind(commit.journal)
-        .bind(commit.status_message)
-        .bind(now())
-        .bind(commit.progress)
-        .fetch_all(conn)
-        .await?;
-    committed(written)
-}
-
-/// Writes a commit to the task itself. Its asks have changed the numbers of open and of unread ones by so much.
+/// Writes a commit to its task, whose asks have changed the numbers of open and of unread ones by so much.
 async fn write(
-    conn: &mut SqliteConnection,
+    writer: &mut SqliteConnection,
+    sql: &'static str,
     lease: &Lease,
     commit: Commit,
-    number: i64,
     (open, unread): (i64, i64),
 ) -> Result<Committed> {
     let next = NextColumns::from(commit.next);
-    let written = sqlx::query_as(COMMIT)
+    let write = sqlx::query_as(sql)
         .bind(lease.task.as_str())
         .bind(column(lease.fence))
-        .bind(number)
+        .bind(next_commit())
         .bind(commit.journal)
         .bind(commit.status_message)
         .bind(next.kind)
         .bind(next.wait)
         .bind(next.error)
+        .bind(next.outcome)
+        .bind(commit.progress)
         .bind(open)
         .bind(unread)
-        .bind(next.outcome)
-        .bind(now())
-        .bind(commit.progress)
-        .fetch_all(conn)
-        .await?;
-    committed(written)
+        .bind(now());
+    committed(write.fetch_all(writer).await?)
 }
 
-/// Writes the asks of a commit. By how many more are open, and unread?
+/// Writes the asks of a commit, and returns the changes of the numbers of open and of unread ones.
 async fn write_asks(
-    conn: &mut SqliteConnection,
+    writer: &mut SqliteConnection,
     task: &TaskId,
-    asks: AskColumns,
+    commit: &Commit,
 ) -> Result<(i64, i64)> {
     const PUBLISH: &str = "
-        INSERT INTO refrain_asks (task, key, ask, state) VALUES (?1, ?2, ?3, 'open')
+        INSERT INTO refrain_asks (task, key, ask, state) VALUES ($1, $2, $3, 'open')
         ON CONFLICT DO NOTHING";
     const TAKE: &str = "
-        UPDATE refrain_asks SET state = 'taken' WHERE task = ?1 AND key = ?2 AND state = 'answered'";
+        UPDATE refrain_asks SET state = 'taken' WHERE task = $1 AND key = $2 AND state = 'answered'";
     const WITHDRAW: &str = "
         UPDATE refrain_asks SET state = 'withdrawn'
-        WHERE task = ?1 AND key = ?2 AND state IN ('open', 'answered')
+        WHERE task = $1 AND key = $2 AND state IN ('open', 'answered')
         RETURNING answer IS NULL";
     let (mut open, mut unread) = (0, 0);
-    for (key, ask) in asks.publish {
+    for (key, ask) in &commit.publish {
         let query = sqlx::query(PUBLISH).bind(task.as_str()).bind(key).bind(ask);
-        open += query.execute(&mut *conn).await?.rows_affected() as i64;
+        open += query.execute(&mut *writer).await?.rows_affected() as i64;
     }
-    for key in asks.taken {
+    for key in &commit.taken {
         let query = sqlx::query(TAKE).bind(task.as_str()).bind(key);
-        unread -= query.execute(&mut *conn).await?.rows_affected() as i64;
+        unread -= query.execute(&mut *writer).await?.rows_affected() as i64;
     }
-    for key in asks.withdrawn {
+    for key in &commit.withdrawn {
         let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
-        match query.fetch_all(&mut *conn).await?.pop() {
+        match query.fetch_all(&mut *writer).await?.pop() {
             Some(true) => open -= 1,
             Some(false) => unread -= 1,
             None => {}

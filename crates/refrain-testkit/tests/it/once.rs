@@ -2,8 +2,8 @@
 
 use crate::shapes::Login;
 use refrain::prelude::*;
+use refrain::runtime::core::MemoryReplayLog;
 use refrain::server::BuildError;
-use refrain::store::MemoryReplayLog;
 use refrain_testkit::{Effects, Fleet, Keep, Script};
 use serde_json::json;
 use std::sync::Arc;

@@ -1,10 +1,13 @@
-//! The tables of a Postgres store.
+//! The tables, and their migrations.
 
-/// How the tables came about, version by version. What was released is never changed; new ones go to the end.
+use crate::open::OpenError;
+
+/// The migrations in the order of their versions, with the types of Postgres. Released ones never change; new ones go to
+/// the end.
 ///
-/// Journals change all the time: with room on each page, and no index on what changes with them, an update stays on its
-/// page (HOT).
-pub(super) const VERSIONS: &[&str] = &["
+/// Journals change all the time. With room on each page, and no index on a column that changes with them, an update stays
+/// on its page (HOT).
+const VERSIONS: &[&str] = &["
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
     flow           BYTEA  NOT NULL,
@@ -73,3 +76,38 @@ CREATE INDEX refrain_notes_until ON refrain_notes (until);
 ", "
 DROP TABLE refrain_notes;
 "];
+
+/// Replacements that make the tables those of SQLite, where the database numbers the asks.
+#[cfg(feature = "sqlite")]
+const SQLITE: [(&str, &str); 7] = [
+    (" COLLATE \"C\"", ""),
+    ("BYTEA", "BLOB"),
+    ("ord    BIGINT NOT NULL", "ord INTEGER NOT NULL PRIMARY KEY"),
+    ("PRIMARY KEY (task, key)", "UNIQUE (task, key)"),
+    ("BIGINT", "INTEGER"),
+    (") WITH (fillfactor = 70);", ") STRICT;"),
+    ("\n);", "\n) STRICT;"),
+];
+
+pub(crate) const SCHEMA_VERSION: &str = "SELECT max(version) FROM refrain_schema";
+
+pub(crate) const ADD_SCHEMA_VERSION: &str = "INSERT INTO refrain_schema (version) VALUES ($1)";
+
+/// The migrations that tables of the version `found` lack, with their versions.
+pub(crate) fn pending_migrations(
+    found: Option<i64>,
+) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenError> {
+    let (found, known) = (found.unwrap_or(0), VERSIONS.len() as i64);
+    if found > known {
+        return Err(OpenError::Newer { found, known });
+    }
+    let all = (1..).zip(VERSIONS.iter().copied());
+    Ok(all.filter(move |(version, _)| *version > found))
+}
+
+/// A migration for SQLite.
+#[cfg(feature = "sqlite")]
+pub(crate) fn for_sqlite(migration: &str) -> String {
+    let replace = |sql: String, (from, to): (&str, &str)| sql.replace(from, to);
+    SQLITE.into_iter().fold(migration.to_owned(), replace)
+}

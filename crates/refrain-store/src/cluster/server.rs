@@ -1,0 +1,232 @@
+//! A server in a temporary directory.
+
+use super::ClusterError;
+use std::fs::{File, Permissions};
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+type Result<T> = std::result::Result<T, ClusterError>;
+
+/// The superuser of the database.
+pub(super) const SUPERUSER: &str = "refrain";
+
+/// The time limit of starting on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs a server until its standard input is closed, which the end of this process does in any case.
+const WATCH: &str = r#"
+exec 3<&0
+"$@" 3<&- </dev/null &
+server=$!
+(read -r _ <&3; kill -INT "$server") &
+watch=$!
+wait "$server"
+code=$?
+kill "$watch" 2>/dev/null
+exit "$code"
+"#;
+
+pub(super) struct Server {
+    pub(super) port: u16,
+    bin: PathBuf,
+    /// The user and group that run it, if this process is root.
+    user: Option<(u32, u32)>,
+    running: Option<(Child, ChildStdin)>,
+    dir: TempDir,
+}
+
+impl Server {
+    pub(super) fn start(password: &str) -> Result<Self> {
+        let bin = find_programs()?;
+        let user = find_user()?;
+        let dir = tempfile::Builder::new()
+            .prefix("refrain-postgres-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()
+            .map_err(failed("create a directory"))?;
+        let secret = dir.path().join("password");
+        std::fs::write(&secret, password).map_err(failed("write the password file"))?;
+        if let Some((user, group)) = user {
+            for path in [dir.path(), &secret] {
+                let owned = chown(path, Some(user), Some(group));
+                owned.map_err(failed("change the owner of a file"))?;
+            }
+        }
+        let mut server = Self {
+            port: 0,
+            bin,
+            user,
+            running: None,
+            dir,
+        };
+        let mut initdb = server.command(server.bin.join("initdb"));
+        // The password stays on this machine, and SCRAM is slow in a client that is not optimised.
+        initdb.args(["--pgdata", "data", "--username", SUPERUSER]);
+        initdb.args(["--auth", "password", "--pwfile", "password"]);
+        initdb.args(["--encoding", "UTF8", "--no-locale", "--no-sync"]);
+        let done = initdb.stdin(Stdio::null()).output();
+        let done = done.map_err(failed("run initdb"))?;
+        if !done.status.success() {
+            let (program, output) = ("initdb", String::from_utf8_lossy(&done.stderr).into());
+            return Err(ClusterError::Program { program, output });
+        }
+        server.run()?;
+        Ok(server)
+    }
+
+    /// Starts the server on its port, the first time on a free one.
+    pub(super) fn run(&mut self) -> Result<()> {
+        if self.running.is_some() {
+            return Ok(());
+        }
+        if self.port != 0 {
+            return self.run_on(self.port);
+        }
+        let mut result = Ok(());
+        // Another process may take the port before the server does.
+        for _ in 0..5 {
+            let port = free_port().map_err(failed("find a free port"))?;
+            result = self.run_on(port);
+            if result.is_ok() {
+                self.port = port;
+                break;
+            }
+        }
+        result
+    }
+
+    fn run_on(&mut self, port: u16) -> Result<()> {
+        let log = File::create(self.dir.path().join("log"));
+        let log = log.map_err(failed("create the log"))?;
+        let mut watch = self.command("sh".into());
+        watch.args(["-c", WATCH, "sh"]);
+        watch.arg(self.bin.join("postgres")).args(["-D", "data"]);
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=300",
+            // Stopping waits for connections that have not authenticated, by default for a minute.
+            "authentication_timeout=15",
+            &format!("port={port}"),
+        ] {
+            watch.args(["-c", setting]);
+        }
+        watch.stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = watch
+            .stderr(log)
+            .spawn()
+            .map_err(failed("start Postgres"))?;
+        let input = child.stdin.take().ok_or(ErrorKind::BrokenPipe.into());
+        let input = input.map_err(failed("open the input of Postgres"))?;
+        let begun = Instant::now();
+        while !self.is_ready(port)? {
+            let ended = child.try_wait().map_err(failed("wait for Postgres"))?;
+            if ended.is_some() || begun.elapsed() > PATIENCE {
+                drop(input);
+                let _ = child.wait();
+                let output = std::fs::read_to_string(self.dir.path().join("log"));
+                let (program, output) = ("postgres", output.unwrap_or_default());
+                return Err(ClusterError::Program { program, output });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.running = Some((child, input));
+        Ok(())
+    }
+
+    fn is_ready(&self, port: u16) -> Result<bool> {
+        let mut ready = self.command(self.bin.join("pg_isready"));
+        ready.args(["--quiet", "--host", "127.0.0.1", "--dbname", "postgres"]);
+        ready.args(["--port", &port.to_string()]);
+        let status = ready.stdin(Stdio::null()).status();
+        Ok(status.map_err(failed("run pg_isready"))?.success())
+    }
+
+    /// Stops the server. Connections are cut, confirmed writes are kept.
+    pub(super) fn stop(&mut self) -> Result<()> {
+        if let Some((mut child, input)) = self.running.take() {
+            drop(input);
+            child.wait().map_err(failed("stop Postgres"))?;
+        }
+        Ok(())
+    }
+
+    fn command(&self, program: PathBuf) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.dir.path());
+        if let Some((user, group)) = self.user {
+            command.uid(user).gid(group);
+        }
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.stop();
+    }
+}
+
+/// The user and group to run the server. Postgres refuses to run as root.
+fn find_user() -> Result<Option<(u32, u32)>> {
+    if std::fs::metadata("/proc/self").map_or(1, |me| me.uid()) != 0 {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string("/etc/passwd");
+    let users = users.map_err(failed("read /etc/passwd"))?;
+    let find = |wanted: &str| {
+        let user = users
+            .lines()
+            .map(|line| line.split(':').collect::<Vec<_>>());
+        let user = user
+            .filter(|user| user.len() > 3)
+            .find(|user| user[0] == wanted)?;
+        Some((user[2].parse().ok()?, user[3].parse().ok()?))
+    };
+    let user = find("postgres").or_else(|| find("nobody"));
+    user.map(Some).ok_or(ClusterError::NoUser)
+}
+
+/// The directory of the programs: that of `pg_config`, then those of Debian with the latest first, then `PATH`.
+fn find_programs() -> Result<PathBuf> {
+    let mut places = Vec::new();
+    if let Ok(config) = Command::new("pg_config").arg("--bindir").output() {
+        let bin = String::from_utf8_lossy(&config.stdout);
+        places.push(PathBuf::from(bin.trim()));
+    }
+    let versions = std::fs::read_dir("/usr/lib/postgresql")
+        .into_iter()
+        .flatten();
+    let mut versions: Vec<(u32, PathBuf)> = versions
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let version = entry.file_name().to_str()?.parse().ok()?;
+            Some((version, entry.path().join("bin")))
+        })
+        .collect();
+    versions.sort();
+    places.extend(versions.into_iter().rev().map(|(_, bin)| bin));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    places.extend(std::env::split_paths(&path));
+    let complete = |bin: &PathBuf| {
+        let programs = ["initdb", "postgres", "pg_isready"];
+        programs.iter().all(|program| bin.join(program).is_file())
+    };
+    let found = places.into_iter().find(complete);
+    found.ok_or(ClusterError::NotInstalled)
+}
+
+fn free_port() -> io::Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> ClusterError {
+    move |source| ClusterError::Io { action, source }
+}

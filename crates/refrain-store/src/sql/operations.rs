@@ -1,0 +1,225 @@
+//! The traits of a store: operations that SQLite and Postgres share, and delegation to those that they do not.
+
+/// Implements [`TaskStore`](crate::TaskStore) and [`ReplayLog`](refrain_core::ReplayLog), each operation within
+/// [`TIMEOUT`](super::TIMEOUT). The store has the inherent methods that are called here, and a module `text` beside it
+/// that encodes and decodes text.
+macro_rules! impl_store {
+    ($store:ident) => {
+        use crate::sql::{self, column, run};
+        use crate::store::{StoreFuture, TaskStore};
+        use crate::task::{
+            Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next,
+            Swept, Task, TaskId, TaskRow,
+        };
+        use refrain_core::{Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog};
+
+        impl TaskStore for $store {
+            fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+                run(async move {
+                    let owner = new.owner.id();
+                    let owner = owner.map(|id| text::indexed("the owner of the task", id));
+                    let owner = owner.transpose()?;
+                    let (worker, lease) = match &new.claimed {
+                        Some((worker, lease)) => (Some(text::written(worker)), micros(*lease)),
+                        None => (None, 0),
+                    };
+                    let insert = sqlx::query_as(tasks::INSERT)
+                        .bind(new.id.as_str())
+                        .bind(&new.flow.as_bytes()[..])
+                        .bind(&owner)
+                        .bind(text::written(&new.tool))
+                        .bind(&new.call)
+                        .bind(&new.journal)
+                        .bind(new.status_message.as_deref().map(text::written))
+                        .bind(micros(new.ttl))
+                        .bind(micros(new.poll_interval))
+                        .bind(lease)
+                        .bind(worker);
+                    let Some(created) = self.insert(&new, insert).await? else {
+                        let get = sqlx::query_as(sql::GET_EXISTING)
+                            .bind(&owner)
+                            .bind(new.id.as_str())
+                            .bind(&new.flow.as_bytes()[..]);
+                        return sql::existing(self.fetch(get).await?, text::read);
+                    };
+                    Ok(sql::new_task(new, created))
+                })
+            }
+
+            fn get<'a>(
+                &'a self,
+                id: &'a TaskId,
+                owner: &'a Principal,
+            ) -> StoreFuture<'a, Option<Task>> {
+                run(async move {
+                    let owner = owner.id().map(text::written);
+                    let get = sqlx::query_as(sql::GET).bind(id.as_str()).bind(owner);
+                    let rows = sql::tasks(self.fetch(get).await?, text::read);
+                    Ok(rows.into_iter().next().map(|row| row.task))
+                })
+            }
+
+            fn answer<'a>(
+                &'a self,
+                id: &'a TaskId,
+                owner: &'a Principal,
+                answers: Vec<(String, Vec<u8>)>,
+            ) -> StoreFuture<'a, bool> {
+                run(self.answer_task(id, owner, answers))
+            }
+
+            fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
+                run(self.cancel_task(id, owner))
+            }
+
+            fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+                run(async move {
+                    let (mut claimed, unread) =
+                        sql::claimed(self.claim_tasks(claim).await?, text::read)?;
+                    if !unread.is_empty() {
+                        let get = sqlx::query_as(tasks::ANSWERS_OF).bind(tasks::id_list(&unread));
+                        sql::add_answers(&mut claimed, self.fetch(get).await?, text::read);
+                    }
+                    Ok(claimed)
+                })
+            }
+
+            fn extend<'a>(
+                &'a self,
+                leases: &'a [Lease],
+                lease: Duration,
+            ) -> StoreFuture<'a, Vec<Lease>> {
+                run(self.extend_leases(leases, lease))
+            }
+
+            fn commit<'a>(
+                &'a self,
+                lease: &'a Lease,
+                commit: Commit,
+            ) -> StoreFuture<'a, Committed> {
+                run(async move {
+                    let seen = commit.is_seen();
+                    let handed_on = matches!(commit.next, Next::HandOn);
+                    let set_down = matches!(commit.next, Next::SetDown(_));
+                    let committed = self.commit_task(lease, commit).await?;
+                    let due = handed_on || (set_down && committed.answers);
+                    if seen || due {
+                        self.hint(&lease.task, due, true);
+                    }
+                    Ok(committed)
+                })
+            }
+
+            fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
+                run(async move {
+                    let get = sqlx::query_as(sql::ANSWERS).bind(lease.task.as_str());
+                    let records = self.fetch(get.bind(column(lease.fence))).await?;
+                    sql::answers(records, text::read)
+                })
+            }
+
+            fn revisions<'a>(&'a self, ids: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
+                run(async move {
+                    let ids: Vec<String> = ids.iter().map(TaskId::to_string).collect();
+                    let get = sqlx::query_as(tasks::REVISIONS).bind(tasks::id_list(&ids));
+                    let found: Vec<(String, i64)> = self.fetch(get).await?;
+                    let revision =
+                        |(id, revision): (_, i64)| (TaskId::stored(id), revision.unsigned_abs());
+                    Ok(found.into_iter().map(revision).collect())
+                })
+            }
+
+            fn hints(&self) -> broadcast::Receiver<Hint> {
+                self.hints.subscribe()
+            }
+
+            fn spill<'a>(
+                &'a self,
+                id: &'a str,
+                token: Vec<u8>,
+                keep: Duration,
+            ) -> StoreFuture<'a, ()> {
+                run(self.spill_token(id, token, keep))
+            }
+
+            fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
+                run(self.spilled_token(id))
+            }
+
+            fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+                run(self.sweep_all(micros(keep), sql::limit(most)))
+            }
+
+            fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
+                run(async move {
+                    let query = sqlx::query_as(sql::LIST)
+                        .bind(list.status.map(|status| status.as_str()))
+                        .bind(list.tool.as_deref().map(text::written))
+                        .bind(sql::limit(list.most));
+                    Ok(sql::tasks(self.fetch(query).await?, text::read))
+                })
+            }
+
+            fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+                run(async move {
+                    let find = sqlx::query_as(sql::FIND).bind(id.as_str());
+                    Ok(sql::tasks(self.fetch(find).await?, text::read).pop())
+                })
+            }
+
+            fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
+                run(async move {
+                    self.requeue_task(id).await?;
+                    self.find(id).await
+                })
+            }
+        }
+
+        impl ReplayLog for $store {
+            fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
+                run(async move {
+                    let flow = key.flow();
+                    let name = text::indexed("the name of a record", key.name())?;
+                    let begin = sqlx::query(sql::BEGIN_RECORD)
+                        .bind(&flow.as_bytes()[..])
+                        .bind(&name)
+                        .bind(column(keep.until))
+                        .bind(column(keep.now));
+                    if self.execute(begin).await? > 0 {
+                        return Ok(Recorded::Fresh);
+                    }
+                    let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
+                    let found: Vec<(Option<String>,)> = self.fetch(get.bind(&name)).await?;
+                    // A record that was forgotten in between had begun, too.
+                    let value = found.into_iter().find_map(|(value,)| value.map(text::read));
+                    Ok(value.map_or(Recorded::Begun, Recorded::Done))
+                })
+            }
+
+            fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
+                run(async move {
+                    let (flow, name) = (key.flow(), text::written(key.name()));
+                    let finish = sqlx::query(sql::FINISH_RECORD).bind(&flow.as_bytes()[..]);
+                    let finish = finish.bind(name).bind(text::written(value));
+                    self.execute(finish).await.map(drop)
+                })
+            }
+
+            fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
+                run(async move {
+                    let (flow, name) = (key.flow(), text::written(key.name()));
+                    let delete = sqlx::query(sql::DELETE_RECORD).bind(&flow.as_bytes()[..]);
+                    self.execute(delete.bind(name)).await.map(drop)
+                })
+            }
+        }
+
+        impl std::fmt::Debug for $store {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct(stringify!($store)).finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+pub(crate) use impl_store;

@@ -1,0 +1,58 @@
+//! The public names of Refrain, apart from `client`, `prelude` and `runtime`. A new name is a decision: add it here.
+
+use std::collections::BTreeSet;
+
+const NAMES: [(&str, &str); 7] = [
+    (
+        "lib",
+        "Answer AskError Cx Elicit ElicitEnum Error Incomplete Json Reply Result State ok prompt resource tool",
+    ),
+    ("ask", "Choice Field Form SamplingParams"),
+    (
+        "auth",
+        "Authenticator BearerTokens Caller Jwks JwtVerifier Principal ResourceMetadata TrustedProxy",
+    ),
+    (
+        "content",
+        "Content LogLevel PromptMessage ResourceContents ResourceLink ToolResult",
+    ),
+    (
+        "server",
+        "AllowedHosts BuildError Cache Changes Draft HttpService Icon KeyRing Listing Prompt Resource \
+         ResourceTemplate Server ServerBuilder ServerLimits Tool ToolAnnotations Typed serve serve_metrics serve_stdio",
+    ),
+    (
+        "store",
+        "MemoryStore OpenError PgStore ReplayLog SqliteStore Store StoreError TaskStore open",
+    ),
+    ("task", "Limits TaskOptions"),
+];
+
+/// The names that the lines `pub use` of a module export. Those of nested modules are indented.
+fn exported(module: &str) -> BTreeSet<String> {
+    let path = format!("{}/src/{module}.rs", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(path).unwrap();
+    let uses = source.split("\npub use ").skip(1);
+    let uses = uses.map(|rest| rest.split(';').next().unwrap());
+    let names = uses
+        .filter(|path| !path.contains(" as client"))
+        .flat_map(|path| {
+            let names = path.rsplit_once("::").unwrap().1;
+            names.split(|c: char| !c.is_alphanumeric() && c != '_')
+        });
+    names
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn public_names_are_those_listed() {
+    let mut count = 0;
+    for (module, names) in NAMES {
+        let names: BTreeSet<String> = names.split(' ').map(str::to_owned).collect();
+        assert_eq!(exported(module), names, "{module}");
+        count += names.len();
+    }
+    assert_eq!(count, 65);
+}
