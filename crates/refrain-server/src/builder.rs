@@ -286,7 +286,7 @@ impl ServerBuilder {
 
     /// Has what this server does counted among the numbers of another, which tells of both.
     pub fn count_with(mut self, other: &Server) -> Self {
-        self.metrics = Some(other.0.metrics.clone());
+        self.metrics = Some(other.0.services.metrics.clone());
         self
     }
 
@@ -321,6 +321,7 @@ impl ServerBuilder {
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
+        let subscriptions = Arc::new(subscriptions);
         services.metrics.watch(Seen {
             limits: limits.clone(),
             subscriptions: subscriptions.registry().clone(),
@@ -344,7 +345,14 @@ impl ServerBuilder {
                 services.clone(),
             );
             Inner {
-                legacy: LegacySessions::new(relay.clone(), services.clone()),
+                legacy: LegacySessions::new(
+                    catalog.clone(),
+                    auth.clone(),
+                    rounds.clone(),
+                    subscriptions.clone(),
+                    relay.clone(),
+                    services.clone(),
+                ),
                 instructions: self.instructions,
                 extensions: self.extensions,
                 instance: self.instance,

@@ -4,23 +4,24 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::catalog::complete::Later;
 use crate::http::Headers;
-use crate::legacy::Session;
-use crate::live::elsewhere;
-use crate::metrics::{Label, LiveCount, Other, Refusal};
+use crate::legacy::{LegacyExchange, Lifetime, Session};
+use crate::metrics::{Label, Other, Refusal};
+use crate::record;
 use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
 use crate::rounds::{CallRequest, Home, Round, Token};
-use crate::server::Server;
+use crate::server::{Inner, Server};
 use crate::subscriptions::Subscription;
 use crate::tasks::Fetching;
 use http::HeaderMap;
+use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
     Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
     decode_task, read_message,
 };
 use refrain_wire::{
-    Call, CallKind, CompleteParams, Id, ListenParams, Message, Meta, PROTOCOL_VERSION, Rejection,
-    Reply, RpcError, TaskMethod, TaskParams,
+    Call, CallKind, CompleteParams, Empty, Id, ListenParams, Message, Meta, PROTOCOL_VERSION,
+    Rejection, Reply, RpcError, TaskMethod, TaskParams, parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -42,8 +43,39 @@ pub struct Context<'a> {
     pub(crate) caller: Caller,
     /// The headers of the request; they must repeat what the message says.
     pub(crate) headers: Option<&'a Headers<'a>>,
-    /// The session of a legacy client.
-    pub(crate) session: Option<&'a Session>,
+    pub(crate) sessions: Sessions<'a>,
+    /// Does the transport relay requests to other instances?
+    pub(crate) relays: bool,
+}
+
+/// The legacy session of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sessions<'a> {
+    /// The transport has no sessions: `initialize` is rejected.
+    None,
+    /// No session is open: `initialize` opens one that lasts this long.
+    Closed(Lifetime),
+    Open(&'a Session),
+}
+
+/// A message as it was read.
+pub(crate) type Parsed<'a> = Result<Incoming<'a>, Box<Rejection>>;
+
+/// Reads a message. The calls of a session cannot be read in one pass.
+pub(crate) fn read(bytes: &[u8], in_session: bool) -> Parsed<'_> {
+    match in_session {
+        true => parse(bytes).map(Incoming::Message),
+        false => read_message(bytes),
+    }
+}
+
+/// Does a message that was sent in a session belong to it? A request may be one of 2026-07-28 nevertheless.
+pub(crate) fn is_of_session(message: &Parsed<'_>) -> bool {
+    match message {
+        Ok(Incoming::Call(..)) => false,
+        Ok(Incoming::Message(Message::Request { params, .. })) => !is_modern(*params),
+        _ => true,
+    }
 }
 
 impl<C: Into<Caller>> From<C> for Context<'_> {
@@ -51,13 +83,18 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
         Self {
             caller: caller.into(),
             headers: None,
-            session: None,
+            sessions: Sessions::None,
+            relays: false,
         }
     }
 }
 
 /// How an answer begins.
 pub(crate) enum Begin {
+    /// A message that needs no reply.
+    Accepted,
+    /// A message of a session without a usable id is wrong, counted as this refusal.
+    Rejected(Refusal, RpcError),
     /// A reply that needs no handler.
     Reply(Reply),
     /// The request itself is wrong: a transport that has status codes says so with one.
@@ -160,6 +197,11 @@ impl<'a> Request<'a> {
     }
 }
 
+/// May a request of this method come before the session is open? On a pipe, a client may ping first.
+fn is_first(method: &str, lifetime: Lifetime) -> bool {
+    method == "initialize" || method == "ping" && lifetime == Lifetime::Process
+}
+
 fn unsupported(requested: &str) -> RpcError {
     RpcError::unsupported_version(requested, &[PROTOCOL_VERSION])
 }
@@ -204,34 +246,33 @@ impl Server {
     /// Takes a message that was read, for a transport that relays nothing.
     pub(crate) async fn handle_message(
         &self,
-        message: Result<Incoming<'_>, Box<Rejection>>,
+        message: Parsed<'_>,
         context: Context<'_>,
     ) -> Response {
-        let message = match (context.session, message) {
-            (Some(session), Ok(Incoming::Message(message))) => {
-                return self.handle_legacy(session, Ok(message), context.caller);
+        self.accept(message, context).await.here(self)
+    }
+
+    /// Takes a message that was read. The transport relays it where another instance holds the call or the session.
+    pub(crate) async fn accept<'a>(
+        &self,
+        message: Parsed<'a>,
+        context: Context<'_>,
+    ) -> Handled<'a> {
+        let message = match (context.sessions, message) {
+            (Sessions::Open(session), Ok(Incoming::Message(message))) => {
+                return self.accept_legacy(session, Ok(message), context);
             }
-            (Some(session), Err(rejection)) => {
-                return self.handle_legacy(session, Err(rejection), context.caller);
+            (Sessions::Open(session), Err(rejection)) => {
+                return self.accept_legacy(session, Err(rejection), context);
+            }
+            (
+                Sessions::Closed(lifetime),
+                Ok(Incoming::Message(Message::Request { id, method, params })),
+            ) if is_first(&method, lifetime) && !is_modern(params) => {
+                return self.open_session(id, &method, params, &context.caller, lifetime);
             }
             (_, message) => message,
         };
-        match self.accept(message, context).await {
-            Handled::Response(response) => response,
-            Handled::Relay(id, _) => {
-                self.0.metrics.live(LiveCount::Elsewhere);
-                let error = Reply::Error(elsewhere());
-                Response::reply(self, id, CallKind::Tool.method(), error)
-            }
-        }
-    }
-
-    /// Takes a message that was read. The transport relays it where another instance holds the call.
-    pub(crate) async fn accept<'a>(
-        &self,
-        message: Result<Incoming<'a>, Box<Rejection>>,
-        context: Context<'_>,
-    ) -> Handled<'a> {
         let refused = |id, error| Handled::Response(Response::refused(self, id, error));
         let (id, method, request) = match message {
             Ok(Incoming::Call(id, call)) => {
@@ -273,7 +314,55 @@ impl Server {
             }
             None => self.answer(request, caller, headers),
         };
-        Response::begun(self, id, method, begun, None)
+        Response::begun(self, Some(id), method, begun, None)
+    }
+
+    /// Takes a message of a legacy session.
+    fn accept_legacy<'a>(
+        &self,
+        session: &Session,
+        message: Result<Message<'a>, Box<Rejection>>,
+        Context { caller, relays, .. }: Context<'_>,
+    ) -> Handled<'a> {
+        let id = match &message {
+            Ok(Message::Request { id, .. }) => Some(*id),
+            _ => None,
+        };
+        let legacy = &self.0.legacy;
+        let (method, begun) = legacy.accept(session, message, caller, relays);
+        let exchange = LegacyExchange::new(legacy, session, None);
+        Response::begun(self, id, method, begun, Some(exchange))
+    }
+
+    /// Answers the first requests of a legacy client: `initialize`, and `ping` before it.
+    fn open_session<'a>(
+        &self,
+        id: Id<'a>,
+        method: &str,
+        params: Option<&RawValue>,
+        caller: &Caller,
+        lifetime: Lifetime,
+    ) -> Handled<'a> {
+        if method == "ping" {
+            let mut out = Vec::with_capacity(64);
+            let reply = Reply::complete(Empty {});
+            legacy::write_reply(&mut out, id, &reply, Revision::LATEST);
+            record::sent_older(Revision::LATEST, method, &out);
+            return Handled::Response(Response::written(self, out));
+        }
+        let Inner { legacy, auth, .. } = &*self.0;
+        let (begun, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
+            (Err(missing), _) => (Begin::Forbidden(missing), None),
+            (_, Err(error)) => (Begin::Refused(error), None),
+            (Ok(()), Ok(initialize)) => {
+                self.0.services.metrics.other(Other::Initialize);
+                let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
+                let reply = Begin::Reply(self.greet(session.revision));
+                let exchange = LegacyExchange::new(legacy, &session, Some(opened));
+                (reply, Some(exchange))
+            }
+        };
+        Response::begun(self, Some(id), Other::Initialize.name(), begun, exchange)
     }
 
     /// Answers a request, or begins what will. The headers are those of a transport that has any.
@@ -284,7 +373,7 @@ impl Server {
         {
             return Begin::Forbidden(missing);
         }
-        let metrics = &self.0.metrics;
+        let metrics = &self.0.services.metrics;
         match request {
             Request::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
@@ -306,7 +395,7 @@ impl Server {
                 }
             }
             Request::Complete(params) => {
-                let (auth, limits) = (&self.0.auth, &self.0.limits);
+                let (auth, limits) = (&self.0.auth, &self.0.services.limits);
                 let later = self.0.catalog.complete(params, caller, auth, limits);
                 self.later(Other::Complete, later)
             }
@@ -326,7 +415,7 @@ impl Server {
 
     /// Counts a request that is answered later, or refused.
     fn later(&self, what: Other, answered: Result<Later, Begin>) -> Begin {
-        let metrics = &self.0.metrics;
+        let metrics = &self.0.services.metrics;
         match answered {
             Ok(later) => {
                 metrics.other(what);

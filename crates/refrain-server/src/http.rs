@@ -17,13 +17,15 @@ pub use headers::AllowedHosts;
 pub(crate) use headers::Headers;
 pub(crate) use legacy::SESSION;
 pub use metadata::MetadataService;
-pub(crate) use pulse::{Busy, Pulse};
+use pulse::{Busy, Pulse};
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
 
-use crate::auth::{Caller, Refused};
+use crate::auth::Caller;
+use crate::dispatch::{Sessions, is_of_session, read};
+use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
 use crate::relay::Relayed;
 use crate::response::{Handled, MessageKind, Status};
@@ -34,8 +36,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use refrain_wire::ratified::{Incoming, read_message};
-use refrain_wire::{ErrorCode, RpcError, parse};
+use refrain_wire::{ErrorCode, RpcError};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -78,7 +79,7 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.handle_with(request, None).await
+        self.handle_with(request, None, self).await
     }
 
     /// Answers one request that came in on a connection with this pulse.
@@ -86,6 +87,7 @@ impl HttpService {
         &self,
         request: http::Request<B>,
         pulse: Option<&Arc<Pulse>>,
+        responder: &impl Responder,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
@@ -99,49 +101,43 @@ impl HttpService {
             Some(Err(refusal)) => return *refusal,
         };
         let was_relayed = relayed.is_some();
-        let mut response = self
-            .handle_parts(&parts, &heads, body, relayed, pulse)
-            .await;
+        let mut response = match self.receive(&parts, &heads, body, relayed).await {
+            Err(refusal) => *refusal,
+            Ok((bytes, caller)) => {
+                let busy = Busy::new(pulse);
+                let mut response = match parts.method {
+                    Method::POST => responder.respond(&heads, &bytes, caller, was_relayed).await,
+                    _ => Box::pin(self.about_session(&parts, caller, was_relayed)).await,
+                };
+                response.body_mut().keep_busy(busy);
+                response
+            }
+        };
         if was_relayed {
             self.server.0.relay.sign(&mut response);
         }
         response
     }
 
-    async fn handle_parts<B>(
+    /// Receives a request that the endpoint takes: its body, and its caller.
+    async fn receive<B>(
         &self,
         parts: &Parts,
         heads: &Headers<'_>,
         body: B,
         relayed: Option<Relayed>,
-        pulse: Option<&Arc<Pulse>>,
-    ) -> Response<Body>
+    ) -> Result<(Bytes, Caller), Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let was_relayed = relayed.is_some();
-        if let Err(refusal) = self.admit(parts, heads, was_relayed) {
-            return *refusal;
-        }
-        if parts.method != Method::POST {
-            let caller = match self.find_caller(parts, relayed, b"").await {
-                Ok(caller) => caller,
-                Err(refusal) => return *refusal,
-            };
-            let busy = Busy::new(pulse);
-            return Box::pin(self.about_session(parts, caller, was_relayed, busy)).await;
-        }
-        let bytes = match self.collect(parts, body).await {
-            Ok(bytes) => bytes,
-            Err(refusal) => return *refusal,
+        self.admit(parts, heads, relayed.is_some())?;
+        let bytes = match parts.method {
+            Method::POST => self.collect(parts, body).await?,
+            _ => Bytes::new(),
         };
-        let caller = match self.find_caller(parts, relayed, &bytes).await {
-            Ok(caller) => caller,
-            Err(refusal) => return *refusal,
-        };
-        let busy = Busy::new(pulse);
-        self.respond(heads, &bytes, caller, was_relayed, busy).await
+        let caller = self.find_caller(parts, relayed, &bytes).await?;
+        Ok((bytes, caller))
     }
 
     /// The caller of a request with this body: as the relaying instance names it, or authenticated here.
@@ -157,19 +153,14 @@ impl HttpService {
                 caller.ok_or_else(|| Box::new(self.no_relay()))
             }
             None => {
-                let caller = self.authenticate(&parts.headers).await;
+                let caller = self.server.0.auth.authenticate(&parts.headers).await;
                 caller.map_err(|refused| Box::new(self.turn_away(&refused, bytes)))
             }
         }
     }
 
-    /// Who is calling?
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
-        self.server.0.auth.authenticate(headers).await
-    }
-
     /// Is this a request the endpoint takes at all?
-    pub(crate) fn admit(
+    fn admit(
         &self,
         parts: &Parts,
         heads: &Headers<'_>,
@@ -207,16 +198,12 @@ impl HttpService {
     }
 
     /// Reads the body, up to the limit. One that came in one piece is not copied.
-    pub(crate) async fn collect<B>(
-        &self,
-        parts: &Parts,
-        body: B,
-    ) -> Result<Bytes, Box<Response<Body>>>
+    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let limit = self.server.0.limits.body;
+        let limit = self.server.0.services.limits.body;
         let mut body = std::pin::pin!(body);
         let mut whole = Bytes::new();
         let mut pieces = BytesMut::new();
@@ -241,7 +228,7 @@ impl HttpService {
         if too_large {
             // A client that asks before it sends the body has its answer without sending it.
             if !parts.headers.contains_key(EXPECT) {
-                discard(body, self.server.0.limits.discard).await;
+                discard(body, self.server.0.services.limits.discard).await;
             }
             let error = RpcError::invalid_request(format!(
                 "the body is larger than the limit of {limit} bytes"
@@ -257,43 +244,26 @@ impl HttpService {
         })
     }
 
-    /// Answers a POST with this body.
-    pub(crate) async fn respond(
+    /// Answers a message, or relays it unless it was relayed here.
+    pub(crate) async fn relay_or_answer(
         &self,
-        headers: &Headers<'_>,
+        handled: Handled<'_>,
+        headers: &HeaderMap,
         bytes: &[u8],
-        caller: Caller,
         relayed: bool,
-        busy: Busy,
     ) -> Response<Body> {
-        let message = match headers.has_session() {
-            // Most likely of a legacy client, whose calls cannot be read in one pass.
-            true => parse(bytes).map(Incoming::Message),
-            false => read_message(bytes),
-        };
-        if legacy::is_legacy(headers.has_session(), &message) {
-            let respond = self.respond_legacy(headers.all(), message, bytes, caller, relayed, busy);
-            return Box::pin(respond).await;
-        }
-        if let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
-            return refusal;
-        }
-        let context = crate::Context {
-            caller,
-            headers: Some(headers),
-            session: None,
-        };
-        match self.server.accept(message, context).await {
-            Handled::Response(response) => self.answer(response, busy).await,
-            Handled::Relay(id, relay) => {
-                let request = (headers.all(), bytes);
-                Box::pin(self.hand_on(id, *relay, relayed, request, busy)).await
+        let response = match (handled, relayed) {
+            (Handled::Response(response), _) => response,
+            (Handled::Relay(id, relay), false) => {
+                return Box::pin(self.relay_call(id, *relay, headers, bytes)).await;
             }
-        }
+            (handled, true) => handled.here(&self.server),
+        };
+        self.answer(response).await
     }
 
     /// The response as one JSON object, or as a stream of events if more than the reply goes out.
-    pub(crate) async fn answer(&self, mut response: crate::Response, busy: Busy) -> Response<Body> {
+    pub(crate) async fn answer(&self, mut response: crate::Response) -> Response<Body> {
         let mut first = None;
         if !response.is_subscription() {
             match response.next_message().await {
@@ -302,8 +272,8 @@ impl HttpService {
                 Some((_, message)) => first = Some(message),
             }
         }
-        let keep_alive = self.server.0.limits.keep_alive;
-        let stream = EventStream::new(first, response, keep_alive, busy);
+        let keep_alive = self.server.0.services.limits.keep_alive;
+        let stream = EventStream::new(first, response, keep_alive);
         events(Body::events(stream))
     }
 
@@ -325,6 +295,11 @@ impl HttpService {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
+        if let Some(id) = response.session_id()
+            && let Ok(id) = HeaderValue::try_from(id)
+        {
+            headers.insert(SESSION, id);
+        }
         if let Some(instance) = &self.server.0.instance
             && let Some(value) = explain(instance, response)
         {
@@ -332,6 +307,46 @@ impl HttpService {
         }
         *out.status_mut() = status;
         out
+    }
+}
+
+/// Answers the POST requests of an endpoint.
+pub(crate) trait Responder: Sync {
+    fn respond(
+        &self,
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+        relayed: bool,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl Responder for HttpService {
+    async fn respond(
+        &self,
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+        relayed: bool,
+    ) -> Response<Body> {
+        let in_session = headers.has_session();
+        let message = read(bytes, in_session);
+        if in_session && is_of_session(&message) {
+            let respond = self.respond_in_session(headers.all(), message, bytes, caller, relayed);
+            return Box::pin(respond).await;
+        }
+        if !in_session && let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
+            return refusal;
+        }
+        let context = crate::Context {
+            caller,
+            headers: Some(headers),
+            sessions: Sessions::Closed(Lifetime::Limited),
+            relays: !relayed,
+        };
+        let handled = self.server.accept(message, context).await;
+        self.relay_or_answer(handled, headers.all(), bytes, relayed)
+            .await
     }
 }
 
@@ -349,6 +364,12 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
         };
         left = rest;
     }
+}
+
+fn json(bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
 }
 
 /// An answer whose body is a stream of events.

@@ -20,6 +20,7 @@ pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
 use crate::builder::BuildError;
+use crate::dispatch::Begin;
 use crate::http_client::HttpClient;
 use crate::limits::Permit;
 use crate::services::Services;
@@ -81,11 +82,23 @@ pub(crate) struct Relay {
     lost: Mutex<HashMap<u64, Instant>>,
 }
 
-/// A live call's request that has to be relayed.
+/// A request that has to be relayed.
 pub(crate) struct RelayTo {
-    pub(crate) _permit: Permit,
+    /// That of a live call.
+    pub(crate) _permit: Option<Permit>,
     pub(crate) holder: Holder,
     pub(crate) caller: Caller,
+}
+
+impl RelayTo {
+    /// A request of a legacy session.
+    pub(crate) fn begin(holder: Holder, caller: Caller) -> Begin {
+        Begin::Relay(Box::new(Self {
+            _permit: None,
+            holder,
+            caller,
+        }))
+    }
 }
 
 /// A request as it is relayed.

@@ -17,7 +17,6 @@ use refrain_wire::legacy::{InitializeResult, Revision};
 use refrain_wire::{DiscoverResult, PROTOCOL_VERSION, Reply, ServerCapabilities, TaskSupport};
 use serde_json::{Map, Value};
 use std::future::Future;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 /// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
@@ -33,21 +32,13 @@ pub(crate) struct Inner {
     pub(crate) extensions: Map<String, Value>,
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) subscriptions: Subscriptions,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
-    pub(crate) legacy: LegacySessions,
-}
-
-impl Deref for Inner {
-    type Target = Services;
-
-    fn deref(&self) -> &Services {
-        &self.services
-    }
+    pub(crate) legacy: Arc<LegacySessions>,
 }
 
 /// A server that is not kept alive by this reference.
@@ -119,14 +110,9 @@ impl Server {
         Reply::complete(InitializeResult {
             protocol_version: revision.as_str(),
             capabilities: self.catalog().capabilities(),
-            server_info: &self.0.info,
+            server_info: &self.0.services.info,
             instructions: self.0.instructions.as_deref(),
         })
-    }
-
-    /// Whether there is a task store.
-    pub(crate) fn has_tasks(&self) -> bool {
-        self.0.tasks.is_some()
     }
 
     /// Whether a call of this tool may or must become a task.
@@ -139,12 +125,12 @@ impl Server {
 
     /// Puts another key ring in place of the present one, without a restart.
     pub fn reload_keys(&self, keys: KeyRing) {
-        self.0.sealer.reload(keys);
+        self.0.services.sealer.reload(keys);
     }
 
     /// Hands running flows on at their next checkpoint from now on, ends subscriptions, and has `/readyz` say no.
     pub fn start_draining(&self) {
-        self.0.limits.start_draining();
+        self.0.services.limits.start_draining();
         self.0.subscriptions.close();
     }
 
@@ -157,7 +143,7 @@ impl Server {
 
     /// Is the server on its way out?
     pub fn is_draining(&self) -> bool {
-        self.0.limits.is_draining()
+        self.0.services.limits.is_draining()
     }
 
     /// Runs tasks that are due until `shutdown` is done; then those that run are handed on, as soon as they can be or at
@@ -179,19 +165,19 @@ impl Server {
 
     /// How many calls are running.
     pub fn running(&self) -> usize {
-        self.0.limits.calls.in_use()
+        self.0.services.limits.calls.in_use()
     }
 
     /// The limits the server was built with.
     pub fn limits(&self) -> &ServerLimits {
-        &self.0.limits
+        &self.0.services.limits
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
-            .field("info", &self.0.info.get())
+            .field("info", &self.0.services.info.get())
             .field("tools", &self.catalog().tools.len())
             .finish_non_exhaustive()
     }

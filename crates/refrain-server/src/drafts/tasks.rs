@@ -8,8 +8,10 @@
 
 use super::Drafted;
 use crate::auth::Caller;
-use crate::response::{Response, Status};
+use crate::response::{Handled, Response, Status};
+use crate::timer::within;
 use refrain_wire::drafts::DraftExchange;
+use refrain_wire::ratified::read_message;
 use refrain_wire::{Form, Id, Message, Reply, RpcError, parse};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -99,24 +101,26 @@ impl Replied {
 
 impl Drafted {
     /// Carries out a request that was translated.
-    pub(super) async fn carry_out(
+    pub(super) async fn carry_out<'a>(
         &self,
-        message: &[u8],
+        message: &'a [u8],
         exchange: &DraftExchange,
         caller: Caller,
-    ) -> Response {
-        let Some(request) = TaskRequest::read(message) else {
-            return self.server.handle(message, caller).await;
-        };
-        if exchange.waits_for_task() {
-            self.wait(&request, caller).await
-        } else if exchange.shows_task() {
-            self.cancel(&request, caller).await
-        } else if exchange.settles_task() {
-            self.update(&request, caller).await
-        } else {
-            self.server.handle(message, caller).await
+    ) -> Handled<'a> {
+        if !exchange.waits_for_task() && !exchange.shows_task() && !exchange.settles_task() {
+            let message = read_message(message);
+            return self.server.accept(message, caller.into()).await;
         }
+        let (this, exchange) = (self.clone(), exchange.clone());
+        let message = message.to_vec();
+        Handled::Response(Response::deferred(&self.server, async move {
+            match TaskRequest::read(&message) {
+                None => this.server.handle(&message, caller).await,
+                Some(request) if exchange.waits_for_task() => this.wait(&request, caller).await,
+                Some(request) if exchange.shows_task() => this.cancel(&request, caller).await,
+                Some(request) => this.update(&request, caller).await,
+            }
+        }))
     }
 
     async fn call(&self, message: &[u8], caller: &Caller) -> Replied {
@@ -163,7 +167,7 @@ impl Drafted {
                     none.insert(self.server.handle(&listen, caller.clone()).await)
                 }
             };
-            if let Ok(None) = tokio::time::timeout(LOOK, changes.next()).await {
+            if let Some(None) = within(LOOK, changes.next()).await {
                 tokio::time::sleep(LOOK).await;
             }
         }
@@ -207,7 +211,7 @@ impl Drafted {
         if !updated.is_error() && !all_valid(&asks, request.params) {
             let time = self.server.limits().round_time / 2;
             // It is acknowledged in any case.
-            let _ = tokio::time::timeout(time, self.at_rest(request, &caller)).await;
+            within(time, self.at_rest(request, &caller)).await;
         }
         self.written(updated)
     }

@@ -18,53 +18,51 @@ const PIECE: usize = 64 << 10;
 
 /// The body of a response.
 #[derive(Debug)]
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Keeps the connection of a stream busy.
+    busy: Option<Busy>,
+}
 
 #[derive(Debug)]
 enum Inner {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
     Replayed(Box<ReplayedStream>),
-    Relayed {
-        stream: Box<RelayStream>,
-        _busy: Busy,
-    },
+    Relayed(Box<RelayStream>),
 }
 
 impl Body {
+    fn new(inner: Inner) -> Self {
+        Self { inner, busy: None }
+    }
+
     pub(super) fn empty() -> Self {
-        Self(Inner::Full(None))
+        Self::new(Inner::Full(None))
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self(Inner::Full(Some(bytes)))
-    }
-
-    /// Replaces a body that is one message, if there is something to replace it with.
-    pub(crate) fn map(self, map: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Self {
-        match &self.0 {
-            Inner::Full(Some(bytes)) => match map(bytes) {
-                Some(mapped) => Self::full(mapped.into()),
-                None => self,
-            },
-            _ => self,
-        }
+        Self::new(Inner::Full(Some(bytes)))
     }
 
     /// The stream of another instance, passed on.
-    pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
-        Self(Inner::Relayed {
-            stream: Box::new(stream),
-            _busy: busy,
-        })
+    pub(super) fn relayed(stream: RelayStream) -> Self {
+        Self::new(Inner::Relayed(Box::new(stream)))
     }
 
     pub(super) fn events(stream: EventStream) -> Self {
-        Self(Inner::Events(Box::new(stream)))
+        Self::new(Inner::Events(Box::new(stream)))
     }
 
     pub(super) fn replayed(stream: ReplayedStream) -> Self {
-        Self(Inner::Replayed(Box::new(stream)))
+        Self::new(Inner::Replayed(Box::new(stream)))
+    }
+
+    /// Keeps the connection busy while this is a stream.
+    pub(super) fn keep_busy(&mut self, busy: Busy) {
+        if !matches!(self.inner, Inner::Full(_)) {
+            self.busy = Some(busy);
+        }
     }
 }
 
@@ -76,23 +74,23 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = match &mut self.0 {
+        let data = match &mut self.inner {
             Inner::Full(bytes) => bytes.take(),
             Inner::Events(stream) => ready!(stream.poll_next(cx)),
             Inner::Replayed(stream) => ready!(stream.poll_next(cx)),
-            Inner::Relayed { stream, .. } => ready!(stream.poll_next(cx)),
+            Inner::Relayed(stream) => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Inner::Full(None))
+        matches!(self.inner, Inner::Full(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) | Inner::Replayed(_) | Inner::Relayed { .. } => SizeHint::new(),
+            Inner::Events(_) | Inner::Replayed(_) | Inner::Relayed(_) => SizeHint::new(),
         }
     }
 }
@@ -104,21 +102,14 @@ pub(super) struct EventStream {
     first: Option<Vec<u8>>,
     response: Response,
     keep_alive: KeepAlive,
-    _busy: Busy,
 }
 
 impl EventStream {
-    pub(super) fn new(
-        first: Option<Vec<u8>>,
-        response: Response,
-        keep_alive: Duration,
-        busy: Busy,
-    ) -> Self {
+    pub(super) fn new(first: Option<Vec<u8>>, response: Response, keep_alive: Duration) -> Self {
         Self {
             first,
             response,
             keep_alive: KeepAlive::new(keep_alive),
-            _busy: busy,
         }
     }
 
@@ -149,16 +140,14 @@ pub(super) struct ReplayedStream {
     /// Is the client to be told first where the stream begins, so that it can come back before there is a message?
     greets: bool,
     keep_alive: KeepAlive,
-    _busy: Busy,
 }
 
 impl ReplayedStream {
-    pub(super) fn new(reader: Reader, greets: bool, keep_alive: Duration, busy: Busy) -> Self {
+    pub(super) fn new(reader: Reader, greets: bool, keep_alive: Duration) -> Self {
         Self {
             reader,
             greets,
             keep_alive: KeepAlive::new(keep_alive),
-            _busy: busy,
         }
     }
 

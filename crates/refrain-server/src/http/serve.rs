@@ -95,7 +95,7 @@ pub(crate) async fn serve_with(
         while connections.tasks.join_next().await.is_some() {}
         // Those whose client is gone are at work too.
         for server in &servers {
-            server.0.limits.live.wait_until_idle().await;
+            server.0.services.limits.live.wait_until_idle().await;
         }
     };
     let in_time = tokio::time::timeout(server.limits().drain_time, all).await;
@@ -272,7 +272,9 @@ async fn route(
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
     Ok(match (request.uri().path(), front) {
-        ("/mcp", Front::Endpoint(service, _)) => service.handle_with(request, Some(pulse)).await,
+        ("/mcp", Front::Endpoint(service, _)) => {
+            service.handle_with(request, Some(pulse), service).await
+        }
         #[cfg(feature = "metrics")]
         ("/metrics", Front::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));

@@ -81,7 +81,7 @@ impl<'a> Admitted<'a> {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.reaches(&holder) => {
                 return Ok(Opened::Relay(Box::new(RelayTo {
-                    _permit: self.permit,
+                    _permit: Some(self.permit),
                     holder,
                     caller: self.caller,
                 })));
