@@ -335,7 +335,7 @@ impl ServerBuilder {
                 let (flows, services) = (flows.clone(), services.clone());
                 Tasks::new(tasks, namespace, catalog, auth, flows, services)
             });
-            let live = LiveCalls::new(relay.own(), flows.clone(), services.clone());
+            let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
                 catalog.clone(),
                 auth.clone(),

@@ -187,6 +187,14 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The request with the token that it referred to.
+    fn with_token(mut self, token: String) -> Self {
+        if let Self::Call(call) = &mut self {
+            call.state = Some(token.into());
+        }
+        self
+    }
+
     /// Is the revision one that this server speaks?
     pub(crate) fn check_version(&self) -> Result<(), RpcError> {
         let requested = &self.meta().protocol_version;
@@ -308,11 +316,14 @@ impl Server {
         let (method, caller) = (request.method(), context.caller);
         let headers = context.headers.map(Headers::all);
         let begun = match self.fetch(&request) {
-            Some(fetching) => {
-                let fetched = fetching.await;
-                self.answer_fetched(request, fetched, caller, headers)
-            }
-            None => self.answer(request, caller, headers),
+            None => self.answer(request, Token::Sent, caller, headers),
+            Some(fetching) => match fetching.await {
+                Ok(token) => {
+                    let request = request.with_token(token);
+                    self.answer(request, Token::Fetched, caller, headers)
+                }
+                Err(error) => error.into(),
+            },
         };
         Response::begun(self, Some(id), method, begun, None)
     }
@@ -365,8 +376,14 @@ impl Server {
         Response::begun(self, Some(id), Other::Initialize.name(), begun, exchange)
     }
 
-    /// Answers a request, or begins what will. The headers are those of a transport that has any.
-    fn answer(&self, request: Request<'_>, caller: Caller, headers: Option<&HeaderMap>) -> Begin {
+    /// Answers a request, or begins the call. The headers are those of a transport that has any.
+    fn answer(
+        &self,
+        request: Request<'_>,
+        token: Token,
+        caller: Caller,
+        headers: Option<&HeaderMap>,
+    ) -> Begin {
         // What needs further scopes is checked where it is found, so that all of them are demanded together.
         if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
             && let Err(missing) = self.0.auth.allow(&caller, &[])
@@ -377,7 +394,7 @@ impl Server {
         match request {
             Request::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
-                token: Token::Sent,
+                token,
                 home: Home::Client,
                 caller,
                 headers,
@@ -435,30 +452,6 @@ impl Server {
         match request {
             Request::Call(call) => self.0.tasks.as_ref()?.fetch(call),
             _ => None,
-        }
-    }
-
-    /// Begins a call whose token was fetched from where it waited.
-    fn answer_fetched(
-        &self,
-        request: Request<'_>,
-        fetched: Result<String, RpcError>,
-        caller: Caller,
-        headers: Option<&HeaderMap>,
-    ) -> Begin {
-        match (request, fetched) {
-            (Request::Call(mut call), Ok(token)) => {
-                call.state = Some(token.into());
-                self.0.rounds.begin(CallRequest {
-                    call: &call,
-                    token: Token::Fetched,
-                    home: Home::Client,
-                    caller,
-                    headers,
-                })
-            }
-            (_, Err(error)) => error.into(),
-            (request, Ok(_)) => self.answer(request, caller, headers),
         }
     }
 }

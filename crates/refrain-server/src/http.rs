@@ -15,7 +15,7 @@ mod serve;
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::Headers;
-pub(crate) use legacy::SESSION;
+pub(crate) use legacy::{LAST_EVENT, SESSION};
 pub use metadata::MetadataService;
 use pulse::{Busy, Pulse};
 pub use serve::serve;
@@ -27,10 +27,10 @@ use crate::auth::Caller;
 use crate::dispatch::{Sessions, is_of_session, read};
 use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
-use crate::relay::Relayed;
+use crate::relay::RelayClaims;
 use crate::response::{Handled, MessageKind, Status};
 use crate::server::Server;
-use body::EventStream;
+use body::Source;
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -42,6 +42,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -125,7 +126,7 @@ impl HttpService {
         parts: &Parts,
         heads: &Headers<'_>,
         body: B,
-        relayed: Option<Relayed>,
+        relayed: Option<RelayClaims>,
     ) -> Result<(Bytes, Caller), Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
@@ -144,7 +145,7 @@ impl HttpService {
     async fn find_caller(
         &self,
         parts: &Parts,
-        relayed: Option<Relayed>,
+        relayed: Option<RelayClaims>,
         bytes: &[u8],
     ) -> Result<Caller, Box<Response<Body>>> {
         match relayed {
@@ -273,8 +274,7 @@ impl HttpService {
             }
         }
         let keep_alive = self.server.0.services.limits.keep_alive;
-        let stream = EventStream::new(first, response, keep_alive);
-        events(Body::events(stream))
+        events(Source::Response(first, response), keep_alive)
     }
 
     /// A reply, with the HTTP status and headers that belong to it.
@@ -373,8 +373,8 @@ fn json(bytes: Bytes) -> Response<Body> {
 }
 
 /// An answer whose body is a stream of events.
-fn events(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
+fn events(source: Source, keep_alive: Duration) -> Response<Body> {
+    let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

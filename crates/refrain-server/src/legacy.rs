@@ -71,7 +71,7 @@ impl LegacySessions {
         services: Services,
     ) -> Arc<Self> {
         Arc::new(Self {
-            streams: Streams::new(relay.own().id(), &services.limits),
+            streams: Streams::new(relay.own.id(), &services.limits),
             states: Mutex::default(),
             open: Mutex::default(),
             catalog,

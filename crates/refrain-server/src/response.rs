@@ -1,4 +1,4 @@
-//! What goes out in response to one message, for every transport.
+//! The response to one message, for every transport.
 
 use crate::catalog::complete::{Later, NoReply};
 use crate::dispatch::Begin;
@@ -45,8 +45,7 @@ pub enum Status {
     Busy,
 }
 
-/// What goes out in response to one message: notifications, and last the reply. Dropping it cancels the handler.
-#[derive(Debug)]
+/// The response to one message: notifications, and last the reply. Dropping it cancels the handler.
 pub struct Response {
     server: Server,
     id: Option<IdBuf>,
@@ -57,23 +56,15 @@ pub struct Response {
     status: Status,
     /// The length of the token in the reply.
     token: usize,
-    map: Option<Map>,
+    map: Option<Box<Translate>>,
     /// The exchange with a legacy client.
     legacy: Option<Box<LegacyExchange>>,
 }
 
 /// A translation of the messages that go out; `None` leaves one out.
-struct Map(Box<Translate>);
-
 type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
-impl std::fmt::Debug for Map {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Map")
-    }
-}
-
-/// What is left to do before the reply.
+/// The work before the reply.
 enum Work {
     /// Nothing. The round that ran is kept for its figures.
     Done(Option<Box<Round>>),
@@ -84,15 +75,13 @@ enum Work {
     Subscription(Subscription),
 }
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Done(_) => f.write_str("Done"),
-            Self::Reply(_) => f.write_str("Reply"),
-            Self::Later(_) | Self::Deferred(_) => f.write_str("Later"),
-            Self::Round(round) => round.fmt(f),
-            Self::Subscription(subscription) => subscription.fmt(f),
-        }
+        f.debug_struct("Response")
+            .field("id", &self.id)
+            .field("method", &self.method)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
     }
 }
 
@@ -235,7 +224,7 @@ impl Response {
 
     /// Translates the messages on their way out; `None` leaves one out.
     pub(crate) fn map(&mut self, map: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) {
-        self.map = Some(Map(Box::new(map)));
+        self.map = Some(Box::new(map));
     }
 
     /// How the message was answered. Certain once the reply was taken out, or there is none.
@@ -259,7 +248,7 @@ impl Response {
             let Some((kind, message)) = ready!(self.poll_message(cx)) else {
                 return Poll::Ready(None);
             };
-            let Some(Map(map)) = &self.map else {
+            let Some(map) = &self.map else {
                 return Poll::Ready(Some((kind, message)));
             };
             if let Some(message) = map(&message) {
@@ -374,11 +363,20 @@ impl Response {
     fn queue_notes(&mut self, token: Option<&RawValue>, notes: &[Note]) {
         for note in notes {
             let mut out = Vec::with_capacity(256);
-            write_note(&mut out, token, note);
-            if !out.is_empty() {
-                let message = self.notification(out);
-                self.queue.push_back(message);
+            match (note, token) {
+                (Note::Log { level, data }, _) => write_log(&mut out, *level, None, data),
+                (Note::Progress { .. }, None) => continue,
+                (
+                    Note::Progress {
+                        done,
+                        total,
+                        message,
+                    },
+                    Some(token),
+                ) => write_progress(&mut out, token, *done, *total, message.as_deref()),
             }
+            let message = self.notification(out);
+            self.queue.push_back(message);
         }
     }
 
@@ -474,21 +472,5 @@ impl Response {
         if let Work::Round(round) = &mut self.work {
             round.cancel_call();
         }
-    }
-}
-
-/// Writes one note as a notification.
-fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
-    match note {
-        Note::Progress {
-            done,
-            total,
-            message,
-        } => {
-            if let Some(token) = token {
-                write_progress(out, token, *done, *total, message.as_deref());
-            }
-        }
-        Note::Log { level, data } => write_log(out, *level, None, data),
     }
 }

@@ -181,7 +181,12 @@ impl<E: Endpoint> Client<'_, E> {
             Ok(None | Some(None)) => self.take(bytes).await,
             Ok(Some(Some(batch))) => {
                 for message in batch {
-                    self.take(message.get().as_bytes()).await;
+                    if message.get().starts_with('[') {
+                        let nested = "a batch has messages in it, and no other batches";
+                        self.reject(RpcError::invalid_request(nested)).await;
+                    } else {
+                        self.take(message.get().as_bytes()).await;
+                    }
                 }
             }
             Err(error) => {
@@ -194,10 +199,8 @@ impl<E: Endpoint> Client<'_, E> {
 
     /// Sends the error for a message without an id.
     async fn reject(&self, error: RpcError) {
-        let mut response = Response::failed(self.server, error);
-        if let Some(message) = response.next().await {
-            Out::new(&self.sender).send(message).await;
-        }
+        let sending = Sending::new(Response::failed(self.server, error), &self.sender);
+        sending.run(self.closed.clone()).await;
     }
 
     async fn take(&mut self, bytes: &[u8]) {
@@ -207,8 +210,8 @@ impl<E: Endpoint> Client<'_, E> {
                 ("notifications/cancelled", _) => self.cancel(*params),
                 ("notifications/initialized", Some(session)) if !self.listens => {
                     let (server, session) = (self.server.clone(), session.clone());
-                    let (out, closed) = (Out::new(&self.sender), self.closed.clone());
-                    self.running.spawn(notify(server, session, out, closed));
+                    let (sender, closed) = (self.sender.clone(), self.closed.clone());
+                    self.running.spawn(notify(server, session, sender, closed));
                     self.listens = true;
                 }
                 _ => {}
@@ -234,9 +237,9 @@ impl<E: Endpoint> Client<'_, E> {
         let opened = response.opened_session().cloned();
         let is_opened = opened.is_some();
         self.session = opened.or(self.session.take());
-        let out = Out::new(&self.sender);
-        let silent = out.silent.clone();
-        let sending = send_all(out.answer(response), out, self.closed.clone());
+        let sending = Sending::new(response, &self.sender);
+        let silent = sending.silent.clone();
+        let sending = sending.run(self.closed.clone());
         match id.filter(|_| !is_opened) {
             Some(id) => {
                 let handle = self.running.spawn(sending);
@@ -271,27 +274,13 @@ fn everything() -> Caller {
     }
 }
 
-/// Sends a response. A subscription ends when no more is read.
-async fn send_all(mut answer: Answer, out: Out, mut closed: watch::Receiver<bool>) {
-    let mut open = true;
-    loop {
-        let message = tokio::select! {
-            message = answer.response.next() => message,
-            _ = closed.wait_for(|closed| *closed), if open => {
-                open = false;
-                answer.response.end_subscription();
-                continue;
-            }
-        };
-        match message {
-            Some(message) => out.send(message).await,
-            None => return,
-        }
-    }
-}
-
 /// Sends the notifications of a session outside of calls, until no more is read.
-async fn notify(server: Server, session: Session, out: Out, mut closed: watch::Receiver<bool>) {
+async fn notify(
+    server: Server,
+    session: Session,
+    sender: Sender,
+    mut closed: watch::Receiver<bool>,
+) {
     let mut listening = match server.0.legacy.listen(&session, everything()) {
         Ok(listening) => listening,
         Err(error) => {
@@ -304,53 +293,54 @@ async fn notify(server: Server, session: Session, out: Out, mut closed: watch::R
             message = listening.next() => message,
             _ = closed.wait_for(|closed| *closed) => None,
         };
-        match message {
-            Some(message) => out.send(message).await,
-            None => return,
-        }
+        let Some(message) = message else { return };
+        // An error means that the client is gone.
+        let _ = sender.send((message, Arc::default())).await;
     }
 }
 
-/// Messages for the writer, and whether they were cancelled.
+/// Messages for the writer, and whether their request was cancelled.
 type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
 
-/// The queue for the messages of one request.
-struct Out {
+/// Sends the response to a request. If the client cancelled the request, the call ends when this is dropped.
+struct Sending {
+    response: Response,
     sender: Sender,
     /// The request was cancelled: nothing more may be sent, not even queued messages.
     silent: Arc<AtomicBool>,
 }
 
-impl Out {
-    fn new(sender: &Sender) -> Self {
+impl Sending {
+    fn new(response: Response, sender: &Sender) -> Self {
         Self {
+            response,
             sender: sender.clone(),
             silent: Arc::default(),
         }
     }
 
-    fn answer(&self, response: Response) -> Answer {
-        Answer {
-            response,
-            cancelled: self.silent.clone(),
+    /// Sends all messages. A subscription ends when no more is read.
+    async fn run(mut self, mut closed: watch::Receiver<bool>) {
+        let mut open = true;
+        loop {
+            let message = tokio::select! {
+                message = self.response.next() => message,
+                _ = closed.wait_for(|closed| *closed), if open => {
+                    open = false;
+                    self.response.end_subscription();
+                    continue;
+                }
+            };
+            let Some(message) = message else { return };
+            // An error means that the client is gone.
+            let _ = self.sender.send((message, self.silent.clone())).await;
         }
     }
-
-    /// Queues one message. An error means that the client is gone.
-    async fn send(&self, message: Vec<u8>) {
-        let _ = self.sender.send((message, self.silent.clone())).await;
-    }
 }
 
-/// The response to a request. If the client cancelled the request, the call ends with it.
-struct Answer {
-    response: Response,
-    cancelled: Arc<AtomicBool>,
-}
-
-impl Drop for Answer {
+impl Drop for Sending {
     fn drop(&mut self) {
-        if self.cancelled.load(Ordering::Acquire) {
+        if self.silent.load(Ordering::Acquire) {
             self.response.cancel();
         }
     }

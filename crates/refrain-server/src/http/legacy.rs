@@ -10,7 +10,7 @@
 //!
 //! An instance that does not hold the session relays the request. If the holder is gone, it serves the request itself.
 
-use super::body::ReplayedStream;
+use super::body::Source;
 use super::{Body, HttpService, accepted, events, json};
 use crate::auth::Caller;
 use crate::dispatch::{Context, Parsed, Sessions};
@@ -31,7 +31,7 @@ pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id")
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const NO_SESSION_ID: &str =
     "there is no Mcp-Session-Id header; open a session with initialize";
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// A call that is done by then is answered with one object; otherwise the client gets a stream that it can resume.
 const PROMPT: Duration = Duration::from_millis(500);
 
@@ -222,8 +222,7 @@ impl HttpService {
         let keep_alive = self.server.0.services.limits.keep_alive;
         // Clients of earlier revisions take every event for a message.
         let greets = session.revision >= Revision::V2025_11_25;
-        let stream = ReplayedStream::new(reader, greets, keep_alive);
-        events(Body::replayed(stream))
+        events(Source::Replayed { reader, greets }, keep_alive)
     }
 
     /// Answers a GET or a DELETE about a session.
@@ -243,7 +242,7 @@ impl HttpService {
         let legacy = &self.server.0.legacy;
         let last = parts.headers.get(LAST_EVENT);
         let after = last.map(|last| last.to_str().ok().and_then(EventId::parse));
-        let own = self.server.0.relay.own().id();
+        let own = self.server.0.relay.own.id();
         let is_here = matches!(&after, Some(Some(after)) if after.instance == own);
         if !relayed && !is_here {
             let request = RelayRequest {

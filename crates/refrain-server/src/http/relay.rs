@@ -6,7 +6,7 @@ use crate::live::{gone, unreachable};
 use crate::metrics::{LiveCount, Refusal};
 use crate::record;
 use crate::relay::{
-    Holder, LastEvent, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo, Relayed,
+    Holder, LastEvent, RelayClaims, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo,
     is_stream,
 };
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -28,7 +28,7 @@ const PASSED_ON: [HeaderName; 7] = [
 
 impl HttpService {
     /// Authenticates a request that another instance relayed here.
-    pub(super) fn relayed(&self, header: &HeaderValue) -> Result<Relayed, Box<Response<Body>>> {
+    pub(super) fn relayed(&self, header: &HeaderValue) -> Result<RelayClaims, Box<Response<Body>>> {
         self.server.0.relay.accept(header).map_err(|refusal| {
             Box::new(match refusal {
                 RelayRefusal::OtherInstance => {

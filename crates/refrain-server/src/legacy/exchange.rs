@@ -27,14 +27,6 @@ pub(crate) struct LegacyExchange {
     session_ends: Option<Pin<Box<Sleep>>>,
 }
 
-impl std::fmt::Debug for LegacyExchange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LegacyExchange")
-            .field("open", &self.open)
-            .finish_non_exhaustive()
-    }
-}
-
 impl LegacyExchange {
     pub(crate) fn new(
         legacy: &Arc<LegacySessions>,

@@ -73,7 +73,7 @@ impl LegacySessions {
         let mut open = self.open.lock();
         open.last += 1;
         let number = open.last.to_string();
-        let holder = self.relay.own().to_string();
+        let holder = self.relay.own.to_string();
         let binding = binding(session, &number);
         let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
         let id = format!("{number}-{}", URL_SAFE_NO_PAD.encode(sealed));

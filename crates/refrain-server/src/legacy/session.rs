@@ -131,7 +131,7 @@ impl LegacySessions {
                 Lifetime::Limited => now.saturating_add(time),
                 Lifetime::Process => u64::MAX,
             },
-            holder: self.relay.own().clone(),
+            holder: self.relay.own.clone(),
         };
         let (binding, content) = (self.binding(principal), session.encode(key));
         let sealed = services.sealer.seal_bytes(&binding, &content);

@@ -10,7 +10,6 @@ use crate::timer::within;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -232,15 +231,6 @@ pub(crate) struct Reader {
     pub(super) stream: Arc<Stream>,
     number: u64,
     place: u64,
-}
-
-impl fmt::Debug for Reader {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader")
-            .field("stream", &self.stream.number)
-            .field("place", &self.place)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Reader {

@@ -15,53 +15,33 @@ use tokio::time::{Instant, Sleep};
 /// The largest answer that is passed on in one piece.
 pub(super) const LARGEST: usize = 64 * 1024 * 1024;
 
-/// How long a holder may be silent.
-#[derive(Debug)]
-pub(super) struct Silence {
-    longest: Duration,
-    sleep: Pin<Box<Sleep>>,
-}
-
-impl Silence {
-    pub(super) fn new(longest: Duration) -> Self {
-        Self {
-            longest,
-            sleep: Box::pin(tokio::time::sleep(longest)),
-        }
-    }
-
-    /// Waits until the holder was silent for too long.
-    pub(super) async fn over(&mut self) {
-        self.sleep.as_mut().await;
-    }
-
-    fn reset(&mut self) {
-        let until = Instant::now() + self.longest;
-        self.sleep.as_mut().reset(until);
-    }
-}
-
 /// The body of a response.
-#[derive(Debug)]
 pub(crate) struct RelayBody {
     body: Incoming,
-    silence: Silence,
+    /// How long the holder may be silent.
+    longest: Duration,
+    silence: Pin<Box<Sleep>>,
 }
 
 impl RelayBody {
-    pub(super) fn new(body: Incoming, silence: Silence) -> Self {
-        Self { body, silence }
+    pub(super) fn new(body: Incoming, longest: Duration) -> Self {
+        Self {
+            body,
+            longest,
+            silence: Box::pin(tokio::time::sleep(longest)),
+        }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {
-        if self.silence.sleep.as_mut().poll(cx).is_ready() {
+        if self.silence.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(RelayError::Timeout)));
         }
         loop {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
                 return Poll::Ready(None);
             };
-            self.silence.reset();
+            let until = Instant::now() + self.longest;
+            self.silence.as_mut().reset(until);
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Err(_trailers)) => {}
@@ -135,12 +115,6 @@ impl RelayStream {
                 State::Over => return Poll::Ready(None),
             }
         }
-    }
-}
-
-impl std::fmt::Debug for RelayStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RelayStream").finish_non_exhaustive()
     }
 }
 
