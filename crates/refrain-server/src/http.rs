@@ -34,7 +34,7 @@ use body::Source;
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
 use refrain_wire::{ErrorCode, RpcError};
 use std::convert::Infallible;
@@ -245,24 +245,6 @@ impl HttpService {
         })
     }
 
-    /// Answers a message, or relays it unless it was relayed here.
-    pub(crate) async fn relay_or_answer(
-        &self,
-        handled: Handled<'_>,
-        headers: &HeaderMap,
-        bytes: &[u8],
-        relayed: bool,
-    ) -> Response<Body> {
-        let response = match (handled, relayed) {
-            (Handled::Response(response), _) => response,
-            (Handled::Relay(id, relay), false) => {
-                return Box::pin(self.relay_call(id, *relay, headers, bytes)).await;
-            }
-            (handled, true) => handled.here(&self.server),
-        };
-        self.answer(response).await
-    }
-
     /// The response as one JSON object, or as a stream of events if more than the reply goes out.
     pub(crate) async fn answer(&self, mut response: crate::Response) -> Response<Body> {
         let mut first = None;
@@ -344,9 +326,12 @@ impl Responder for HttpService {
             sessions: Sessions::Closed(Lifetime::Limited),
             relays: !relayed,
         };
-        let handled = self.server.accept(message, context).await;
-        self.relay_or_answer(handled, headers.all(), bytes, relayed)
-            .await
+        match self.server.accept(message, context).await {
+            Handled::Response(response) => self.answer(response).await,
+            Handled::Relay(id, relay) => {
+                Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
+            }
+        }
     }
 }
 

@@ -3,10 +3,9 @@
 use super::Drafted;
 use crate::auth::Caller;
 use crate::dispatch::{Context, Sessions, read};
-use crate::http::{
-    AllowedHosts, Body, Headers, HttpService, Mount, Responder, SESSION, serve_with,
-};
+use crate::http::{AllowedHosts, Body, Headers, HttpService, Mount, Responder, serve_with};
 use crate::legacy::Lifetime;
+use crate::response::Handled;
 use crate::server::Server;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -54,10 +53,11 @@ impl Responder for DraftService {
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
-        let (drafted, endpoint, headers) = (&self.drafted, &self.endpoint, headers.all());
+        let (drafted, endpoint) = (&self.drafted, &self.endpoint);
+        let (in_session, headers) = (headers.has_session(), headers.all());
         let message = read(bytes, true);
         let mut session = None;
-        if headers.contains_key(SESSION) {
+        if in_session {
             if !drafted.claims(bytes, &message) {
                 let respond = endpoint.respond_in_session(headers, message, bytes, caller, relayed);
                 return Box::pin(respond).await;
@@ -76,10 +76,12 @@ impl Responder for DraftService {
             },
             relays: !relayed,
         };
-        let handled = drafted.accept(bytes, &message, context).await;
-        endpoint
-            .relay_or_answer(handled, headers, bytes, relayed)
-            .await
+        match drafted.accept(bytes, &message, context).await {
+            Handled::Response(response) => endpoint.answer(response).await,
+            Handled::Relay(id, relay) => {
+                Box::pin(endpoint.relay_call(id, relay, headers, bytes, relayed)).await
+            }
+        }
     }
 }
 

@@ -141,7 +141,7 @@ impl<'a> Headers<'a> {
     }
 
     /// Does the request name a legacy session?
-    pub(super) fn has_session(&self) -> bool {
+    pub(crate) fn has_session(&self) -> bool {
         self.session.value.is_some()
     }
 

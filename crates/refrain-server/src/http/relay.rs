@@ -9,6 +9,7 @@ use crate::relay::{
     Holder, LastEvent, RelayClaims, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo,
     is_stream,
 };
+use crate::response::Handled;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::legacy;
@@ -55,14 +56,20 @@ impl HttpService {
         self.refuse(Refusal::Forbidden, StatusCode::FORBIDDEN, None, &error)
     }
 
-    /// Relays a request to the instance that holds its live call.
-    pub(super) async fn relay_call(
+    /// Relays a request to the instance that holds its live call. A relayed request is not relayed again.
+    pub(crate) async fn relay_call(
         &self,
         id: Option<Id<'_>>,
-        RelayTo { holder, caller, .. }: RelayTo,
+        relay: Box<RelayTo>,
         headers: &HeaderMap,
         body: &[u8],
+        relayed: bool,
     ) -> Response<Body> {
+        if relayed {
+            let response = Handled::Relay(id, relay).here(&self.server);
+            return self.answer(response).await;
+        }
+        let RelayTo { holder, caller, .. } = *relay;
         let request = RelayRequest {
             method: &Method::POST,
             headers,
