@@ -311,12 +311,7 @@ impl ServerBuilder {
         let namespace = Namespace::named(std::mem::take(&mut self.task_space))?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
-        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
-            tracing::warn!(
-                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
-                 them; hand in an .authenticator(..)"
-            );
-        }
+        self.warn_about_scopes(&catalog);
         let auth = Arc::new(self.access.build(self.authenticator)?);
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let limits = &services.limits;
@@ -366,6 +361,15 @@ impl ServerBuilder {
                 services: services.clone(),
             }
         })))
+    }
+
+    fn warn_about_scopes(&self, catalog: &Catalog) {
+        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
+            tracing::warn!(
+                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
+                 them; hand in an .authenticator(..)"
+            );
+        }
     }
 
     /// Checks the extensions and adds those that the server declares by itself.

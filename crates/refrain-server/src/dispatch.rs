@@ -37,11 +37,11 @@ pub(crate) enum Request<'a> {
     Task(TaskParams<'a>),
 }
 
-/// What the transport knows about a message.
+/// The origin of a message: its caller, headers and session.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) caller: Caller,
-    /// The headers of the request; they must repeat what the message says.
+    /// The headers of the request; they must match the message.
     pub(crate) headers: Option<&'a Headers<'a>>,
     pub(crate) sessions: Sessions<'a>,
     /// Does the transport relay requests to other instances?
@@ -78,14 +78,20 @@ pub(crate) fn is_of_session(message: &Parsed<'_>) -> bool {
     }
 }
 
+impl<'a> Context<'a> {
+    pub(crate) fn new(caller: Caller, sessions: Sessions<'a>, relays: bool) -> Self {
+        Self {
+            caller,
+            headers: None,
+            sessions,
+            relays,
+        }
+    }
+}
+
 impl<C: Into<Caller>> From<C> for Context<'_> {
     fn from(caller: C) -> Self {
-        Self {
-            caller: caller.into(),
-            headers: None,
-            sessions: Sessions::None,
-            relays: false,
-        }
+        Self::new(caller.into(), Sessions::None, false)
     }
 }
 
@@ -120,8 +126,7 @@ impl From<RpcError> for Begin {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the parameters of the method. What another revision means by them is not judged here: a request that says
-    /// it is written in one is refused for that alone.
+    /// Reads the parameters of the method. A request that names another revision is rejected for that alone.
     pub(crate) fn decode(
         server: &Server,
         method: &str,
@@ -195,13 +200,16 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// Is the revision one that this server speaks?
-    pub(crate) fn check_version(&self) -> Result<(), RpcError> {
-        let requested = &self.meta().protocol_version;
-        if requested == PROTOCOL_VERSION {
-            return Ok(());
+    /// The request, if the headers match it and this server speaks its revision.
+    fn checked(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
+        if let Some(headers) = headers {
+            headers.check(method, &self)?;
         }
-        Err(unsupported(requested))
+        let version = &self.meta().protocol_version;
+        if version != PROTOCOL_VERSION {
+            return Err(unsupported(version));
+        }
+        Ok(self)
     }
 }
 
@@ -302,14 +310,7 @@ impl Server {
                 return refused(id, rejection.error);
             }
         };
-        let request = request.and_then(|request| {
-            if let Some(headers) = context.headers {
-                headers.check(&method, &request)?;
-            }
-            request.check_version()?;
-            Ok(request)
-        });
-        let request = match request {
+        let request = match request.and_then(|request| request.checked(&method, context.headers)) {
             Ok(request) => request,
             Err(error) => return refused(Some(id), error),
         };
@@ -384,7 +385,7 @@ impl Server {
         caller: Caller,
         headers: Option<&HeaderMap>,
     ) -> Begin {
-        // What needs further scopes is checked where it is found, so that all of them are demanded together.
+        // The other requests may need further scopes: they are checked together.
         if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
             && let Err(missing) = self.0.auth.allow(&caller, &[])
         {

@@ -151,7 +151,7 @@ impl HttpService {
         match relayed {
             Some(relayed) => {
                 let caller = relayed.caller_of(&parts.method, &parts.headers, bytes);
-                caller.ok_or_else(|| Box::new(self.no_relay()))
+                caller.ok_or_else(|| self.no_relay())
             }
             None => {
                 let caller = self.server.0.auth.authenticate(&parts.headers).await;
@@ -169,9 +169,7 @@ impl HttpService {
     ) -> Result<(), Box<Response<Body>>> {
         // A relayed request is sent to the advertised URL, and its header is sealed: it is no web page's.
         if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
-            let error = RpcError::invalid_request(reason.to_string());
-            let status = StatusCode::FORBIDDEN;
-            return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
+            return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
         }
         if parts.method != Method::POST {
             if legacy::is_about_session(parts) {
@@ -182,18 +180,16 @@ impl HttpService {
                 reason += ", and GET and DELETE in a session of an older client: ";
                 reason += legacy::NO_SESSION_ID;
             }
-            let error = RpcError::invalid_request(reason);
             let status = StatusCode::METHOD_NOT_ALLOWED;
-            let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
+            let mut response = self.reject(Refusal::HttpMethod, status, reason);
             let post = HeaderValue::from_static("POST");
             response.headers_mut().insert(ALLOW, post);
-            return Err(Box::new(response));
+            return Err(response);
         }
         if !heads.is_json() {
-            let error = RpcError::invalid_request("Content-Type must be application/json");
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let response = self.refuse(Refusal::MediaType, status, None, &error);
-            return Err(Box::new(response));
+            let reason = "Content-Type must be application/json";
+            return Err(self.reject(Refusal::MediaType, status, reason));
         }
         Ok(())
     }
@@ -231,12 +227,8 @@ impl HttpService {
             if !parts.headers.contains_key(EXPECT) {
                 discard(body, self.server.0.services.limits.discard).await;
             }
-            let error = RpcError::invalid_request(format!(
-                "the body is larger than the limit of {limit} bytes"
-            ));
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            let response = self.refuse(Refusal::TooLarge, status, None, &error);
-            return Err(Box::new(response));
+            let reason = format!("the body is larger than the limit of {limit} bytes");
+            return Err(self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
         Ok(if pieces.is_empty() {
             whole
@@ -321,10 +313,8 @@ impl Responder for HttpService {
             return refusal;
         }
         let context = crate::Context {
-            caller,
             headers: Some(headers),
-            sessions: Sessions::Closed(Lifetime::Limited),
-            relays: !relayed,
+            ..crate::Context::new(caller, Sessions::Closed(Lifetime::Limited), !relayed)
         };
         match self.server.accept(message, context).await {
             Handled::Response(response) => self.answer(response).await,
@@ -335,8 +325,8 @@ impl Responder for HttpService {
     }
 }
 
-/// Reads what is left of a body and throws it away: most clients read the answer only when they have sent it all.
-/// A client that sends more than `most` bytes finds the connection closed.
+/// Reads and discards the rest of a body: most clients read the answer only when they have sent everything. The connection
+/// of a client that sends more than `most` bytes is closed.
 async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: usize) {
     let mut left = most as u64;
     if body.size_hint().lower() > left {
@@ -379,7 +369,7 @@ fn status(code: ErrorCode) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// What the round of a response did, for the demo and for debugging a fleet.
+/// The figures of a round, for the demo and for debugging a fleet.
 fn explain(instance: &str, response: &mut crate::Response) -> Option<HeaderValue> {
     let token = response.token();
     let round = response.round()?;

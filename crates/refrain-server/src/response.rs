@@ -30,7 +30,7 @@ pub enum MessageKind {
     Reply,
 }
 
-/// How a message was answered: what a transport with status codes says beside the reply.
+/// How a message was answered. HTTP has a status code for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The message wants no reply.
@@ -227,7 +227,7 @@ impl Response {
         self.map = Some(Box::new(map));
     }
 
-    /// How the message was answered. Certain once the reply was taken out, or there is none.
+    /// How the message was answered. Final once the reply was taken out.
     pub fn status(&self) -> &Status {
         &self.status
     }

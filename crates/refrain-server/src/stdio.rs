@@ -17,12 +17,15 @@ use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Messages waiting to be written before handlers are held up.
 const QUEUE: usize = 64;
+/// Bytes of a line that is too long that are discarded at once.
+const DISCARD: u64 = 64 << 10;
 
 /// Serves one client over a pair of streams, until the input ends, the client stops reading, or `shutdown` is done. Every
 /// caller is anonymous and has every scope, because the caller has started the process.
@@ -76,7 +79,7 @@ where
 {
     let limits = server.limits();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let mut writer = tokio::spawn(write_lines(receiver, output));
+    let writer = tokio::spawn(write_lines(receiver, output));
     let mut patience = limits.drain_grace;
     let worker = Worker::start(server);
     // Set when no more is read.
@@ -119,12 +122,17 @@ where
     drop((sender, client));
     worker.stop();
     worker.stopped(patience).await;
-    match within(limits.drain_time, &mut writer).await {
-        Some(written) => read.and(written.map_err(io::Error::other)?),
+    read.and(flush(writer, limits.drain_time).await)
+}
+
+/// Waits until the queued messages are written.
+async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::Result<()> {
+    match within(limit, &mut writer).await {
+        Some(written) => written.map_err(io::Error::other)?,
         None => {
             tracing::warn!("client stopped reading: queued messages dropped");
             writer.abort();
-            read
+            Ok(())
         }
     }
 }
@@ -224,15 +232,11 @@ impl<E: Endpoint> Client<'_, E> {
             }
             _ => None,
         };
-        let context = Context {
-            caller: everything(),
-            headers: None,
-            sessions: match &self.session {
-                Some(session) => Sessions::Open(session),
-                None => Sessions::Closed(Lifetime::Process),
-            },
-            relays: false,
+        let sessions = match &self.session {
+            Some(session) => Sessions::Open(session),
+            None => Sessions::Closed(Lifetime::Process),
         };
+        let context = Context::new(everything(), sessions, false);
         let response = self.endpoint.accept(bytes, message, context).await;
         let opened = response.opened_session().cloned();
         let is_opened = opened.is_some();
@@ -385,30 +389,22 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
     /// The next line, or `None` at the end. The rest of a line beyond the limit is discarded.
     async fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
-        let mut too_long = false;
-        loop {
-            let piece = self.input.fill_buf().await?;
-            if piece.is_empty() {
-                return Ok(match (too_long, line.is_empty()) {
-                    (true, _) => Some(Line::TooLong),
-                    (false, false) => Some(Line::Text(line)),
-                    (false, true) => None,
-                });
-            }
-            let end = piece.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(piece.len());
-            too_long |= line.len() + taken > self.limit;
-            if !too_long {
-                line.extend_from_slice(&piece[..taken]);
-            }
-            self.input.consume(end.map_or(taken, |end| end + 1));
-            if end.is_some() {
-                return Ok(Some(if too_long {
-                    Line::TooLong
-                } else {
-                    Line::Text(line)
-                }));
-            }
+        let mut input = (&mut self.input).take(self.limit as u64 + 1);
+        if input.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
         }
+        if line.ends_with(b"\n") {
+            line.pop();
+        } else if line.len() > self.limit {
+            while !line.ends_with(b"\n") {
+                line.clear();
+                input.set_limit(DISCARD);
+                if input.read_until(b'\n', &mut line).await? == 0 {
+                    break;
+                }
+            }
+            return Ok(Some(Line::TooLong));
+        }
+        Ok(Some(Line::Text(line)))
     }
 }

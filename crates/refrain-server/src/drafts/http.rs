@@ -67,15 +67,11 @@ impl Responder for DraftService {
                 Err(refusal) => return *refusal,
             }
         }
-        let context = Context {
-            caller,
-            headers: None,
-            sessions: match &session {
-                Some(session) => Sessions::Open(session),
-                None => Sessions::Closed(Lifetime::Limited),
-            },
-            relays: !relayed,
+        let sessions = match &session {
+            Some(session) => Sessions::Open(session),
+            None => Sessions::Closed(Lifetime::Limited),
         };
+        let context = Context::new(caller, sessions, !relayed);
         match drafted.accept(bytes, &message, context).await {
             Handled::Response(response) => endpoint.answer(response).await,
             Handled::Relay(id, relay) => {

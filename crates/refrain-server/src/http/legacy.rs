@@ -82,12 +82,7 @@ impl HttpService {
                 return self.refuse(Refusal::InvalidRequest, status, None, &error);
             }
         }
-        let context = |relays| Context {
-            caller: caller.clone(),
-            headers: None,
-            sessions: Sessions::Open(&session),
-            relays,
-        };
+        let context = |relays| Context::new(caller.clone(), Sessions::Open(&session), relays);
         let response = match server.accept(message.clone(), context(!relayed)).await {
             Handled::Response(response) => response,
             Handled::Relay(id, to) => match self.relay_session(&to.holder, id, request).await {
@@ -122,12 +117,10 @@ impl HttpService {
         let version = headers.get(VERSION).map(HeaderValue::to_str);
         let revision = session.revision.as_str();
         if version.is_some_and(|version| version.ok() != Some(revision)) {
-            let error = RpcError::invalid_request(format!(
-                "the MCP-Protocol-Version header must be that of the session, {revision}"
-            ));
+            let reason =
+                format!("the MCP-Protocol-Version header must be that of the session, {revision}");
             let status = StatusCode::BAD_REQUEST;
-            let refused = self.refuse(Refusal::UnsupportedVersion, status, None, &error);
-            return Err(Box::new(refused));
+            return Err(self.reject(Refusal::UnsupportedVersion, status, reason));
         }
         match legacy.has_ended(&session) {
             true => Err(self.no_session()),
@@ -136,10 +129,8 @@ impl HttpService {
     }
 
     fn no_session(&self) -> Refused {
-        let error = RpcError::invalid_request(
-            "this is no session, or its time is over; open another with initialize",
-        );
-        Box::new(self.refuse(Refusal::Session, StatusCode::NOT_FOUND, None, &error))
+        let reason = "this is no session, or its time is over; open another with initialize";
+        self.reject(Refusal::Session, StatusCode::NOT_FOUND, reason)
     }
 
     /// Rejects a message with the headers of a session except for its id.
@@ -189,12 +180,7 @@ impl HttpService {
         let mut responses = Vec::with_capacity(batch.len());
         for message in batch {
             let message = parse(message.get().as_bytes()).map(Incoming::Message);
-            let context = Context {
-                caller: caller.clone(),
-                headers: None,
-                sessions: Sessions::Open(session),
-                relays: false,
-            };
+            let context = Context::new(caller.clone(), Sessions::Open(session), false);
             responses.push(self.server.handle_message(message, context).await);
         }
         let is_retryable = |response: &crate::Response| {
@@ -281,9 +267,8 @@ impl HttpService {
             ResumeError::Subscribe(_) => Refusal::Busy,
             ResumeError::Elsewhere => Refusal::Elsewhere,
             ResumeError::Malformed | ResumeError::Replaced | ResumeError::Gone => {
-                let status = StatusCode::BAD_REQUEST;
-                let error = RpcError::invalid_request(error.to_string());
-                return self.refuse(Refusal::InvalidRequest, status, None, &error);
+                let (refusal, status) = (Refusal::InvalidRequest, StatusCode::BAD_REQUEST);
+                return *self.reject(refusal, status, error.to_string());
             }
         };
         let metrics = &self.server.0.services.metrics;

@@ -8,6 +8,7 @@ use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
 use refrain_wire::{Id, Message, RpcError, parse};
+use std::borrow::Cow;
 
 impl HttpService {
     /// Rejects a request before a call begins.
@@ -22,12 +23,18 @@ impl HttpService {
         self.error(status, id, error)
     }
 
-    pub(super) fn error(
+    /// Rejects a request whose id is not known.
+    pub(super) fn reject(
         &self,
+        refusal: Refusal,
         status: StatusCode,
-        id: Option<Id<'_>>,
-        error: &RpcError,
-    ) -> Response<Body> {
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Box<Response<Body>> {
+        let error = RpcError::invalid_request(reason);
+        Box::new(self.refuse(refusal, status, None, &error))
+    }
+
+    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         record::sent("", &out);

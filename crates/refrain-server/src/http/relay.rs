@@ -30,30 +30,24 @@ const PASSED_ON: [HeaderName; 7] = [
 impl HttpService {
     /// Authenticates a request that another instance relayed here.
     pub(super) fn relayed(&self, header: &HeaderValue) -> Result<RelayClaims, Box<Response<Body>>> {
-        self.server.0.relay.accept(header).map_err(|refusal| {
-            Box::new(match refusal {
-                RelayRefusal::OtherInstance => {
-                    let error = RpcError::invalid_request(
-                        "the Refrain-Relay header was made for another instance",
-                    );
-                    let status = StatusCode::MISDIRECTED_REQUEST;
-                    self.refuse(Refusal::Elsewhere, status, None, &error)
-                }
-                refusal => {
-                    tracing::warn!(reason = %refusal, "relayed request rejected");
-                    self.no_relay()
-                }
-            })
+        let accepted = self.server.0.relay.accept(header);
+        accepted.map_err(|refusal| match refusal {
+            RelayRefusal::OtherInstance => {
+                let reason = "the Refrain-Relay header was made for another instance";
+                self.reject(Refusal::Elsewhere, StatusCode::MISDIRECTED_REQUEST, reason)
+            }
+            refusal => {
+                tracing::warn!(reason = %refusal, "relayed request rejected");
+                self.no_relay()
+            }
         })
     }
 
     /// The response to a request with an invalid `Refrain-Relay` header.
-    pub(super) fn no_relay(&self) -> Response<Body> {
-        let error = RpcError::invalid_request(
-            "the Refrain-Relay header was not made for this request by an instance of this server; leave it out. \
-             The instances of a server need the same keys, and clocks that agree",
-        );
-        self.refuse(Refusal::Forbidden, StatusCode::FORBIDDEN, None, &error)
+    pub(super) fn no_relay(&self) -> Box<Response<Body>> {
+        let reason = "the Refrain-Relay header was not made for this request by an instance of this server; leave it out. \
+             The instances of a server need the same keys, and clocks that agree";
+        self.reject(Refusal::Forbidden, StatusCode::FORBIDDEN, reason)
     }
 
     /// Relays a request to the instance that holds its live call. A relayed request is not relayed again.

@@ -121,7 +121,7 @@ impl LegacySessions {
         changed
     }
 
-    /// What was agreed in the session, with its present log level.
+    /// The revision, capabilities and log level of the session.
     pub(crate) fn agreed(&self, session: &Session) -> Agreed {
         let level = self.read_state(session, |state| state.level);
         Agreed {

@@ -1,8 +1,10 @@
 //! The parked handlers of one instance.
 
+use super::errors::gone;
 use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
+use crate::metrics::LiveCount;
 use crate::relay::Holder;
 use crate::rounds::{Flows, Record, lacks_capability};
 use crate::server::Server;
@@ -32,24 +34,6 @@ pub(crate) struct LiveCalls {
 
 /// Completes when the instance stops.
 pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Why a request did not find its call.
-pub(crate) enum Missed {
-    /// The call is no longer parked here.
-    Gone,
-    /// The request is invalid.
-    Error(RpcError),
-}
-
-/// A call that is about to be parked.
-pub(crate) struct Parking<'a> {
-    pub(crate) live: LiveFlow,
-    pub(crate) sealing: Sealing,
-    /// Can the client repeat the first request by its call id?
-    pub(crate) has_call_id: bool,
-    /// The record of the first reply. Taken only if the call is parked.
-    pub(crate) record: &'a mut Option<Record>,
-}
 
 impl LiveCalls {
     /// The live calls of this holder.
@@ -84,10 +68,13 @@ impl LiveCalls {
         flow: FlowId,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<Attached, Missed> {
+    ) -> Result<Attached, RpcError> {
         let parked = self.parked.lock().get(&flow).cloned();
-        let parked = parked.ok_or(Missed::Gone)?;
-        parked.attach(round, answers).map_err(Missed::Error)
+        let parked = parked.ok_or_else(|| {
+            self.services.metrics.live(LiveCount::Gone);
+            gone()
+        });
+        parked?.attach(round, answers)
     }
 
     /// Attaches a repeated first request, known by its call id, to the first reply. `None`: the call is not parked here.
@@ -112,14 +99,15 @@ impl LiveCalls {
     }
 
     /// Parks a call in its first round, and attaches its request. If the same call is parked already, the request waits for
-    /// that one, and this flow is dropped before it ran.
-    pub(crate) fn park(self: &Arc<Self>, parking: Parking<'_>) -> Result<Attached, RpcError> {
-        let Parking {
-            mut live,
-            sealing,
-            has_call_id,
-            record,
-        } = parking;
+    /// that one, and this flow is dropped before it ran. The record of the first reply is taken only if the call is parked.
+    /// With a call id the client can repeat the first request.
+    pub(crate) fn park(
+        self: &Arc<Self>,
+        mut live: LiveFlow,
+        sealing: Sealing,
+        has_call_id: bool,
+        record: &mut Option<Record>,
+    ) -> Result<Attached, RpcError> {
         let (sender, answers) = mpsc::channel(self.services.limits.flow.asks.max(1));
         live.answers_from(answers);
         if self.is_closed() {

@@ -83,7 +83,7 @@ enum Said {
     Last(Reply),
 }
 
-/// What the tokens and replies of a parked call are made of.
+/// The constant parts of the tokens and replies of a parked call.
 pub(crate) struct Sealing {
     pub(crate) flow: FlowId,
     pub(crate) binding: LiveBinding,

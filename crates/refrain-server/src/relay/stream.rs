@@ -70,13 +70,8 @@ pub(crate) type LastEvent = Box<
 >;
 
 /// A stream of events that is passed on as it comes.
-pub(crate) struct RelayStream {
-    state: State,
-    last: Option<LastEvent>,
-}
-
-enum State {
-    Open(RelayBody),
+pub(crate) enum RelayStream {
+    Open(RelayBody, Option<LastEvent>),
     /// The stream broke off.
     Broken(Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>),
     Over,
@@ -84,35 +79,30 @@ enum State {
 
 impl RelayStream {
     pub(crate) fn new(body: RelayBody, last: LastEvent) -> Self {
-        Self {
-            state: State::Open(body),
-            last: Some(last),
-        }
+        Self::Open(body, Some(last))
     }
 
     /// The next piece of the stream.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            match &mut self.state {
-                State::Open(body) => match ready!(body.poll_next(cx)) {
-                    Some(Ok(piece)) => return Poll::Ready(Some(piece)),
-                    None => self.state = State::Over,
-                    Some(Err(error)) => {
-                        self.state = match self.last.take() {
-                            Some(last) => State::Broken(last(error)),
-                            None => State::Over,
-                        }
+            match self {
+                Self::Open(body, last) => match (ready!(body.poll_next(cx)), last.take()) {
+                    (Some(Ok(piece)), taken) => {
+                        *last = taken;
+                        return Poll::Ready(Some(piece));
                     }
+                    (Some(Err(error)), Some(last)) => *self = Self::Broken(last(error)),
+                    _ => *self = Self::Over,
                 },
-                State::Broken(last) => {
+                Self::Broken(last) => {
                     let message = ready!(last.as_mut().poll(cx));
-                    self.state = State::Over;
+                    *self = Self::Over;
                     if let Some(message) = message {
                         let event = [b"\n\nevent: message\ndata: ", &*message, b"\n\n"].concat();
                         return Poll::Ready(Some(event.into()));
                     }
                 }
-                State::Over => return Poll::Ready(None),
+                Self::Over => return Poll::Ready(None),
             }
         }
     }

@@ -27,7 +27,6 @@ pub(crate) struct Subscribed {
 }
 
 impl Subscribed {
-    /// What a call subscribes to.
     pub(crate) fn by(call: &Call<'_>) -> Self {
         Self {
             progress: call.meta.progress_token.is_some(),
