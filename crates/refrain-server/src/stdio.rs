@@ -366,7 +366,7 @@ async fn write_lines(
         };
         match written.await {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                tracing::debug!("client is gone");
+                tracing::debug!("the client is gone");
                 return Ok(());
             }
             written => written?,

@@ -102,6 +102,10 @@ impl http_body::Body for Body {
 }
 
 /// The source of events.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is boxed with the stream of events"
+)]
 pub(super) enum Source {
     /// A response, and a message that was taken out of it. Dropping it, as hyper does when the client goes away, cancels the
     /// handler.

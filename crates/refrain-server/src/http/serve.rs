@@ -253,7 +253,7 @@ async fn connection(stream: TcpStream, front: Front, pulse: Arc<Pulse>) {
         connection.as_mut().poll(cx)
     });
     if let Err(error) = ended.await {
-        tracing::debug!(%error, "connection failed");
+        tracing::debug!(%error, "a connection ended");
     }
 }
 
