@@ -51,10 +51,13 @@ impl HttpClient {
 }
 
 /// Whether `https` URLs can be connected to, or why not.
+#[cfg(not(feature = "tls"))]
 pub(crate) fn check_tls() -> Result<(), UrlError> {
-    #[cfg(not(feature = "tls"))]
-    return Err(UrlError::NoTls);
-    #[cfg(feature = "tls")]
+    Err(UrlError::NoTls)
+}
+
+#[cfg(feature = "tls")]
+pub(crate) fn check_tls() -> Result<(), UrlError> {
     match roots().is_empty() {
         true => Err(UrlError::NoCertificates),
         false => Ok(()),
