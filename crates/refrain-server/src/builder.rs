@@ -284,7 +284,7 @@ impl ServerBuilder {
 
     /// Adds the metrics of this server to those of another.
     pub fn count_with(mut self, other: &Server) -> Self {
-        self.metrics = Some(other.0.metrics.clone());
+        self.metrics = Some(other.0.services.metrics.clone());
         self
     }
 
@@ -308,15 +308,11 @@ impl ServerBuilder {
         let namespace = Namespace::named(std::mem::take(&mut self.task_space))?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
-        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
-            tracing::warn!(
-                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
-                 them; hand in an .authenticator(..)"
-            );
-        }
+        self.warn_about_scopes(&catalog);
         let auth = Arc::new(self.access.build(self.authenticator)?);
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
+        let subscriptions = Arc::new(subscriptions);
         services.metrics.watch(Gauged {
             limits: services.limits.clone(),
             subscriptions: subscriptions.registry.clone(),
@@ -330,7 +326,7 @@ impl ServerBuilder {
                 let (flows, services) = (flows.clone(), services.clone());
                 Tasks::new(tasks, namespace, catalog, auth, flows, services)
             });
-            let live = LiveCalls::new(relay.own(), flows.clone(), services.clone());
+            let live = LiveCalls::new(&relay.own, flows.clone(), services.clone());
             let rounds = Rounds::new(
                 catalog.clone(),
                 auth.clone(),
@@ -340,7 +336,14 @@ impl ServerBuilder {
                 services.clone(),
             );
             Inner {
-                legacy: LegacySessions::new(relay.clone(), services.clone()),
+                legacy: LegacySessions::new(
+                    catalog.clone(),
+                    auth.clone(),
+                    rounds.clone(),
+                    subscriptions.clone(),
+                    relay.clone(),
+                    services.clone(),
+                ),
                 instructions: self.instructions,
                 extensions: self.extensions,
                 instance: self.instance,
@@ -354,6 +357,15 @@ impl ServerBuilder {
                 services: services.clone(),
             }
         })))
+    }
+
+    fn warn_about_scopes(&self, catalog: &Catalog) {
+        if self.authenticator.is_none() && catalog.entries().needs_scopes() {
+            tracing::warn!(
+                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
+                 them; hand in an .authenticator(..)"
+            );
+        }
     }
 
     /// Checks the extensions and adds those that every server declares.

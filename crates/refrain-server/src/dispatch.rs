@@ -4,23 +4,24 @@ use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
 use crate::catalog::complete::Later;
 use crate::http::Headers;
-use crate::legacy::Session;
-use crate::live::elsewhere;
-use crate::metrics::{Label, LiveCount, Other, Refusal};
+use crate::legacy::{LegacyExchange, Lifetime, Session};
+use crate::metrics::{Label, Other, Refusal};
+use crate::record;
 use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
 use crate::rounds::{CallRequest, Home, Round, Token};
-use crate::server::Server;
+use crate::server::{Inner, Server};
 use crate::subscriptions::Subscription;
 use crate::tasks::Fetching;
 use http::HeaderMap;
+use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
     Incoming, ListParams, decode_call, decode_complete, decode_list, decode_listen, decode_meta,
     decode_task, read_message,
 };
 use refrain_wire::{
-    Call, CallKind, CompleteParams, Id, ListenParams, Message, Meta, PROTOCOL_VERSION, Rejection,
-    Reply, RpcError, TaskMethod, TaskParams,
+    Call, CallKind, CompleteParams, Empty, Id, ListenParams, Message, Meta, PROTOCOL_VERSION,
+    Rejection, Reply, RpcError, TaskMethod, TaskParams, parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -36,28 +37,70 @@ pub(crate) enum Request<'a> {
     Task(TaskParams<'a>),
 }
 
-/// What the transport knows about a message.
+/// The origin of a message: its caller, headers and session.
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) caller: Caller,
-    /// The headers of the request; they must repeat what the message says.
+    /// The headers of the request; they must match the message.
     pub(crate) headers: Option<&'a Headers<'a>>,
-    /// The session of a legacy client.
-    pub(crate) session: Option<&'a Session>,
+    pub(crate) sessions: Sessions<'a>,
+    /// Does the transport relay requests to other instances?
+    pub(crate) relays: bool,
+}
+
+/// The legacy session of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sessions<'a> {
+    /// The transport has no sessions: `initialize` is rejected.
+    None,
+    /// No session is open: `initialize` opens one that lasts this long.
+    Closed(Lifetime),
+    Open(&'a Session),
+}
+
+/// A message as it was read.
+pub(crate) type Parsed<'a> = Result<Incoming<'a>, Box<Rejection>>;
+
+/// Reads a message. The calls of a session cannot be read in one pass.
+pub(crate) fn read(bytes: &[u8], in_session: bool) -> Parsed<'_> {
+    match in_session {
+        true => parse(bytes).map(Incoming::Message),
+        false => read_message(bytes),
+    }
+}
+
+/// Does a message that was sent in a session belong to it? A request may be one of 2026-07-28 nevertheless.
+pub(crate) fn is_of_session(message: &Parsed<'_>) -> bool {
+    match message {
+        Ok(Incoming::Call(..)) => false,
+        Ok(Incoming::Message(Message::Request { params, .. })) => !is_modern(*params),
+        _ => true,
+    }
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(caller: Caller, sessions: Sessions<'a>, relays: bool) -> Self {
+        Self {
+            caller,
+            headers: None,
+            sessions,
+            relays,
+        }
+    }
 }
 
 impl<C: Into<Caller>> From<C> for Context<'_> {
     fn from(caller: C) -> Self {
-        Self {
-            caller: caller.into(),
-            headers: None,
-            session: None,
-        }
+        Self::new(caller.into(), Sessions::None, false)
     }
 }
 
 /// How an answer begins.
 pub(crate) enum Begin {
+    /// A message that needs no reply.
+    Accepted,
+    /// A message of a session without a usable id is wrong, counted as this refusal.
+    Rejected(Refusal, RpcError),
     /// A reply that needs no handler.
     Reply(Reply),
     /// The request itself is wrong: a transport that has status codes says so with one.
@@ -83,8 +126,7 @@ impl From<RpcError> for Begin {
 }
 
 impl<'a> Request<'a> {
-    /// Reads the parameters of the method. What another revision means by them is not judged here: a request that says
-    /// it is written in one is refused for that alone.
+    /// Reads the parameters of the method. A request that names another revision is rejected for that alone.
     pub(crate) fn decode(
         server: &Server,
         method: &str,
@@ -150,14 +192,30 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Is the revision one that this server speaks?
-    pub(crate) fn check_version(&self) -> Result<(), RpcError> {
-        let requested = &self.meta().protocol_version;
-        if requested == PROTOCOL_VERSION {
-            return Ok(());
+    /// The request with the token that it referred to.
+    fn with_token(mut self, token: String) -> Self {
+        if let Self::Call(call) = &mut self {
+            call.state = Some(token.into());
         }
-        Err(unsupported(requested))
+        self
     }
+
+    /// The request, if the headers match it and this server speaks its revision.
+    fn checked(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
+        if let Some(headers) = headers {
+            headers.check(method, &self)?;
+        }
+        let version = &self.meta().protocol_version;
+        if version != PROTOCOL_VERSION {
+            return Err(unsupported(version));
+        }
+        Ok(self)
+    }
+}
+
+/// May a request of this method come before the session is open? On a pipe, a client may ping first.
+fn is_first(method: &str, lifetime: Lifetime) -> bool {
+    method == "initialize" || method == "ping" && lifetime == Lifetime::Process
 }
 
 fn unsupported(requested: &str) -> RpcError {
@@ -204,34 +262,33 @@ impl Server {
     /// Takes a message that was read, for a transport that relays nothing.
     pub(crate) async fn handle_message(
         &self,
-        message: Result<Incoming<'_>, Box<Rejection>>,
+        message: Parsed<'_>,
         context: Context<'_>,
     ) -> Response {
-        let message = match (context.session, message) {
-            (Some(session), Ok(Incoming::Message(message))) => {
-                return self.handle_legacy(session, Ok(message), context.caller);
+        self.accept(message, context).await.here(self)
+    }
+
+    /// Takes a message that was read. The transport relays it where another instance holds the call or the session.
+    pub(crate) async fn accept<'a>(
+        &self,
+        message: Parsed<'a>,
+        context: Context<'_>,
+    ) -> Handled<'a> {
+        let message = match (context.sessions, message) {
+            (Sessions::Open(session), Ok(Incoming::Message(message))) => {
+                return self.accept_legacy(session, Ok(message), context);
             }
-            (Some(session), Err(rejection)) => {
-                return self.handle_legacy(session, Err(rejection), context.caller);
+            (Sessions::Open(session), Err(rejection)) => {
+                return self.accept_legacy(session, Err(rejection), context);
+            }
+            (
+                Sessions::Closed(lifetime),
+                Ok(Incoming::Message(Message::Request { id, method, params })),
+            ) if is_first(&method, lifetime) && !is_modern(params) => {
+                return self.open_session(id, &method, params, &context.caller, lifetime);
             }
             (_, message) => message,
         };
-        match self.accept(message, context).await {
-            Handled::Response(response) => response,
-            Handled::Relay(id, _) => {
-                self.0.metrics.live(LiveCount::Elsewhere);
-                let error = Reply::Error(elsewhere());
-                Response::reply(self, id, CallKind::Tool.method(), error)
-            }
-        }
-    }
-
-    /// Takes a message that was read. The transport relays it where another instance holds the call.
-    pub(crate) async fn accept<'a>(
-        &self,
-        message: Result<Incoming<'a>, Box<Rejection>>,
-        context: Context<'_>,
-    ) -> Handled<'a> {
         let refused = |id, error| Handled::Response(Response::refused(self, id, error));
         let (id, method, request) = match message {
             Ok(Incoming::Call(id, call)) => {
@@ -253,42 +310,92 @@ impl Server {
                 return refused(id, rejection.error);
             }
         };
-        let request = request.and_then(|request| {
-            if let Some(headers) = context.headers {
-                headers.check(&method, &request)?;
-            }
-            request.check_version()?;
-            Ok(request)
-        });
-        let request = match request {
+        let request = match request.and_then(|request| request.checked(&method, context.headers)) {
             Ok(request) => request,
             Err(error) => return refused(Some(id), error),
         };
         let (method, caller) = (request.method(), context.caller);
         let headers = context.headers.map(Headers::all);
         let begun = match self.fetch(&request) {
-            Some(fetching) => {
-                let fetched = fetching.await;
-                self.answer_fetched(request, fetched, caller, headers)
-            }
-            None => self.answer(request, caller, headers),
+            None => self.answer(request, Token::Sent, caller, headers),
+            Some(fetching) => match fetching.await {
+                Ok(token) => {
+                    let request = request.with_token(token);
+                    self.answer(request, Token::Fetched, caller, headers)
+                }
+                Err(error) => error.into(),
+            },
         };
-        Response::begun(self, id, method, begun, None)
+        Response::begun(self, Some(id), method, begun, None)
     }
 
-    /// Answers a request, or begins what will. The headers are those of a transport that has any.
-    fn answer(&self, request: Request<'_>, caller: Caller, headers: Option<&HeaderMap>) -> Begin {
-        // What needs further scopes is checked where it is found, so that all of them are demanded together.
+    /// Takes a message of a legacy session.
+    fn accept_legacy<'a>(
+        &self,
+        session: &Session,
+        message: Result<Message<'a>, Box<Rejection>>,
+        Context { caller, relays, .. }: Context<'_>,
+    ) -> Handled<'a> {
+        let id = match &message {
+            Ok(Message::Request { id, .. }) => Some(*id),
+            _ => None,
+        };
+        let legacy = &self.0.legacy;
+        let (method, begun) = legacy.accept(session, message, caller, relays);
+        let exchange = LegacyExchange::new(legacy, session, None);
+        Response::begun(self, id, method, begun, Some(exchange))
+    }
+
+    /// Answers the first requests of a legacy client: `initialize`, and `ping` before it.
+    fn open_session<'a>(
+        &self,
+        id: Id<'a>,
+        method: &str,
+        params: Option<&RawValue>,
+        caller: &Caller,
+        lifetime: Lifetime,
+    ) -> Handled<'a> {
+        if method == "ping" {
+            let mut out = Vec::with_capacity(64);
+            let reply = Reply::complete(Empty {});
+            legacy::write_reply(&mut out, id, &reply, Revision::LATEST);
+            record::sent_older(Revision::LATEST, method, &out);
+            return Handled::Response(Response::written(self, out));
+        }
+        let Inner { legacy, auth, .. } = &*self.0;
+        let (begun, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
+            (Err(missing), _) => (Begin::Forbidden(missing), None),
+            (_, Err(error)) => (Begin::Refused(error), None),
+            (Ok(()), Ok(initialize)) => {
+                self.0.services.metrics.other(Other::Initialize);
+                let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
+                let reply = Begin::Reply(self.greet(session.revision));
+                let exchange = LegacyExchange::new(legacy, &session, Some(opened));
+                (reply, Some(exchange))
+            }
+        };
+        Response::begun(self, Some(id), Other::Initialize.name(), begun, exchange)
+    }
+
+    /// Answers a request, or begins the call. The headers are those of a transport that has any.
+    fn answer(
+        &self,
+        request: Request<'_>,
+        token: Token,
+        caller: Caller,
+        headers: Option<&HeaderMap>,
+    ) -> Begin {
+        // The other requests may need further scopes: they are checked together.
         if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
             && let Err(missing) = self.0.auth.allow(&caller, &[])
         {
             return Begin::Forbidden(missing);
         }
-        let metrics = &self.0.metrics;
+        let metrics = &self.0.services.metrics;
         match request {
             Request::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
-                token: Token::Sent,
+                token,
                 home: Home::Client,
                 caller,
                 headers,
@@ -306,7 +413,7 @@ impl Server {
                 }
             }
             Request::Complete(params) => {
-                let (auth, limits) = (&self.0.auth, &self.0.limits);
+                let (auth, limits) = (&self.0.auth, &self.0.services.limits);
                 let later = self.0.catalog.complete(params, caller, auth, limits);
                 self.later(Other::Complete, later)
             }
@@ -326,7 +433,7 @@ impl Server {
 
     /// Counts a request that is answered later, or refused.
     fn later(&self, what: Other, answered: Result<Later, Begin>) -> Begin {
-        let metrics = &self.0.metrics;
+        let metrics = &self.0.services.metrics;
         match answered {
             Ok(later) => {
                 metrics.other(what);
@@ -346,30 +453,6 @@ impl Server {
         match request {
             Request::Call(call) => self.0.tasks.as_ref()?.fetch(call),
             _ => None,
-        }
-    }
-
-    /// Begins a call whose token was fetched from where it waited.
-    fn answer_fetched(
-        &self,
-        request: Request<'_>,
-        fetched: Result<String, RpcError>,
-        caller: Caller,
-        headers: Option<&HeaderMap>,
-    ) -> Begin {
-        match (request, fetched) {
-            (Request::Call(mut call), Ok(token)) => {
-                call.state = Some(token.into());
-                self.0.rounds.begin(CallRequest {
-                    call: &call,
-                    token: Token::Fetched,
-                    home: Home::Client,
-                    caller,
-                    headers,
-                })
-            }
-            (_, Err(error)) => error.into(),
-            (request, Ok(_)) => self.answer(request, caller, headers),
         }
     }
 }

@@ -15,32 +15,34 @@ mod serve;
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::Headers;
-pub(crate) use legacy::SESSION;
+pub(crate) use legacy::{LAST_EVENT, SESSION};
 pub use metadata::MetadataService;
-pub(crate) use pulse::{Busy, Pulse};
+use pulse::{Busy, Pulse};
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
 
-use crate::auth::{AuthRejection, Caller};
+use crate::auth::Caller;
+use crate::dispatch::{Sessions, is_of_session, read};
+use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
-use crate::relay::Relayed;
+use crate::relay::RelayClaims;
 use crate::response::{Handled, MessageKind, Status};
 use crate::server::Server;
-use body::EventStream;
+use body::Source;
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use refrain_wire::ratified::{Incoming, read_message};
-use refrain_wire::{ErrorCode, RpcError, parse};
+use refrain_wire::{ErrorCode, RpcError};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -78,7 +80,7 @@ impl HttpService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.handle_with(request, None).await
+        self.handle_with(request, None, self).await
     }
 
     /// Answers one request that came in on a connection with this pulse.
@@ -86,6 +88,7 @@ impl HttpService {
         &self,
         request: http::Request<B>,
         pulse: Option<&Arc<Pulse>>,
+        responder: &impl Responder,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
@@ -99,77 +102,66 @@ impl HttpService {
             Some(Err(refusal)) => return *refusal,
         };
         let was_relayed = relayed.is_some();
-        let mut response = self
-            .handle_parts(&parts, &heads, body, relayed, pulse)
-            .await;
+        let mut response = match self.receive(&parts, &heads, body, relayed).await {
+            Err(refusal) => *refusal,
+            Ok((bytes, caller)) => {
+                let busy = Busy::new(pulse);
+                let mut response = match parts.method {
+                    Method::POST => responder.respond(&heads, &bytes, caller, was_relayed).await,
+                    _ => Box::pin(self.about_session(&parts, caller, was_relayed)).await,
+                };
+                response.body_mut().keep_busy(busy);
+                response
+            }
+        };
         if was_relayed {
             self.server.0.relay.sign(&mut response);
         }
         response
     }
 
-    async fn handle_parts<B>(
+    /// Receives a request that the endpoint takes: its body, and its caller.
+    async fn receive<B>(
         &self,
         parts: &Parts,
         heads: &Headers<'_>,
         body: B,
-        relayed: Option<Relayed>,
-        pulse: Option<&Arc<Pulse>>,
-    ) -> Response<Body>
+        relayed: Option<RelayClaims>,
+    ) -> Result<(Bytes, Caller), Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let was_relayed = relayed.is_some();
-        if let Err(refusal) = self.admit(parts, heads, was_relayed) {
-            return *refusal;
-        }
-        if parts.method != Method::POST {
-            let caller = match self.find_caller(parts, relayed, b"").await {
-                Ok(caller) => caller,
-                Err(refusal) => return *refusal,
-            };
-            let busy = Busy::new(pulse);
-            return Box::pin(self.about_session(parts, caller, was_relayed, busy)).await;
-        }
-        let bytes = match self.collect(parts, body).await {
-            Ok(bytes) => bytes,
-            Err(refusal) => return *refusal,
+        self.admit(parts, heads, relayed.is_some())?;
+        let bytes = match parts.method {
+            Method::POST => self.collect(parts, body).await?,
+            _ => Bytes::new(),
         };
-        let caller = match self.find_caller(parts, relayed, &bytes).await {
-            Ok(caller) => caller,
-            Err(refusal) => return *refusal,
-        };
-        let busy = Busy::new(pulse);
-        self.respond(heads, &bytes, caller, was_relayed, busy).await
+        let caller = self.find_caller(parts, relayed, &bytes).await?;
+        Ok((bytes, caller))
     }
 
     /// The caller of a request with this body: as the relaying instance names it, or authenticated here.
     async fn find_caller(
         &self,
         parts: &Parts,
-        relayed: Option<Relayed>,
+        relayed: Option<RelayClaims>,
         bytes: &[u8],
     ) -> Result<Caller, Box<Response<Body>>> {
         match relayed {
             Some(relayed) => {
                 let caller = relayed.caller_of(&parts.method, &parts.headers, bytes);
-                caller.ok_or_else(|| Box::new(self.no_relay()))
+                caller.ok_or_else(|| self.no_relay())
             }
             None => {
-                let caller = self.authenticate(&parts.headers).await;
+                let caller = self.server.0.auth.authenticate(&parts.headers).await;
                 caller.map_err(|refused| Box::new(self.turn_away(&refused, bytes)))
             }
         }
     }
 
-    /// Who is calling?
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
-        self.server.0.auth.authenticate(headers).await
-    }
-
     /// Is this a request the endpoint takes at all?
-    pub(crate) fn admit(
+    fn admit(
         &self,
         parts: &Parts,
         heads: &Headers<'_>,
@@ -177,9 +169,7 @@ impl HttpService {
     ) -> Result<(), Box<Response<Body>>> {
         // A relayed request is sent to the advertised URL, and its header is sealed: it is no web page's.
         if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
-            let error = RpcError::invalid_request(reason.to_string());
-            let status = StatusCode::FORBIDDEN;
-            return Err(Box::new(self.refuse(Refusal::Host, status, None, &error)));
+            return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
         }
         if parts.method != Method::POST {
             if legacy::is_about_session(parts) {
@@ -190,33 +180,27 @@ impl HttpService {
                 reason += ", and GET and DELETE in a session of an older client: ";
                 reason += legacy::NO_SESSION_ID;
             }
-            let error = RpcError::invalid_request(reason);
             let status = StatusCode::METHOD_NOT_ALLOWED;
-            let mut response = self.refuse(Refusal::HttpMethod, status, None, &error);
+            let mut response = self.reject(Refusal::HttpMethod, status, reason);
             let post = HeaderValue::from_static("POST");
             response.headers_mut().insert(ALLOW, post);
-            return Err(Box::new(response));
+            return Err(response);
         }
         if !heads.is_json() {
-            let error = RpcError::invalid_request("Content-Type must be application/json");
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let response = self.refuse(Refusal::MediaType, status, None, &error);
-            return Err(Box::new(response));
+            let reason = "Content-Type must be application/json";
+            return Err(self.reject(Refusal::MediaType, status, reason));
         }
         Ok(())
     }
 
     /// Reads the body, up to the limit. One that came in one piece is not copied.
-    pub(crate) async fn collect<B>(
-        &self,
-        parts: &Parts,
-        body: B,
-    ) -> Result<Bytes, Box<Response<Body>>>
+    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Box<Response<Body>>>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        let limit = self.server.0.limits.body;
+        let limit = self.server.0.services.limits.body;
         let mut body = std::pin::pin!(body);
         let mut whole = Bytes::new();
         let mut pieces = BytesMut::new();
@@ -241,14 +225,10 @@ impl HttpService {
         if too_large {
             // A client that asks before it sends the body has its answer without sending it.
             if !parts.headers.contains_key(EXPECT) {
-                discard(body, self.server.0.limits.discard).await;
+                discard(body, self.server.0.services.limits.discard).await;
             }
-            let error = RpcError::invalid_request(format!(
-                "the body is larger than the limit of {limit} bytes"
-            ));
-            let status = StatusCode::PAYLOAD_TOO_LARGE;
-            let response = self.refuse(Refusal::TooLarge, status, None, &error);
-            return Err(Box::new(response));
+            let reason = format!("the body is larger than the limit of {limit} bytes");
+            return Err(self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
         Ok(if pieces.is_empty() {
             whole
@@ -257,43 +237,8 @@ impl HttpService {
         })
     }
 
-    /// Answers a POST with this body.
-    pub(crate) async fn respond(
-        &self,
-        headers: &Headers<'_>,
-        bytes: &[u8],
-        caller: Caller,
-        relayed: bool,
-        busy: Busy,
-    ) -> Response<Body> {
-        let message = match headers.has_session() {
-            // Most likely of a legacy client, whose calls cannot be read in one pass.
-            true => parse(bytes).map(Incoming::Message),
-            false => read_message(bytes),
-        };
-        if legacy::is_legacy(headers.has_session(), &message) {
-            let respond = self.respond_legacy(headers.all(), message, bytes, caller, relayed, busy);
-            return Box::pin(respond).await;
-        }
-        if let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
-            return refusal;
-        }
-        let context = crate::Context {
-            caller,
-            headers: Some(headers),
-            session: None,
-        };
-        match self.server.accept(message, context).await {
-            Handled::Response(response) => self.answer(response, busy).await,
-            Handled::Relay(id, relay) => {
-                let request = (headers.all(), bytes);
-                Box::pin(self.hand_on(id, *relay, relayed, request, busy)).await
-            }
-        }
-    }
-
     /// The response as one JSON object, or as a stream of events if more than the reply goes out.
-    pub(crate) async fn answer(&self, mut response: crate::Response, busy: Busy) -> Response<Body> {
+    pub(crate) async fn answer(&self, mut response: crate::Response) -> Response<Body> {
         let mut first = None;
         if !response.is_subscription() {
             match response.next_message().await {
@@ -302,9 +247,8 @@ impl HttpService {
                 Some((_, message)) => first = Some(message),
             }
         }
-        let keep_alive = self.server.0.limits.keep_alive;
-        let stream = EventStream::new(first, response, keep_alive, busy);
-        events(Body::events(stream))
+        let keep_alive = self.server.0.services.limits.keep_alive;
+        events(Source::Response(first, response), keep_alive)
     }
 
     /// A reply, with the HTTP status and headers that belong to it.
@@ -325,6 +269,11 @@ impl HttpService {
                 StatusCode::SERVICE_UNAVAILABLE
             }
         };
+        if let Some(id) = response.session_id()
+            && let Ok(id) = HeaderValue::try_from(id)
+        {
+            headers.insert(SESSION, id);
+        }
         if let Some(instance) = &self.server.0.instance
             && let Some(value) = explain(instance, response)
         {
@@ -335,8 +284,49 @@ impl HttpService {
     }
 }
 
-/// Reads what is left of a body and throws it away: most clients read the answer only when they have sent it all.
-/// A client that sends more than `most` bytes finds the connection closed.
+/// Answers the POST requests of an endpoint.
+pub(crate) trait Responder: Sync {
+    fn respond(
+        &self,
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+        relayed: bool,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+impl Responder for HttpService {
+    async fn respond(
+        &self,
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+        relayed: bool,
+    ) -> Response<Body> {
+        let in_session = headers.has_session();
+        let message = read(bytes, in_session);
+        if in_session && is_of_session(&message) {
+            let respond = self.respond_in_session(headers.all(), message, bytes, caller, relayed);
+            return Box::pin(respond).await;
+        }
+        if !in_session && let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
+            return refusal;
+        }
+        let context = crate::Context {
+            headers: Some(headers),
+            ..crate::Context::new(caller, Sessions::Closed(Lifetime::Limited), !relayed)
+        };
+        match self.server.accept(message, context).await {
+            Handled::Response(response) => self.answer(response).await,
+            Handled::Relay(id, relay) => {
+                Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
+            }
+        }
+    }
+}
+
+/// Reads and discards the rest of a body: most clients read the answer only when they have sent everything. The connection
+/// of a client that sends more than `most` bytes is closed.
 async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: usize) {
     let mut left = most as u64;
     if body.size_hint().lower() > left {
@@ -351,9 +341,15 @@ async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: 
     }
 }
 
+fn json(bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Body::full(bytes));
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
 /// An answer whose body is a stream of events.
-fn events(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
+fn events(source: Source, keep_alive: Duration) -> Response<Body> {
+    let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
@@ -373,7 +369,7 @@ fn status(code: ErrorCode) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// What the round of a response did, for the demo and for debugging a fleet.
+/// The figures of a round, for the demo and for debugging a fleet.
 fn explain(instance: &str, response: &mut crate::Response) -> Option<HeaderValue> {
     let token = response.token();
     let round = response.round()?;

@@ -10,7 +10,11 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+#[cfg(feature = "tls")]
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+#[cfg(feature = "tls")]
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 /// Unused connections that are kept to one server.
 const IDLE: usize = 64;
@@ -52,58 +56,47 @@ pub(crate) fn check_tls() -> Result<(), UrlError> {
     Err(UrlError::NoTls)
 }
 
+#[cfg(feature = "tls")]
+pub(crate) fn check_tls() -> Result<(), UrlError> {
+    match roots().is_empty() {
+        true => Err(UrlError::NoCertificates),
+        false => Ok(()),
+    }
+}
+
 #[cfg(not(feature = "tls"))]
 fn connector(http: HttpConnector) -> Connector {
     http
 }
 
 #[cfg(feature = "tls")]
-pub(crate) use tls::check_tls;
+fn connector(mut http: HttpConnector) -> Connector {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("the provider supports the default versions")
+        .with_root_certificates(roots())
+        .with_no_client_auth();
+    http.enforce_http(false);
+    hyper_rustls::HttpsConnectorBuilder::new()
+        .with_tls_config(config)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http)
+}
+
+/// The certificates that this machine trusts.
 #[cfg(feature = "tls")]
-use tls::connector;
-
-#[cfg(feature = "tls")]
-mod tls {
-    use super::{Connector, HttpConnector, UrlError};
-    use hyper_rustls::HttpsConnectorBuilder;
-    use std::sync::{Arc, OnceLock};
-    use tokio_rustls::rustls::crypto::aws_lc_rs;
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-
-    /// The certificates that this machine trusts.
-    fn roots() -> Arc<RootCertStore> {
-        static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
-        let load = || {
-            let mut roots = RootCertStore::empty();
-            let native = rustls_native_certs::load_native_certs();
-            for error in &native.errors {
-                tracing::warn!(%error, "failed to read a trusted certificate");
-            }
-            roots.add_parsable_certificates(native.certs);
-            Arc::new(roots)
-        };
-        ROOTS.get_or_init(load).clone()
-    }
-
-    pub(crate) fn check_tls() -> Result<(), UrlError> {
-        match roots().is_empty() {
-            true => Err(UrlError::NoCertificates),
-            false => Ok(()),
+fn roots() -> Arc<RootCertStore> {
+    static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
+    let load = || {
+        let mut roots = RootCertStore::empty();
+        let native = rustls_native_certs::load_native_certs();
+        for error in &native.errors {
+            tracing::warn!(%error, "failed to read a trusted certificate");
         }
-    }
-
-    pub(super) fn connector(mut http: HttpConnector) -> Connector {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("the provider supports the default versions")
-            .with_root_certificates(roots())
-            .with_no_client_auth();
-        http.enforce_http(false);
-        HttpsConnectorBuilder::new()
-            .with_tls_config(config)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(http)
-    }
+        roots.add_parsable_certificates(native.certs);
+        Arc::new(roots)
+    };
+    ROOTS.get_or_init(load).clone()
 }

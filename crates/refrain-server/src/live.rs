@@ -17,7 +17,7 @@ mod first_requests;
 mod flow;
 mod parked;
 
-pub(crate) use calls::{LiveCalls, Missed, Parking};
+pub(crate) use calls::LiveCalls;
 pub(crate) use errors::{elsewhere, gone, unreachable};
 pub(crate) use first_requests::FirstRequest;
 pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow};

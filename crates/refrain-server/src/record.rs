@@ -1,16 +1,15 @@
-//! Keeps every message that was sent, for the check of a test run against the protocol's schema.
+//! Records every message that is sent, so that a test run can be checked against the protocol's schema.
 //!
-//! Only with the feature `record`, which tests switch on, and only into the directory that `REFRAIN_RECORD` names; else
-//! nothing is here.
+//! Needs the feature `record`, and the directory in `REFRAIN_RECORD`.
 
 use refrain_wire::legacy::Revision;
 
-/// Keeps a message that goes out in response to a request of this method.
+/// Records a message in response to a request of this method.
 #[cfg(not(feature = "record"))]
 #[inline]
 pub(crate) fn sent(_: &str, _: &[u8]) {}
 
-/// Keeps a message that goes out in response to a request of this method.
+/// Records a message in response to a request of this method.
 #[cfg(feature = "record")]
 pub(crate) fn sent(method: &str, message: &[u8]) {
     use parking_lot::Mutex;
@@ -35,15 +34,13 @@ pub(crate) fn sent(method: &str, message: &[u8]) {
     line.extend_from_slice(b"}\n");
     let mut file = file.lock();
     // One write: a process that is killed leaves whole lines, but for the last.
-    file.write_all(&line)
-        .expect("what is recorded can be written");
+    file.write_all(&line).expect("the record can be written");
 }
 
-/// Keeps a message that goes out to an older client, in response to a request of this method.
+/// Records a message to a legacy client, in response to a request of this method.
 #[inline]
 pub(crate) fn sent_older(revision: Revision, method: &str, message: &[u8]) {
-    #[cfg(feature = "record")]
-    sent(&format!("{} {method}", revision.as_str()), message);
-    #[cfg(not(feature = "record"))]
-    let _ = (revision, method, message);
+    if cfg!(feature = "record") {
+        sent(&format!("{} {method}", revision.as_str()), message);
+    }
 }

@@ -14,16 +14,18 @@ mod auth;
 mod holder;
 mod stream;
 
-pub(crate) use auth::{RelayRefusal, Relayed};
+pub(crate) use auth::{RelayClaims, RelayRefusal};
 pub(crate) use holder::Holder;
 pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
 use crate::builder::BuildError;
+use crate::dispatch::Begin;
+use crate::http::{LAST_EVENT, SESSION};
 use crate::http_client::HttpClient;
 use crate::limits::Permit;
 use crate::services::Services;
-use auth::{Claims, digest_of};
+use crate::timer::within;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::Bytes;
@@ -36,15 +38,12 @@ use refrain_wire::ParamHeaders;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::time::Duration;
-use stream::Silence;
 use tokio::time::Instant;
 
 /// The header that authenticates a relayed request.
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The header of a response to a relayed request: the instance that made it.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
-const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// Time to connect to an instance.
 const CONNECT: Duration = Duration::from_secs(1);
 /// How long a holder may be silent beyond the time of a round or the keep-alive interval of a stream.
@@ -72,7 +71,8 @@ const PASSED_ON: [HeaderName; 8] = [
 
 /// Sends requests to their holders, and authenticates those that other instances relay here.
 pub(crate) struct Relay {
-    own: Holder,
+    /// This instance.
+    pub(crate) own: Holder,
     services: Services,
     /// Made for the first request.
     client: OnceLock<HttpClient>,
@@ -81,11 +81,23 @@ pub(crate) struct Relay {
     lost: Mutex<HashMap<u64, Instant>>,
 }
 
-/// A live call's request that has to be relayed.
+/// A request that has to be relayed.
 pub(crate) struct RelayTo {
-    pub(crate) _permit: Permit,
+    /// That of a live call.
+    pub(crate) _permit: Option<Permit>,
     pub(crate) holder: Holder,
     pub(crate) caller: Caller,
+}
+
+impl RelayTo {
+    /// A request of a legacy session.
+    pub(crate) fn begin(holder: Holder, caller: Caller) -> Begin {
+        Begin::Relay(Box::new(Self {
+            _permit: None,
+            holder,
+            caller,
+        }))
+    }
 }
 
 /// A request as it is relayed.
@@ -152,11 +164,6 @@ impl Relay {
         })
     }
 
-    /// This instance.
-    pub(crate) fn own(&self) -> &Holder {
-        &self.own
-    }
-
     pub(crate) fn is_own(&self, holder: &Holder) -> bool {
         holder.instance == self.own.instance
     }
@@ -191,13 +198,9 @@ impl Relay {
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let mut silence = Silence::new(self.silence);
-        let request = self.write(holder, &request)?;
-        let response = tokio::select! {
-            biased;
-            response = self.client().send(request) => response.map_err(RelayError::of)?,
-            () = silence.over() => return Err(RelayError::Timeout),
-        };
+        let sent = self.client().send(self.write(holder, &request)?);
+        let sent = within(self.silence, sent).await;
+        let response = sent.ok_or(RelayError::Timeout)?.map_err(RelayError::of)?;
         let (head, body) = response.into_parts();
         let id = holder.id();
         let instance = head.headers.get(INSTANCE);
@@ -210,7 +213,7 @@ impl Relay {
             });
         }
         let head = Response::from_parts(head, ());
-        Ok((head, RelayBody::new(body, silence)))
+        Ok((head, RelayBody::new(body, self.silence)))
     }
 
     fn client(&self) -> &HttpClient {
@@ -259,12 +262,12 @@ impl Relay {
                 to.append(name.clone(), value.clone());
             }
         }
-        let claims = Claims::new(holder, request, to, &*self.services.source);
+        let claims = RelayClaims::new(holder, request, to, &*self.services.source);
         to.insert(RELAY, self.seal(&claims));
         Ok(relayed)
     }
 
-    fn seal(&self, claims: &Claims) -> HeaderValue {
+    fn seal(&self, claims: &RelayClaims) -> HeaderValue {
         let claims = serde_json::to_vec(claims).expect("names and numbers are JSON");
         let sealed = self.services.sealer.seal_bytes(&self.binding(), &claims);
         let sealed = URL_SAFE_NO_PAD.encode(sealed);
@@ -273,24 +276,25 @@ impl Relay {
 
     /// The binding of the header. Servers of different audiences that share keys do not accept each other's.
     fn binding(&self) -> Vec<u8> {
-        [
-            b"relay ",
-            self.services.sealer.options().audience.as_bytes(),
-        ]
-        .concat()
+        let audience = &self.services.sealer.options().audience;
+        [b"relay ", audience.as_bytes()].concat()
     }
 
     /// Authenticates a request that was relayed here.
-    pub(crate) fn accept(&self, header: &HeaderValue) -> Result<Relayed, RelayRefusal> {
+    pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayRefusal> {
         let sealed = URL_SAFE_NO_PAD.decode(header.as_bytes());
         let sealed = sealed.map_err(|_| RelayRefusal::Encoding)?;
         let opened = self.services.sealer.open_bytes(&self.binding(), sealed)?;
-        let claims: Claims = serde_json::from_slice(&opened).map_err(|_| RelayRefusal::Content)?;
+        let claims: RelayClaims =
+            serde_json::from_slice(&opened).map_err(|_| RelayRefusal::Content)?;
         if claims.to != self.own.id() {
             return Err(RelayRefusal::OtherInstance);
         }
         let skew = self.services.sealer.options().skew;
-        claims.relayed(self.services.source.unix_seconds(), skew)
+        match claims.is_expired(self.services.source.unix_seconds(), skew) {
+            true => Err(RelayRefusal::Expired),
+            false => Ok(claims),
+        }
     }
 
     /// Marks the response to a relayed request as this instance's.
@@ -300,15 +304,9 @@ impl Relay {
     }
 
     fn is_lost(&self, holder: &Holder) -> bool {
-        let mut lost = self.lost.lock();
-        match lost.get(&holder.instance) {
-            Some(until) if Instant::now() < *until => true,
-            Some(_) => {
-                lost.remove(&holder.instance);
-                false
-            }
-            None => false,
-        }
+        let lost = self.lost.lock();
+        let until = lost.get(&holder.instance);
+        until.is_some_and(|until| Instant::now() < *until)
     }
 
     fn lose(&self, holder: &Holder) {
@@ -320,17 +318,5 @@ impl Relay {
         if lost.len() < LOST {
             lost.insert(holder.instance, now + LOST_FOR);
         }
-    }
-}
-
-impl Relayed {
-    /// The caller, if the header was made for this request.
-    pub(crate) fn caller_of(
-        self,
-        method: &Method,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Option<Caller> {
-        (self.digest == digest_of(method, headers, body)).then_some(self.caller)
     }
 }

@@ -1,9 +1,10 @@
-//! What goes out in response to one message, for every transport.
+//! The response to one message, for every transport.
 
 use crate::auth::MissingScopes;
 use crate::catalog::complete::Later;
 use crate::dispatch::Begin;
-use crate::legacy::{LegacyExchange, session_over};
+use crate::legacy::{LegacyExchange, Session, session_over};
+use crate::live::elsewhere;
 use crate::metrics::{LiveCount, Refusal};
 use crate::record;
 use crate::relay::RelayTo;
@@ -12,10 +13,11 @@ use crate::server::Server;
 use crate::subscriptions::Subscription;
 use refrain_core::Note;
 use refrain_wire::ratified::{write_log, write_progress, write_reply};
-use refrain_wire::{ErrorCode, Id, IdBuf, Reply, RpcError};
+use refrain_wire::{CallKind, ErrorCode, Id, IdBuf, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 /// The kind of a message that goes out.
@@ -29,7 +31,7 @@ pub enum MessageKind {
     Reply,
 }
 
-/// How a message was answered: what a transport with status codes says beside the reply.
+/// How a message was answered. HTTP has a status code for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
     /// The message wants no reply.
@@ -44,8 +46,7 @@ pub enum Status {
     Busy,
 }
 
-/// What goes out in response to one message: notifications, and last the reply. Dropping it cancels the handler.
-#[derive(Debug)]
+/// The response to one message: notifications, and last the reply. Dropping it cancels the handler.
 pub struct Response {
     server: Server,
     id: Option<IdBuf>,
@@ -56,52 +57,57 @@ pub struct Response {
     status: Status,
     /// The length of the token in the reply.
     token: usize,
-    map: Option<Map>,
+    map: Option<Box<Translate>>,
     /// The exchange with a legacy client.
     legacy: Option<Box<LegacyExchange>>,
 }
 
 /// A translation of the messages that go out; `None` leaves one out.
-struct Map(Box<Translate>);
-
 type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
-impl std::fmt::Debug for Map {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Map")
-    }
-}
-
-/// What is left to do before the reply.
+/// The work before the reply.
 enum Work {
     /// Nothing. The round that ran is kept for its figures.
     Done(Option<Box<Round>>),
     Reply(Reply),
     Later(Later),
+    Deferred(Pin<Box<dyn Future<Output = Response> + Send>>),
     Round(Box<Round>),
     Subscription(Subscription),
 }
 
-impl std::fmt::Debug for Work {
+impl std::fmt::Debug for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Done(_) => f.write_str("Done"),
-            Self::Reply(_) => f.write_str("Reply"),
-            Self::Later(_) => f.write_str("Later"),
-            Self::Round(round) => round.fmt(f),
-            Self::Subscription(subscription) => subscription.fmt(f),
-        }
+        f.debug_struct("Response")
+            .field("id", &self.id)
+            .field("method", &self.method)
+            .field("status", &self.status)
+            .finish_non_exhaustive()
     }
 }
 
-/// The response to a request, or the instance that has to give it.
+/// The response to a message, or the instance that has to give it.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large variant is the common one; boxing it costs an allocation per request"
 )]
 pub(crate) enum Handled<'a> {
     Response(Response),
-    Relay(Id<'a>, Box<RelayTo>),
+    Relay(Option<Id<'a>>, Box<RelayTo>),
+}
+
+impl Handled<'_> {
+    /// The response where nothing is relayed.
+    pub(crate) fn here(self, server: &Server) -> Response {
+        match self {
+            Self::Response(response) => response,
+            Self::Relay(id, _) => {
+                server.0.services.metrics.live(LiveCount::Elsewhere);
+                let error = Work::Reply(Reply::Error(elsewhere()));
+                Response::new(server, id, CallKind::Tool.method(), error)
+            }
+        }
+    }
 }
 
 impl Response {
@@ -126,27 +132,24 @@ impl Response {
 
     /// The response to a message that is refused.
     pub(crate) fn refused(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
-        Self::refused_as(server, Refusal::error(error.code), id, error)
-    }
-
-    /// The same, counted as this refusal.
-    pub(crate) fn refused_as(
-        server: &Server,
-        refusal: Refusal,
-        id: Option<Id<'_>>,
-        error: RpcError,
-    ) -> Self {
-        server.0.metrics.request_refused(refusal);
+        let metrics = &server.0.services.metrics;
+        metrics.request_refused(Refusal::error(error.code));
         let status = Status::Refused(error.code);
         let reply = Work::Reply(Reply::Error(error));
         Self::new(server, id, "", reply).with_status(status)
     }
 
-    /// The response to a message of a caller who lacks scopes.
-    pub(crate) fn forbidden(server: &Server, missing: MissingScopes) -> Self {
-        let mut response = Self::new(server, None, "", Work::Done(None));
-        response.work = Work::Reply(response.forbid(missing));
-        response
+    /// The error for a message without an id.
+    pub(crate) fn failed(server: &Server, error: RpcError) -> Self {
+        Self::new(server, None, "", Work::Reply(Reply::Error(error)))
+    }
+
+    /// A response that takes its time.
+    pub(crate) fn deferred(
+        server: &Server,
+        response: impl Future<Output = Self> + Send + 'static,
+    ) -> Self {
+        Self::new(server, None, "", Work::Deferred(Box::pin(response)))
     }
 
     /// A reply that is ready.
@@ -154,31 +157,45 @@ impl Response {
         Self::new(server, Some(id), method, Work::Reply(reply))
     }
 
-    /// The response to a request that has begun.
+    /// The response to a message that was accepted.
     pub(crate) fn begun<'a>(
         server: &Server,
-        id: Id<'a>,
+        id: Option<Id<'a>>,
         method: &'static str,
         begin: Begin,
         legacy: Option<Box<LegacyExchange>>,
     ) -> Handled<'a> {
-        let mut response = Self::new(server, Some(id), method, Work::Done(None));
+        let metrics = &server.0.services.metrics;
+        let mut response = Self::new(server, id, method, Work::Done(None));
         response.legacy = legacy;
         response.work = match begin {
             Begin::Reply(reply) => Work::Reply(reply),
             Begin::Later(later) => Work::Later(later),
             Begin::Round(mut round) => {
-                round.answers(&id);
+                if let Some(id) = &id {
+                    round.answers(id);
+                }
                 if let Some(legacy) = &mut response.legacy {
                     legacy.connect(&mut round);
                 }
                 Work::Round(round)
             }
             Begin::Listen(subscription) => Work::Subscription(subscription),
+            Begin::Accepted => {
+                response.status = Status::Accepted;
+                Work::Done(None)
+            }
             Begin::Refused(error) => {
-                response.status = Status::Refused(error.code);
-                let refusal = Refusal::error(error.code);
-                server.0.metrics.request_refused(refusal);
+                // An error of a request is a reply like any other in legacy revisions.
+                if response.legacy.is_none() {
+                    response.status = Status::Refused(error.code);
+                }
+                metrics.request_refused(Refusal::error(error.code));
+                Work::Reply(Reply::Error(error))
+            }
+            Begin::Rejected(refusal, error) => {
+                response.status = Status::Refused(ErrorCode::InvalidRequest);
+                metrics.request_refused(refusal);
                 Work::Reply(Reply::Error(error))
             }
             Begin::Forbidden(missing) => Work::Reply(response.forbid(missing)),
@@ -200,7 +217,7 @@ impl Response {
 
     /// The response to a request for which there is no capacity.
     pub(crate) fn busy(server: &Server, id: Id<'_>, error: RpcError) -> Self {
-        server.0.metrics.request_refused(Refusal::Busy);
+        server.0.services.metrics.request_refused(Refusal::Busy);
         Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy)
     }
 
@@ -209,18 +226,12 @@ impl Response {
         self
     }
 
-    /// Has the messages written for a legacy client.
-    pub(crate) fn in_session(mut self, exchange: Box<LegacyExchange>) -> Self {
-        self.legacy = Some(exchange);
-        self
-    }
-
     /// Translates the messages on their way out; `None` leaves one out.
     pub(crate) fn map(&mut self, map: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) {
-        self.map = Some(Map(Box::new(map)));
+        self.map = Some(Box::new(map));
     }
 
-    /// How the message was answered. Certain once the reply was taken out, or there is none.
+    /// How the message was answered. Final once the reply was taken out.
     pub fn status(&self) -> &Status {
         &self.status
     }
@@ -241,7 +252,7 @@ impl Response {
             let Some((kind, message)) = ready!(self.poll_message(cx)) else {
                 return Poll::Ready(None);
             };
-            let Some(Map(map)) = &self.map else {
+            let Some(map) = &self.map else {
                 return Poll::Ready(Some((kind, message)));
             };
             if let Some(message) = map(&message) {
@@ -269,13 +280,22 @@ impl Response {
                         return Poll::Pending;
                     }
                 },
+                Work::Deferred(mut response) => {
+                    if let Poll::Ready(response) = response.as_mut().poll(cx) {
+                        let map = self.map.take();
+                        *self = Self { map, ..response };
+                        continue;
+                    }
+                    self.work = Work::Deferred(response);
+                    return Poll::Pending;
+                }
                 Work::Round(round) => match ready!(self.poll_round(round, cx)) {
                     Some(reply) => reply,
                     None => continue,
                 },
                 Work::Subscription(mut subscription) => {
                     let polled = match &self.id {
-                        Some(id) => subscription.poll(cx, id.as_id(), &self.server.0.info),
+                        Some(id) => subscription.poll(cx, id.as_id(), &self.server.0.services.info),
                         None => Poll::Ready(None),
                     };
                     self.work = Work::Subscription(subscription);
@@ -300,7 +320,7 @@ impl Response {
                 if let Some(legacy) = &mut self.legacy
                     && legacy.is_over(&round, cx)
                 {
-                    self.server.0.metrics.live(LiveCount::GivenUp);
+                    self.server.0.services.metrics.live(LiveCount::GivenUp);
                     return Poll::Ready(Some(Reply::Error(session_over())));
                 }
                 self.work = Work::Round(round);
@@ -330,7 +350,7 @@ impl Response {
 
     /// The reply to a caller who lacks scopes.
     fn forbid(&mut self, missing: MissingScopes) -> Reply {
-        let metrics = &self.server.0.metrics;
+        let metrics = &self.server.0.services.metrics;
         metrics.request_refused(Refusal::InsufficientScope);
         self.status = Status::Forbidden(missing.0.clone());
         Reply::Error(missing.into())
@@ -339,11 +359,20 @@ impl Response {
     fn queue_notes(&mut self, token: Option<&RawValue>, notes: &[Note]) {
         for note in notes {
             let mut out = Vec::with_capacity(256);
-            write_note(&mut out, token, note);
-            if !out.is_empty() {
-                let message = self.notification(out);
-                self.queue.push_back(message);
+            match (note, token) {
+                (Note::Log { level, data }, _) => write_log(&mut out, *level, None, data),
+                (Note::Progress { .. }, None) => continue,
+                (
+                    Note::Progress {
+                        done,
+                        total,
+                        message,
+                    },
+                    Some(token),
+                ) => write_progress(&mut out, token, *done, *total, message.as_deref()),
             }
+            let message = self.notification(out);
+            self.queue.push_back(message);
         }
     }
 
@@ -382,7 +411,7 @@ impl Response {
         let mut out = Vec::with_capacity(1024);
         let id = self.id.as_ref().map(IdBuf::as_id);
         match &self.legacy {
-            None => write_reply(&mut out, id, reply, &self.server.0.info),
+            None => write_reply(&mut out, id, reply, &self.server.0.services.info),
             Some(legacy) => legacy.write_reply(&mut out, id, reply),
         }
         self.record(&out);
@@ -395,6 +424,17 @@ impl Response {
             Work::Round(round) | Work::Done(Some(round)) => Some(round),
             _ => None,
         }
+    }
+
+    /// The session that the request opened.
+    pub(crate) fn opened_session(&self) -> Option<&Session> {
+        let legacy = self.legacy.as_ref()?;
+        legacy.opened.as_ref().map(|_| &legacy.session)
+    }
+
+    /// The id of that session.
+    pub(crate) fn session_id(&self) -> Option<&str> {
+        self.legacy.as_ref()?.opened.as_deref()
     }
 
     /// The id of the request.
@@ -428,21 +468,5 @@ impl Response {
         if let Work::Round(round) = &mut self.work {
             round.cancel_call();
         }
-    }
-}
-
-/// Writes one note as a notification.
-fn write_note(out: &mut Vec<u8>, token: Option<&RawValue>, note: &Note) {
-    match note {
-        Note::Progress {
-            done,
-            total,
-            message,
-        } => {
-            if let Some(token) = token {
-                write_progress(out, token, *done, *total, message.as_deref());
-            }
-        }
-        Note::Log { level, data } => write_log(out, *level, None, data),
     }
 }

@@ -1,4 +1,4 @@
-//! The server: what is registered, and what all its rounds share.
+//! The facade of the server.
 
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
@@ -17,13 +17,12 @@ use refrain_wire::legacy::{InitializeResult, Revision};
 use refrain_wire::{DiscoverResult, PROTOCOL_VERSION, Reply, ServerCapabilities, TaskSupport};
 use serde_json::{Map, Value};
 use std::future::Future;
-use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 /// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
 ///
-/// A handler that takes a `State<Server>` is handed the server it runs on: to change what is registered, or to tell that
-/// a resource changed.
+/// A handler that takes a `State<Server>` gets the server it runs on: to change the catalog, or to report that a resource
+/// changed.
 #[derive(Clone)]
 pub struct Server(pub(crate) Arc<Inner>);
 
@@ -33,21 +32,13 @@ pub(crate) struct Inner {
     pub(crate) extensions: Map<String, Value>,
     pub(crate) instance: Option<String>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) subscriptions: Subscriptions,
+    pub(crate) subscriptions: Arc<Subscriptions>,
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) auth: Arc<Auth>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
-    pub(crate) legacy: LegacySessions,
-}
-
-impl Deref for Inner {
-    type Target = Services;
-
-    fn deref(&self) -> &Services {
-        &self.services
-    }
+    pub(crate) legacy: Arc<LegacySessions>,
 }
 
 /// A server that is not kept alive by this reference.
@@ -64,15 +55,15 @@ impl WeakServer {
 }
 
 impl Server {
-    /// Begins a server of this name and version. The name is also the audience of its tokens, unless another is set.
+    /// Starts to build a server. The name is also the audience of its tokens, unless another is set.
     pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
         ServerBuilder::new(name, version)
     }
 
-    /// Adds to what is registered and removes from it, all of it or, on an error, nothing. Clients that listen are told
-    /// which lists changed.
+    /// Adds and removes tools, prompts and resources: all of them or, on an error, none. Subscribed clients are notified of
+    /// the changed lists.
     ///
-    /// Each instance has a catalog of its own: a fleet whose lists are to be the same makes the same changes everywhere.
+    /// Each instance has its own catalog: a fleet with equal lists makes the same changes everywhere.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
         let changed = self.0.catalog.change(&changes)?;
         self.0.subscriptions.registry.lists_changed(changed);
@@ -80,19 +71,16 @@ impl Server {
         Ok(())
     }
 
-    /// Tells clients that listen for it that the resource at this URI changed.
-    ///
-    /// Those who may not read it are not told, whatever they were allowed when they began to listen.
+    /// Notifies subscribed clients that the resource at this URI changed, if they may still read it.
     pub fn resource_updated(&self, uri: &str) {
         self.0.subscriptions.resource_updated(uri);
     }
 
-    /// How many clients listen.
+    /// The number of open subscriptions.
     pub fn subscriptions(&self) -> usize {
         self.0.subscriptions.registry.len()
     }
 
-    /// The present entries of the catalog.
     pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Arc<Entries>> {
         self.0.catalog.entries()
     }
@@ -119,14 +107,9 @@ impl Server {
         Reply::complete(InitializeResult {
             protocol_version: revision.as_str(),
             capabilities: self.catalog().capabilities(),
-            server_info: &self.0.info,
+            server_info: &self.0.services.info,
             instructions: self.0.instructions.as_deref(),
         })
-    }
-
-    /// Whether there is a task store.
-    pub(crate) fn has_tasks(&self) -> bool {
-        self.0.tasks.is_some()
     }
 
     /// Whether a call of this tool may or must become a task.
@@ -137,34 +120,31 @@ impl Server {
         tool.task.support().filter(|_| !tool.live)
     }
 
-    /// Puts another key ring in place of the present one, without a restart.
+    /// Replaces the key ring without a restart.
     pub fn reload_keys(&self, keys: KeyRing) {
-        self.0.sealer.reload(keys);
+        self.0.services.sealer.reload(keys);
     }
 
-    /// Hands running flows on at their next checkpoint from now on, ends subscriptions, and has `/readyz` say no.
+    /// From now on, hands running flows on at their next checkpoint and has `/readyz` say no. Ends subscriptions.
     pub fn start_draining(&self) {
-        self.0.limits.start_draining();
+        self.0.services.limits.start_draining();
         self.0.subscriptions.registry.close();
     }
 
-    /// Gives up the calls in memory that wait here for an answer, of live tools and of older clients, and takes no live tools
-    /// on any more: nobody can come back for them. Whoever serves the server in a way of their own says so when they take no
-    /// more connections.
+    /// Gives up the calls in memory that wait for an answer, of live tools and of legacy clients, and rejects new ones. Call it
+    /// when your own front accepts no more connections: the answers could not arrive.
     pub fn close_live(&self) {
         self.0.live.close();
     }
 
-    /// Is the server on its way out?
+    /// Was [`start_draining`](Self::start_draining) called?
     pub fn is_draining(&self) -> bool {
-        self.0.limits.is_draining()
+        self.0.services.limits.is_draining()
     }
 
-    /// Runs tasks that are due until `shutdown` is done; then those that run are handed on, as soon as they can be or at
-    /// the end of the drain time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this by themselves;
-    /// whoever mounts the service elsewhere, or wants a process that only works, calls it.
-    ///
-    /// Without a task store there is nothing to do, and this only waits.
+    /// Runs due tasks until `shutdown` is done; then hands running ones on, as soon as possible or at the end of the drain
+    /// time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this themselves. Call it if you mount the
+    /// service elsewhere, or want a process that only runs tasks. Without a task store it only waits.
     pub async fn work(&self, shutdown: impl Future<Output = ()>) {
         match &self.0.tasks {
             Some(tasks) => tasks.work(self, shutdown).await,
@@ -172,26 +152,26 @@ impl Server {
         }
     }
 
-    /// How many tasks run here.
+    /// The number of tasks that run here.
     pub fn running_tasks(&self) -> usize {
         self.0.tasks.as_ref().map_or(0, |tasks| tasks.running())
     }
 
-    /// How many calls are running.
+    /// The number of running calls.
     pub fn running(&self) -> usize {
-        self.0.limits.calls.in_use()
+        self.0.services.limits.calls.in_use()
     }
 
     /// The limits the server was built with.
     pub fn limits(&self) -> &ServerLimits {
-        &self.0.limits
+        &self.0.services.limits
     }
 }
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Server")
-            .field("info", &self.0.info.get())
+            .field("info", &self.0.services.info.get())
             .field("tools", &self.catalog().tools.len())
             .finish_non_exhaustive()
     }

@@ -1,37 +1,38 @@
 //! The same server on standard input and output: one message a line.
 
-mod legacy;
-
 use crate::auth::{Caller, Scopes};
-use crate::dispatch::Context;
-use crate::legacy::{Cancelled, RequestId};
+use crate::dispatch::{Context, Parsed, Sessions, is_of_session, read};
+use crate::legacy::{Cancelled, Lifetime, RequestId, Session};
 use crate::metrics::Refusal;
-use crate::record;
 use crate::response::Response;
 use crate::server::Server;
 use crate::tasks::Worker;
+use crate::timer::within;
 use refrain_core::Principal;
-use refrain_wire::ratified::{Incoming, write_error};
-use refrain_wire::{Message, Rejection, RpcError};
+use refrain_wire::ratified::Incoming;
+use refrain_wire::{Message, RpcError};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWrite, AsyncWriteExt};
+use std::time::Duration;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 /// Messages waiting to be written before handlers are held up.
-pub(crate) const QUEUE: usize = 64;
+const QUEUE: usize = 64;
+/// Bytes of a line that is too long that are discarded at once.
+const DISCARD: u64 = 64 << 10;
 
-/// Serves one client over a pair of streams, until the input ends, the client no longer takes what is written, or
-/// `shutdown` is done. Every caller is anonymous and has every scope: whoever started the process is the one who calls.
+/// Serves one client over a pair of streams, until the input ends, the client stops reading, or `shutdown` is done. Every
+/// caller is anonymous and has every scope, because the caller has started the process.
 ///
-/// What still runs when the client leaves is given the drain grace; when told to stop, flows are handed on at their
-/// checkpoints and the rest is given the drain time. Subscriptions are told that they end. What is written by then has
-/// to be read within the drain time. A client that has gone is no error.
+/// When the client leaves, running requests have the drain grace to finish. On shutdown, flows are handed on at their
+/// checkpoints and the others have the drain time. Subscriptions are ended with a message. The client has the drain time to
+/// read the rest. A client that has gone is no error.
 pub async fn serve_stdio<R, W>(
     server: Server,
     input: R,
@@ -42,175 +43,234 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
+    serve_lines(&server, &server, input, output, shutdown).await
+}
+
+/// Answers the messages of a client: the server, or a wrapper around it.
+pub(crate) trait Endpoint: Sync {
+    /// Accepts a message. The session in the context may be another message's.
+    fn accept(
+        &self,
+        bytes: &[u8],
+        message: Parsed<'_>,
+        context: Context<'_>,
+    ) -> impl Future<Output = Response> + Send;
+}
+
+impl Endpoint for Server {
+    async fn accept(&self, _: &[u8], message: Parsed<'_>, mut context: Context<'_>) -> Response {
+        if matches!(context.sessions, Sessions::Open(_)) && !is_of_session(&message) {
+            context.sessions = Sessions::None;
+        }
+        self.handle_message(message, context).await
+    }
+}
+
+pub(crate) async fn serve_lines<R, W>(
+    server: &Server,
+    endpoint: &impl Endpoint,
+    input: R,
+    output: W,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()>
+where
+    R: AsyncBufRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = server.limits();
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let mut writer = tokio::spawn(write_lines(receiver, output));
-    let mut patience = server.limits().drain_grace;
-    let worker = Worker::start(&server);
-    // Says so when no more is read.
+    let writer = tokio::spawn(write_lines(receiver, output));
+    let mut patience = limits.drain_grace;
+    let worker = Worker::start(server);
+    // Set when no more is read.
     let (closing, closed) = watch::channel(false);
-    let mut running = JoinSet::new();
+    let mut client = Client {
+        server,
+        endpoint,
+        sender,
+        closed,
+        running: JoinSet::new(),
+        by_id: HashMap::new(),
+        session: None,
+        listens: false,
+    };
+    let sender = client.sender.clone();
     let read = tokio::select! {
-        read = read_lines(&server, input, &sender, &closed, &mut running) => read,
+        read = client.read_lines(input) => read,
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
             server.close_live();
-            patience = server.limits().drain_time;
+            patience = limits.drain_time;
             Ok(())
         }
     };
-    // Nothing more is read: nobody listens any longer, and what still runs is given a little time and then cancelled.
     closing.send_replace(true);
     let stopping = server.0.live.is_closed();
     let all = async {
-        while running.join_next().await.is_some() {}
+        while client.running.join_next().await.is_some() {}
         if stopping {
-            server.0.limits.live.wait_until_idle().await;
+            server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    if tokio::time::timeout(patience, all).await.is_err() {
-        running.shutdown().await;
+    if within(patience, all).await.is_none() {
+        client.running.shutdown().await;
     }
-    drop(sender);
+    if let Some(session) = &client.session {
+        server.0.legacy.forget(session);
+    }
+    drop((sender, client));
     worker.stop();
     worker.stopped(patience).await;
-    let written = tokio::time::timeout(server.limits().drain_time, &mut writer).await;
-    let written = written.unwrap_or_else(|_| {
-        tracing::warn!("the client did not read in time: what was left for it is dropped");
-        writer.abort();
-        Ok(Ok(()))
-    });
-    read.and(written.map_err(io::Error::other)?)
+    read.and(flush(writer, limits.drain_time).await)
 }
 
-/// Reads until the input ends. Requests are answered side by side.
-async fn read_lines(
-    server: &Server,
-    input: impl AsyncBufRead + Unpin,
-    sender: &Sender,
-    closed: &watch::Receiver<bool>,
-    running: &mut JoinSet<()>,
-) -> io::Result<()> {
-    let mut lines = Lines {
-        input,
-        limit: server.limits().body,
-    };
-    let mut client = Client {
-        server,
-        sender,
-        closed,
-        running,
-        by_id: HashMap::new(),
-        opened: legacy::Opened::default(),
-    };
-    while let Some(line) = lines.next().await? {
-        client.forget_finished();
-        match line {
-            Line::TooLong => Out::new(sender).send(too_long(server)).await,
-            Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
-            Line::Text(bytes) => {
-                for message in client.take(&bytes).await {
-                    client.take(&message).await;
-                }
-            }
+/// Waits until the queued messages are written.
+async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::Result<()> {
+    match within(limit, &mut writer).await {
+        Some(written) => written.map_err(io::Error::other)?,
+        None => {
+            tracing::warn!("client stopped reading: queued messages dropped");
+            writer.abort();
+            Ok(())
         }
     }
-    Ok(())
 }
 
 /// The client of the process, and its requests that are being answered.
-struct Client<'a> {
+struct Client<'a, E> {
     server: &'a Server,
-    sender: &'a Sender,
-    closed: &'a watch::Receiver<bool>,
-    running: &'a mut JoinSet<()>,
+    endpoint: &'a E,
+    sender: Sender,
+    closed: watch::Receiver<bool>,
+    running: JoinSet<()>,
     by_id: HashMap<RequestId, Running>,
-    opened: legacy::Opened,
+    /// The session of a legacy client.
+    session: Option<Session>,
+    /// Is that client notified of changes?
+    listens: bool,
 }
 
-impl Client<'_> {
-    fn forget_finished(&mut self) {
-        let by_id = &mut self.by_id;
-        by_id.retain(|_, request| !request.handle.is_finished());
-        while self.running.try_join_next().is_some() {}
+/// A request that is being answered.
+struct Running {
+    handle: AbortHandle,
+    silent: Arc<AtomicBool>,
+}
+
+impl<E: Endpoint> Client<'_, E> {
+    /// Reads until the input ends. Requests are answered side by side.
+    async fn read_lines(&mut self, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+        let limit = self.server.limits().body;
+        let mut lines = Lines { input, limit };
+        while let Some(line) = lines.next().await? {
+            self.by_id
+                .retain(|_, request| !request.handle.is_finished());
+            while self.running.try_join_next().is_some() {}
+            match line {
+                Line::TooLong => {
+                    let metrics = &self.server.0.services.metrics;
+                    metrics.request_refused(Refusal::TooLarge);
+                    let error = format!("the message is longer than the limit of {limit} bytes");
+                    self.reject(RpcError::invalid_request(error)).await;
+                }
+                Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
+                Line::Text(bytes) => self.take_line(&bytes).await,
+            }
+        }
+        Ok(())
     }
 
-    /// Takes a message. The messages of a batch are given back.
-    async fn take(&mut self, bytes: &[u8]) -> Vec<Vec<u8>> {
-        let out = Out::new(self.sender);
-        let message = self.opened.read(bytes);
-        let session = match self.opened.take(self.server, &message, bytes, &out).await {
-            legacy::Line::Done => return Vec::new(),
-            legacy::Line::Batch(batch) => return batch,
-            legacy::Line::Ready(session) => {
-                let (server, closed) = (self.server.clone(), self.closed.clone());
-                self.running
-                    .spawn(legacy::tell(server, session, out, closed));
-                return Vec::new();
+    /// Takes a message, or a batch of messages in a session.
+    async fn take_line(&mut self, bytes: &[u8]) {
+        let legacy = &self.server.0.legacy;
+        let session = self.session.as_ref();
+        let batch = session.map(|session| legacy.split_batch(session, bytes));
+        match batch.transpose() {
+            Ok(None | Some(None)) => self.take(bytes).await,
+            Ok(Some(Some(batch))) => {
+                for message in batch {
+                    if message.get().starts_with('[') {
+                        let nested = "a batch has messages in it, and no other batches";
+                        self.reject(RpcError::invalid_request(nested)).await;
+                    } else {
+                        self.take(message.get().as_bytes()).await;
+                    }
+                }
             }
-            legacy::Line::Message(session) => Some(session),
-            legacy::Line::Other => None,
-        };
-        if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
-            if method == "notifications/cancelled" {
-                cancel(&mut self.by_id, *params);
+            Err(error) => {
+                let metrics = &self.server.0.services.metrics;
+                metrics.request_refused(Refusal::InvalidRequest);
+                self.reject(error).await;
             }
-            return Vec::new();
         }
-        let id = request_id(&message);
-        let mut context = Context::from(everything());
-        context.session = session.as_ref();
-        let response = self.server.handle_message(message, context).await;
-        let silent = out.silent.clone();
-        let sending = send_all(out.answer(response), out, self.closed.clone());
-        match id {
+    }
+
+    /// Sends the error for a message without an id.
+    async fn reject(&self, error: RpcError) {
+        let sending = Sending::new(Response::failed(self.server, error), &self.sender);
+        sending.run(self.closed.clone()).await;
+    }
+
+    async fn take(&mut self, bytes: &[u8]) {
+        let message = read(bytes, self.session.is_some());
+        if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
+            match (method.as_ref(), &self.session) {
+                ("notifications/cancelled", _) => self.cancel(*params),
+                ("notifications/initialized", Some(session)) if !self.listens => {
+                    let (server, session) = (self.server.clone(), session.clone());
+                    let (sender, closed) = (self.sender.clone(), self.closed.clone());
+                    self.running.spawn(notify(server, session, sender, closed));
+                    self.listens = true;
+                }
+                _ => {}
+            }
+            return;
+        }
+        let id = match &message {
+            Ok(Incoming::Call(id, _) | Incoming::Message(Message::Request { id, .. })) => {
+                Some(RequestId::read(id.as_json()))
+            }
+            _ => None,
+        };
+        let sessions = match &self.session {
+            Some(session) => Sessions::Open(session),
+            None => Sessions::Closed(Lifetime::Process),
+        };
+        let context = Context::new(everything(), sessions, false);
+        let response = self.endpoint.accept(bytes, message, context).await;
+        let opened = response.opened_session().cloned();
+        let is_opened = opened.is_some();
+        self.session = opened.or(self.session.take());
+        let sending = Sending::new(response, &self.sender);
+        let silent = sending.silent.clone();
+        let sending = sending.run(self.closed.clone());
+        match id.filter(|_| !is_opened) {
             Some(id) => {
                 let handle = self.running.spawn(sending);
                 self.by_id.insert(id, Running { handle, silent });
             }
+            // Done before the next line is read.
             None => sending.await,
         }
-        Vec::new()
     }
-}
 
-/// The error for a line that is too long.
-pub(crate) fn too_long(server: &Server) -> Vec<u8> {
-    server.0.metrics.request_refused(Refusal::TooLarge);
-    let error = RpcError::invalid_request(format!(
-        "the message is longer than the limit of {} bytes",
-        server.limits().body
-    ));
-    let mut out = Vec::new();
-    write_error(&mut out, None, &error);
-    record::sent("", &out);
-    out
-}
-
-/// The id of a message that is a request.
-fn request_id(message: &Result<Incoming<'_>, Box<Rejection>>) -> Option<RequestId> {
-    match message {
-        Ok(Incoming::Call(id, _) | Incoming::Message(Message::Request { id, .. })) => {
-            Some(RequestId::read(id.as_json()))
+    /// Ends a request that the client no longer wants.
+    fn cancel(&mut self, params: Option<&RawValue>) {
+        if let Some(cancelled) = params.and_then(Cancelled::read)
+            && let Some(request) = self
+                .by_id
+                .remove(&RequestId::read(cancelled.request_id.get()))
+        {
+            let reason = cancelled.reason.as_deref().unwrap_or("none given");
+            tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
+            request.silent.store(true, Ordering::Release);
+            request.handle.abort();
         }
-        _ => None,
     }
 }
 
-/// Ends a request that the client no longer wants.
-pub(crate) fn cancel(by_id: &mut HashMap<RequestId, Running>, params: Option<&RawValue>) {
-    if let Some(cancelled) = params.and_then(Cancelled::read)
-        && let Some(request) = by_id.remove(&RequestId::read(cancelled.request_id.get()))
-    {
-        let reason = cancelled.reason.as_deref().unwrap_or("none given");
-        tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
-        request.silent.store(true, Ordering::Release);
-        request.handle.abort();
-    }
-}
-
-/// Whoever started the process.
-pub(crate) fn everything() -> Caller {
+/// The caller: the process that started this one.
+fn everything() -> Caller {
     Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
@@ -218,79 +278,80 @@ pub(crate) fn everything() -> Caller {
     }
 }
 
-/// Sends a response. A subscription ends when no more is read.
-async fn send_all(mut answer: Answer, out: Out, mut closed: watch::Receiver<bool>) {
-    let mut open = true;
+/// Sends the notifications of a session outside of calls, until no more is read.
+async fn notify(
+    server: Server,
+    session: Session,
+    sender: Sender,
+    mut closed: watch::Receiver<bool>,
+) {
+    let mut listening = match server.0.legacy.listen(&session, everything()) {
+        Ok(listening) => listening,
+        Err(error) => {
+            tracing::warn!(%error, "client is not notified of changes");
+            return;
+        }
+    };
     loop {
         let message = tokio::select! {
-            message = answer.response.next() => message,
-            _ = closed.wait_for(|closed| *closed), if open => {
-                open = false;
-                answer.response.end_subscription();
-                continue;
-            }
+            message = listening.next() => message,
+            _ = closed.wait_for(|closed| *closed) => None,
         };
-        match message {
-            Some(message) => out.send(message).await,
-            None => return,
-        }
+        let Some(message) = message else { return };
+        // An error means that the client is gone.
+        let _ = sender.send((message, Arc::default())).await;
     }
 }
 
-/// A request that is being answered.
-pub(crate) struct Running {
-    pub(crate) handle: AbortHandle,
-    pub(crate) silent: Arc<AtomicBool>,
-}
+/// Messages for the writer, and whether their request was cancelled.
+type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
 
-/// Messages for the writer, and whether they may still be sent.
-pub(crate) type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
-
-/// Where the messages of one request go.
-pub(crate) struct Out {
+/// Sends the response to a request. If the client cancelled the request, the call ends when this is dropped.
+struct Sending {
+    response: Response,
     sender: Sender,
-    /// The request was cancelled: nothing more may be said, not even what is queued.
-    pub(crate) silent: Arc<AtomicBool>,
+    /// The request was cancelled: nothing more may be sent, not even queued messages.
+    silent: Arc<AtomicBool>,
 }
 
-impl Out {
-    pub(crate) fn new(sender: &Sender) -> Self {
+impl Sending {
+    fn new(response: Response, sender: &Sender) -> Self {
         Self {
+            response,
             sender: sender.clone(),
             silent: Arc::default(),
         }
     }
 
-    /// The response to the request.
-    pub(crate) fn answer(&self, response: Response) -> Answer {
-        Answer {
-            response,
-            cancelled: self.silent.clone(),
+    /// Sends all messages. A subscription ends when no more is read.
+    async fn run(mut self, mut closed: watch::Receiver<bool>) {
+        let mut open = true;
+        loop {
+            let message = tokio::select! {
+                message = self.response.next() => message,
+                _ = closed.wait_for(|closed| *closed), if open => {
+                    open = false;
+                    self.response.end_subscription();
+                    continue;
+                }
+            };
+            let Some(message) = message else { return };
+            // An error means that the client is gone.
+            let _ = self.sender.send((message, self.silent.clone())).await;
         }
     }
-
-    /// Queues one message. If the writer is gone the client is too, and nobody is left to tell.
-    pub(crate) async fn send(&self, message: Vec<u8>) {
-        let _ = self.sender.send((message, self.silent.clone())).await;
-    }
 }
 
-/// The response to a request. If the client cancelled the request, the call ends with it.
-pub(crate) struct Answer {
-    pub(crate) response: Response,
-    cancelled: Arc<AtomicBool>,
-}
-
-impl Drop for Answer {
+impl Drop for Sending {
     fn drop(&mut self) {
-        if self.cancelled.load(Ordering::Acquire) {
+        if self.silent.load(Ordering::Acquire) {
             self.response.cancel();
         }
     }
 }
 
-/// Writes until there is no more to come, or nobody who takes it: that is how a client ends that does not wait.
-pub(crate) async fn write_lines(
+/// Writes until no message follows, or the client has closed the pipe.
+async fn write_lines(
     mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
@@ -314,44 +375,36 @@ pub(crate) async fn write_lines(
     Ok(())
 }
 
-pub(crate) struct Lines<R> {
-    pub(crate) input: R,
-    pub(crate) limit: usize,
+struct Lines<R> {
+    input: R,
+    limit: usize,
 }
 
-pub(crate) enum Line {
+enum Line {
     Text(Vec<u8>),
     TooLong,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
-    /// The next line, or `None` at the end. What is beyond the limit is read and thrown away.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+    /// The next line, or `None` at the end. The rest of a line beyond the limit is discarded.
+    async fn next(&mut self) -> io::Result<Option<Line>> {
         let mut line = Vec::new();
-        let mut too_long = false;
-        loop {
-            let piece = self.input.fill_buf().await?;
-            if piece.is_empty() {
-                return Ok(match (too_long, line.is_empty()) {
-                    (true, _) => Some(Line::TooLong),
-                    (false, false) => Some(Line::Text(line)),
-                    (false, true) => None,
-                });
-            }
-            let end = piece.iter().position(|byte| *byte == b'\n');
-            let taken = end.unwrap_or(piece.len());
-            too_long |= line.len() + taken > self.limit;
-            if !too_long {
-                line.extend_from_slice(&piece[..taken]);
-            }
-            self.input.consume(end.map_or(taken, |end| end + 1));
-            if end.is_some() {
-                return Ok(Some(if too_long {
-                    Line::TooLong
-                } else {
-                    Line::Text(line)
-                }));
-            }
+        let mut input = (&mut self.input).take(self.limit as u64 + 1);
+        if input.read_until(b'\n', &mut line).await? == 0 {
+            return Ok(None);
         }
+        if line.ends_with(b"\n") {
+            line.pop();
+        } else if line.len() > self.limit {
+            while !line.ends_with(b"\n") {
+                line.clear();
+                input.set_limit(DISCARD);
+                if input.read_until(b'\n', &mut line).await? == 0 {
+                    break;
+                }
+            }
+            return Ok(Some(Line::TooLong));
+        }
+        Ok(Some(Line::Text(line)))
     }
 }

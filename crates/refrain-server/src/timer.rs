@@ -1,10 +1,10 @@
-//! A timer for several deadlines.
+//! Timers and timeouts.
 
 use refrain_core::Source;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::Context;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, Sleep};
 
 /// A lazily created timer.
@@ -42,4 +42,9 @@ pub(crate) fn instant_of(
 ) -> Option<Instant> {
     let wait = at?.duration_since(source.now()).unwrap_or_default();
     now.checked_add(wait)
+}
+
+/// The output of a future, if it is ready within this time.
+pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(limit, future).await.ok()
 }

@@ -1,16 +1,22 @@
-//! A draft's endpoint over HTTP.
+//! The endpoint of a draft over HTTP.
 
 use super::Drafted;
-use crate::http::{AllowedHosts, Body, Busy, Headers, HttpService, Pulse, SESSION};
+use crate::auth::Caller;
+use crate::dispatch::{Context, Sessions, read};
+use crate::http::{AllowedHosts, Body, Headers, HttpService, Mount, Responder, serve_with};
+use crate::legacy::Lifetime;
+use crate::response::Handled;
 use crate::server::Server;
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Request, Response, StatusCode};
 use refrain_wire::drafts::Draft;
 use std::convert::Infallible;
 use std::future::Future;
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
+use tokio::net::TcpListener;
 
 /// The endpoint for clients that speak a draft, as a tower service. Mount it at [`Draft::path`].
 #[derive(Clone, Debug)]
@@ -35,57 +41,43 @@ impl DraftService {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.handle_with(request, None).await
+        self.endpoint.handle_with(request, None, self).await
     }
+}
 
-    /// Answers one request that came in on a connection with this pulse.
-    pub(super) async fn handle_with<B>(
+impl Responder for DraftService {
+    async fn respond(
         &self,
-        request: Request<B>,
-        pulse: Option<&Arc<Pulse>>,
-    ) -> Response<Body>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: std::fmt::Display,
-    {
-        if request.method() != Method::POST {
-            return self.endpoint.handle_with(request, pulse).await;
-        }
-        let (parts, body) = request.into_parts();
-        let headers = Headers::read(&parts.headers);
-        if let Err(refusal) = self.endpoint.admit(&parts, &headers, false) {
-            return *refusal;
-        }
-        let bytes = match self.endpoint.collect(&parts, body).await {
-            Ok(bytes) => bytes,
-            Err(refusal) => return *refusal,
-        };
-        let caller = match self.endpoint.authenticate(&parts.headers).await {
-            Ok(caller) => caller,
-            Err(refused) => return self.endpoint.turn_away(&refused, &bytes),
-        };
-        let busy = Busy::new(pulse);
-        if let Some(initialize) = self.drafted.read_initialize(&bytes) {
-            let opened = self
-                .endpoint
-                .respond(&headers, &initialize, caller, true, busy);
-            let opened = Box::pin(opened).await;
-            return opened.map(|body| body.map(|reply| self.drafted.write_initialized(reply)));
-        }
-        let in_session = parts.headers.contains_key(SESSION);
-        if in_session && !self.drafted.claims(&bytes) {
-            let response = self.endpoint.respond(&headers, &bytes, caller, true, busy);
-            return Box::pin(response).await;
-        }
-        let agreed = match in_session {
-            false => None,
-            true => match self.endpoint.agreed(&parts.headers, &caller) {
-                Ok(agreed) => Some(agreed),
+        headers: &Headers<'_>,
+        bytes: &[u8],
+        caller: Caller,
+        relayed: bool,
+    ) -> Response<Body> {
+        let (drafted, endpoint) = (&self.drafted, &self.endpoint);
+        let (in_session, headers) = (headers.has_session(), headers.all());
+        let message = read(bytes, true);
+        let mut session = None;
+        if in_session {
+            if !drafted.claims(bytes, &message) {
+                let respond = endpoint.respond_in_session(headers, message, bytes, caller, relayed);
+                return Box::pin(respond).await;
+            }
+            match endpoint.find_session(headers, &caller) {
+                Ok(found) => session = Some(found),
                 Err(refusal) => return *refusal,
-            },
+            }
+        }
+        let sessions = match &session {
+            Some(session) => Sessions::Open(session),
+            None => Sessions::Closed(Lifetime::Limited),
         };
-        let response = self.drafted.handle(&bytes, agreed, caller).await;
-        self.endpoint.answer(response, busy).await
+        let context = Context::new(caller, sessions, !relayed);
+        match drafted.accept(bytes, &message, context).await {
+            Handled::Response(response) => endpoint.answer(response).await,
+            Handled::Relay(id, relay) => {
+                Box::pin(endpoint.relay_call(id, relay, headers, bytes, relayed)).await
+            }
+        }
     }
 }
 
@@ -98,7 +90,7 @@ where
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+    fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
     }
 
@@ -106,4 +98,50 @@ where
         let this = self.clone();
         Box::pin(async move { Ok(this.handle(request).await) })
     }
+}
+
+const OFF: &str = "the MCP endpoint is /mcp; drafts are off here: \
+                   `refrain serve --drafts` or `drafts::serve` has them\n";
+
+/// Like [`serve`](crate::serve), with a server for each of these drafts beside `/mcp`, at its [path](Draft::path).
+pub async fn serve(
+    listener: TcpListener,
+    server: Server,
+    drafts: Vec<(Draft, Server)>,
+    hosts: AllowedHosts,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    let drafts = drafts.into_iter();
+    let mut mounts: Vec<Mount> = drafts
+        .map(|(draft, server)| mount(draft, server, hosts.clone()))
+        .collect();
+    if mounts.is_empty() {
+        mounts.push(Mount {
+            path: "/drafts/",
+            server: None,
+            service: Arc::new(|_, _| Box::pin(std::future::ready(off()))),
+        });
+    }
+    serve_with(listener, server, mounts, hosts, shutdown).await
+}
+
+fn mount(draft: Draft, server: Server, hosts: AllowedHosts) -> Mount {
+    let service = DraftService::new(draft, server.clone(), hosts);
+    Mount {
+        path: draft.path(),
+        server: Some(server),
+        service: Arc::new(move |request, pulse| {
+            let service = service.clone();
+            Box::pin(async move {
+                let endpoint = &service.endpoint;
+                endpoint.handle_with(request, Some(&pulse), &service).await
+            })
+        }),
+    }
+}
+
+fn off() -> Response<Body> {
+    let mut response = Response::new(Body::full(OFF.into()));
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
 }

@@ -8,13 +8,13 @@
 
 use super::Drafted;
 use crate::auth::Caller;
-use crate::response::{Response, Status};
+use crate::response::{Handled, Response, Status};
+use crate::timer::within;
 use refrain_wire::drafts::DraftExchange;
+use refrain_wire::ratified::read_message;
 use refrain_wire::{Form, Id, Message, Reply, RpcError, parse};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::time::Duration;
 
 /// How often a task is looked at, whatever hints there are.
@@ -24,34 +24,31 @@ const STOPPING: &str = "this instance is stopping, and the task still works; ask
 /// A request about a task, as the ratified revision has it.
 struct TaskRequest<'a> {
     id: Id<'a>,
-    params: &'a RawValue,
+    params: Value,
 }
 
 impl<'a> TaskRequest<'a> {
     fn read(message: &'a [u8]) -> Option<Self> {
-        match parse(message) {
-            Ok(Message::Request {
-                id,
-                params: Some(params),
-                ..
-            }) => Some(Self { id, params }),
-            _ => None,
-        }
+        let Ok(Message::Request { id, params, .. }) = parse(message) else {
+            return None;
+        };
+        let params = serde_json::from_str(params?.get()).ok()?;
+        Some(Self { id, params })
     }
 
     /// The request of this method with the same params.
     fn write(&self, method: &str) -> Vec<u8> {
-        let (id, params) = (self.id.as_json(), self.params);
+        let (id, params) = (self.id.as_json(), &self.params);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
             .into_bytes()
     }
 
     /// A subscription to the changes of the task.
     fn write_listen(&self) -> Vec<u8> {
-        let params: Value = serde_json::from_str(self.params.get()).unwrap_or_default();
+        let (meta, task) = (&self.params["_meta"], &self.params["taskId"]);
         let listen = json!({
             "jsonrpc": "2.0", "id": "changes", "method": "subscriptions/listen",
-            "params": {"_meta": params["_meta"], "notifications": {"taskIds": [params["taskId"]]}},
+            "params": {"_meta": meta, "notifications": {"taskIds": [task]}},
         });
         listen.to_string().into_bytes()
     }
@@ -61,62 +58,42 @@ impl<'a> TaskRequest<'a> {
 struct Replied {
     status: Status,
     message: Vec<u8>,
-}
-
-/// What a reply says of a task.
-#[derive(Deserialize)]
-struct Shown {
-    status: String,
-    #[serde(rename = "inputRequests", default)]
-    asks: HashMap<String, Asked>,
-}
-
-#[derive(Deserialize)]
-struct Asked {
-    #[serde(default)]
-    params: Value,
+    content: Value,
 }
 
 impl Replied {
-    /// The task, if the request was carried out and the reply shows one.
-    fn task(&self) -> Option<Shown> {
-        #[derive(Deserialize)]
-        struct Got {
-            result: Shown,
-        }
-        let got: Got = serde_json::from_slice(&self.message).ok()?;
-        Some(got.result)
+    /// The status of the task, if the reply shows one.
+    fn task_status(&self) -> Option<&str> {
+        self.content["result"]["status"].as_str()
     }
 
     fn is_error(&self) -> bool {
-        #[derive(Deserialize)]
-        struct Failed {
-            error: Option<serde::de::IgnoredAny>,
-        }
-        serde_json::from_slice::<Failed>(&self.message).is_ok_and(|got| got.error.is_some())
+        !self.content["error"].is_null()
     }
 }
 
 impl Drafted {
     /// Carries out a request that was translated.
-    pub(super) async fn carry_out(
+    pub(super) async fn carry_out<'a>(
         &self,
-        message: &[u8],
+        message: &'a [u8],
         exchange: &DraftExchange,
         caller: Caller,
-    ) -> Response {
-        let Some(request) = TaskRequest::read(message) else {
-            return self.server.handle(message, caller).await;
-        };
-        if exchange.waits_for_task() {
-            self.wait(&request, caller).await
-        } else if exchange.shows_task() {
-            self.cancel(&request, caller).await
-        } else if exchange.settles_task() {
-            self.update(&request, caller).await
-        } else {
-            self.server.handle(message, caller).await
+    ) -> Handled<'a> {
+        if !exchange.waits_for_task() && !exchange.shows_task() && !exchange.settles_task() {
+            let message = read_message(message);
+            return self.server.accept(message, caller.into()).await;
         }
+        let (this, exchange) = (self.clone(), exchange.clone());
+        let message = message.to_vec();
+        Handled::Response(Response::deferred(&self.server, async move {
+            match TaskRequest::read(&message) {
+                None => this.server.handle(&message, caller).await,
+                Some(request) if exchange.waits_for_task() => this.wait(&request, caller).await,
+                Some(request) if exchange.shows_task() => this.cancel(&request, caller).await,
+                Some(request) => this.update(&request, caller).await,
+            }
+        }))
     }
 
     async fn call(&self, message: &[u8], caller: &Caller) -> Replied {
@@ -124,6 +101,7 @@ impl Drafted {
         let message = response.next().await.unwrap_or_default();
         Replied {
             status: response.status().clone(),
+            content: serde_json::from_slice(&message).unwrap_or_default(),
             message,
         }
     }
@@ -146,7 +124,7 @@ impl Drafted {
         let mut changes = None;
         loop {
             let replied = self.call(&get, caller).await;
-            let is_working = replied.task().is_some_and(|task| task.status == "working");
+            let is_working = replied.task_status() == Some("working");
             // Without a permit for the call now: it is looked at again later.
             let is_busy = replied.status == Status::Busy && changes.is_some();
             if !is_working && !is_busy {
@@ -163,7 +141,7 @@ impl Drafted {
                     none.insert(self.server.handle(&listen, caller.clone()).await)
                 }
             };
-            if let Ok(None) = tokio::time::timeout(LOOK, changes.next()).await {
+            if let Some(None) = within(LOOK, changes.next()).await {
                 tokio::time::sleep(LOOK).await;
             }
         }
@@ -173,20 +151,21 @@ impl Drafted {
     async fn cancel(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
         let get = request.write("tasks/get");
         let before = self.call(&get, &caller).await;
-        let Some(task) = before.task() else {
-            return self.written(before);
-        };
-        if ["completed", "failed", "cancelled"].contains(&task.status.as_str()) {
-            return self.over(request.id, &task.status);
+        match before.task_status() {
+            None => return self.written(before),
+            Some(status @ ("completed" | "failed" | "cancelled")) => {
+                return self.over(request.id, status);
+            }
+            Some(_) => {}
         }
         let cancelled = self.call(&request.write("tasks/cancel"), &caller).await;
         if cancelled.is_error() {
             return self.written(cancelled);
         }
         let after = self.call(&get, &caller).await;
-        match after.task() {
+        match after.task_status() {
             // It ended by itself meanwhile.
-            Some(task) if task.status != "cancelled" => self.over(request.id, &task.status),
+            Some(status) if status != "cancelled" => self.over(request.id, status),
             _ => self.written(after),
         }
     }
@@ -203,33 +182,22 @@ impl Drafted {
     async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
         let before = self.call(&request.write("tasks/get"), &caller).await;
         let updated = self.call(&request.write("tasks/update"), &caller).await;
-        let asks = before.task().map(|task| task.asks).unwrap_or_default();
-        if !updated.is_error() && !all_valid(&asks, request.params) {
+        let asks = &before.content["result"]["inputRequests"];
+        if !updated.is_error() && !all_valid(asks, &request.params["inputResponses"]) {
             let time = self.server.limits().round_time / 2;
             // It is acknowledged in any case.
-            let _ = tokio::time::timeout(time, self.at_rest(request, &caller)).await;
+            within(time, self.at_rest(request, &caller)).await;
         }
         self.written(updated)
     }
 }
 
 /// Whether each accepted form among the answers matches the schema that was asked for.
-fn all_valid(asks: &HashMap<String, Asked>, params: &RawValue) -> bool {
-    #[derive(Deserialize)]
-    struct Params {
-        #[serde(rename = "inputResponses", default)]
-        answers: HashMap<String, Value>,
-    }
-    let Ok(Params { answers }) = serde_json::from_str(params.get()) else {
-        return true;
-    };
-    answers.iter().all(|(key, answer)| {
-        let schema = asks.get(key).map(|asked| &asked.params["requestedSchema"]);
-        let schema = schema.and_then(|schema| serde_json::value::to_raw_value(schema).ok());
-        let form = schema.and_then(|schema| Form::parse(&schema).ok());
-        match (form, answer.get("content")) {
-            (Some(form), Some(content)) => form.check(content).is_ok(),
-            _ => true,
-        }
-    })
+fn all_valid(asks: &Value, answers: &Value) -> bool {
+    let answers = answers.as_object().into_iter().flatten();
+    let mut forms = answers.filter_map(|(key, answer)| {
+        let schema = to_raw_value(&asks[key]["params"]["requestedSchema"]).ok()?;
+        Some((Form::parse(&schema).ok()?, answer.get("content")?))
+    });
+    forms.all(|(form, content)| form.check(content).is_ok())
 }

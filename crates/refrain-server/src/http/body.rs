@@ -7,64 +7,69 @@ use crate::response::Response;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Bytes of events that are gathered at most before they are sent, beside the last one.
+/// Bytes of events that are collected before they are sent.
 const PIECE: usize = 64 << 10;
 
 /// The body of a response.
-#[derive(Debug)]
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Keeps the connection of a stream busy.
+    busy: Option<Busy>,
+}
 
-#[derive(Debug)]
 enum Inner {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
-    Replayed(Box<ReplayedStream>),
-    Relayed {
-        stream: Box<RelayStream>,
-        _busy: Busy,
-    },
+    Relayed(Box<RelayStream>),
 }
 
 impl Body {
+    fn new(inner: Inner) -> Self {
+        Self { inner, busy: None }
+    }
+
     pub(super) fn empty() -> Self {
-        Self(Inner::Full(None))
+        Self::new(Inner::Full(None))
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self(Inner::Full(Some(bytes)))
-    }
-
-    /// Replaces a body that is one message, if there is something to replace it with.
-    pub(crate) fn map(self, map: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Self {
-        match &self.0 {
-            Inner::Full(Some(bytes)) => match map(bytes) {
-                Some(mapped) => Self::full(mapped.into()),
-                None => self,
-            },
-            _ => self,
-        }
+        Self::new(Inner::Full(Some(bytes)))
     }
 
     /// The stream of another instance, passed on.
-    pub(super) fn relayed(stream: RelayStream, busy: Busy) -> Self {
-        Self(Inner::Relayed {
-            stream: Box::new(stream),
-            _busy: busy,
-        })
+    pub(super) fn relayed(stream: RelayStream) -> Self {
+        Self::new(Inner::Relayed(Box::new(stream)))
     }
 
-    pub(super) fn events(stream: EventStream) -> Self {
-        Self(Inner::Events(Box::new(stream)))
+    /// The events of this source, and a comment whenever it is silent for this long.
+    pub(super) fn events(source: Source, keep_alive: Duration) -> Self {
+        Self::new(Inner::Events(Box::new(EventStream {
+            source,
+            keep_alive,
+            next: Box::pin(tokio::time::sleep(keep_alive)),
+        })))
     }
 
-    pub(super) fn replayed(stream: ReplayedStream) -> Self {
-        Self(Inner::Replayed(Box::new(stream)))
+    /// Keeps the connection busy while this is a stream.
+    pub(super) fn keep_busy(&mut self, busy: Busy) {
+        if !matches!(self.inner, Inner::Full(_)) {
+            self.busy = Some(busy);
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body")
+            .field("busy", &self.busy)
+            .finish_non_exhaustive()
     }
 }
 
@@ -76,146 +81,90 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = match &mut self.0 {
+        let data = match &mut self.inner {
             Inner::Full(bytes) => bytes.take(),
             Inner::Events(stream) => ready!(stream.poll_next(cx)),
-            Inner::Replayed(stream) => ready!(stream.poll_next(cx)),
-            Inner::Relayed { stream, .. } => ready!(stream.poll_next(cx)),
+            Inner::Relayed(stream) => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.0, Inner::Full(None))
+        matches!(self.inner, Inner::Full(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) | Inner::Replayed(_) | Inner::Relayed { .. } => SizeHint::new(),
+            Inner::Events(_) | Inner::Relayed(_) => SizeHint::new(),
         }
     }
 }
 
-/// What goes out, as events. Dropping it, as hyper does when the client goes away, cancels the handler.
-#[derive(Debug)]
-pub(super) struct EventStream {
-    /// A message that was taken out of the response.
-    first: Option<Vec<u8>>,
-    response: Response,
-    keep_alive: KeepAlive,
-    _busy: Busy,
+/// The source of events.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is boxed with the stream of events"
+)]
+pub(super) enum Source {
+    /// A response, and a message that was taken out of it. Dropping it, as hyper does when the client goes away, cancels the
+    /// handler.
+    Response(Option<Vec<u8>>, Response),
+    /// A stream that its client may resume. Dropping it only stops reading.
+    Replayed {
+        reader: Reader,
+        /// Does the stream begin with an event id, so that the client can resume it before there is a message?
+        greets: bool,
+    },
+}
+
+struct EventStream {
+    source: Source,
+    /// A stream that is silent for this long gets a comment.
+    keep_alive: Duration,
+    next: Pin<Box<Sleep>>,
 }
 
 impl EventStream {
-    pub(super) fn new(
-        first: Option<Vec<u8>>,
-        response: Response,
-        keep_alive: Duration,
-        busy: Busy,
-    ) -> Self {
-        Self {
-            first,
-            response,
-            keep_alive: KeepAlive::new(keep_alive),
-            _busy: busy,
-        }
-    }
-
-    /// The messages that are ready, or a sign of life when there was none for a while.
+    /// The messages that are ready.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
-        if let Some(message) = self.first.take() {
-            event(&mut out, &message);
-        }
-        let over = loop {
-            if out.len() >= PIECE {
-                break false;
-            }
-            match self.response.poll_next(cx) {
-                Poll::Ready(Some((_, message))) => event(&mut out, &message),
-                Poll::Ready(None) => break true,
-                Poll::Pending => break false,
-            }
-        };
-        self.keep_alive.poll_after(cx, out, over)
-    }
-}
-
-/// A stream that its client may come back to. Dropping it ends nothing but the reading.
-#[derive(Debug)]
-pub(super) struct ReplayedStream {
-    reader: Reader,
-    /// Is the client to be told first where the stream begins, so that it can come back before there is a message?
-    greets: bool,
-    keep_alive: KeepAlive,
-    _busy: Busy,
-}
-
-impl ReplayedStream {
-    pub(super) fn new(reader: Reader, greets: bool, keep_alive: Duration, busy: Busy) -> Self {
-        Self {
-            reader,
-            greets,
-            keep_alive: KeepAlive::new(keep_alive),
-            _busy: busy,
-        }
-    }
-
-    /// The messages that are ready, or a sign of life when there was none for a while.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let mut out = Vec::new();
-        if std::mem::take(&mut self.greets) {
-            out.extend_from_slice(format!("id: {}\ndata:\n\n", self.reader.id()).as_bytes());
-        }
-        let over = loop {
-            if out.len() >= PIECE {
-                break false;
-            }
-            match self.reader.poll_next(cx) {
-                Poll::Ready(Some((_, message))) => {
-                    out.extend_from_slice(format!("id: {}\n", self.reader.id()).as_bytes());
+        match &mut self.source {
+            Source::Response(first, _) => {
+                if let Some(message) = first.take() {
                     event(&mut out, &message);
                 }
-                Poll::Ready(None) => break true,
-                Poll::Pending => break false,
             }
-        };
-        self.keep_alive.poll_after(cx, out, over)
-    }
-}
-
-/// Signs of life on a stream that is silent for a while.
-#[derive(Debug)]
-struct KeepAlive {
-    next: Pin<Box<Sleep>>,
-    every: Duration,
-}
-
-impl KeepAlive {
-    fn new(every: Duration) -> Self {
-        Self {
-            next: Box::pin(tokio::time::sleep(every)),
-            every,
+            Source::Replayed { reader, greets } => {
+                if std::mem::take(greets) {
+                    out.extend_from_slice(format!("id: {}\ndata:\n\n", reader.id()).as_bytes());
+                }
+            }
         }
-    }
-
-    /// What is sent now: all that was ready, or else a sign of life once it is time for one. Nothing when it is `over`.
-    fn poll_after(
-        &mut self,
-        cx: &mut Context<'_>,
-        mut ready: Vec<u8>,
-        over: bool,
-    ) -> Poll<Option<Bytes>> {
-        if ready.is_empty() {
-            if over {
-                return Poll::Ready(None);
+        while out.len() < PIECE {
+            let next = match &mut self.source {
+                Source::Response(_, response) => response
+                    .poll_next(cx)
+                    .map(|next| next.map(|(_, message)| event(&mut out, &message))),
+                Source::Replayed { reader, .. } => reader.poll_next(cx).map(|next| {
+                    next.map(|(_, message)| {
+                        out.extend_from_slice(format!("id: {}\n", reader.id()).as_bytes());
+                        event(&mut out, &message);
+                    })
+                }),
+            };
+            match next {
+                Poll::Ready(Some(())) => {}
+                Poll::Ready(None) if out.is_empty() => return Poll::Ready(None),
+                Poll::Ready(None) | Poll::Pending => break,
             }
+        }
+        if out.is_empty() {
             ready!(self.next.as_mut().poll(cx));
-            ready.extend_from_slice(b":\n\n");
+            out.extend_from_slice(b":\n\n");
         }
-        self.next.as_mut().reset(Instant::now() + self.every);
-        Poll::Ready(Some(ready.into()))
+        self.next.as_mut().reset(Instant::now() + self.keep_alive);
+        Poll::Ready(Some(out.into()))
     }
 }
 

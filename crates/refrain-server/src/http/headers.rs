@@ -1,4 +1,4 @@
-//! The checks of a request's headers: where it is for, where it comes from, and that it says what the body says.
+//! The checks of a request's headers: host, origin, and that they match the body.
 
 use crate::dispatch::Request;
 use http::{HeaderMap, HeaderValue, Uri};
@@ -141,7 +141,7 @@ impl<'a> Headers<'a> {
     }
 
     /// Does the request name a legacy session?
-    pub(super) fn has_session(&self) -> bool {
+    pub(crate) fn has_session(&self) -> bool {
         self.session.value.is_some()
     }
 

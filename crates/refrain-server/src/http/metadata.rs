@@ -44,7 +44,7 @@ impl MetadataService {
         own.into_iter().chain([WELL_KNOWN])
     }
 
-    /// Answers one request. Whoever asks may know.
+    /// Answers one request. The metadata is public.
     pub fn handle<B>(&self, request: &http::Request<B>) -> Response<Body> {
         if request.method() != Method::GET {
             let mut response = Response::new(Body::empty());

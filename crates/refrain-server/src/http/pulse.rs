@@ -1,4 +1,4 @@
-//! Tells a connection that is at work from one whose client keeps it waiting.
+//! Tells busy connections from idle ones.
 //!
 //! One clock for all connections costs less than one for every request.
 
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-/// What a connection is doing.
+/// The activity of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Pulse {
     beats: AtomicU64,
@@ -21,7 +21,7 @@ impl Pulse {
         self.beats.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Tells the connection to end after what it is doing now.
+    /// Makes the connection end after its present request.
     pub(crate) fn finish(&self) {
         self.finishing.store(true, Ordering::Release);
         if let Some(waker) = self.waker.get() {
@@ -29,13 +29,13 @@ impl Pulse {
         }
     }
 
-    /// Was the connection told to end? If not yet, its task is woken when it is: a task has one waker for life.
+    /// Is the connection to end? If not yet, its task is woken then: a task has one waker for life.
     pub(crate) fn is_finishing(&self, waker: &Waker) -> bool {
         self.waker.get_or_init(|| waker.clone());
         self.finishing.load(Ordering::Acquire)
     }
 
-    /// Has nothing come in since `seen`, and is nothing at work? Takes note of what was seen.
+    /// Has no request begun since `seen`, and is none at work? Updates `seen`.
     pub(crate) fn is_idle_since(&self, seen: &mut u64) -> bool {
         let beats = self.beats.load(Ordering::Relaxed);
         let idle = beats == *seen && !self.busy.load(Ordering::Relaxed);

@@ -1,16 +1,17 @@
-//! What a client is told that is not let in, or not to what it wants.
+//! HTTP error responses: authentication, missing scopes, overload.
 
-use super::{Body, HttpService, JSON};
+use super::{Body, HttpService, json};
 use crate::auth::{AuthRejection, Challenge, MissingScopes};
 use crate::metrics::Refusal;
 use crate::record;
-use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
 use refrain_wire::{Id, Message, RpcError, parse};
+use std::borrow::Cow;
 
 impl HttpService {
-    /// The answer to a request that is refused before a call begins.
+    /// Rejects a request before a call begins.
     pub(super) fn refuse(
         &self,
         refusal: Refusal,
@@ -18,26 +19,31 @@ impl HttpService {
         id: Option<Id<'_>>,
         error: &RpcError,
     ) -> Response<Body> {
-        self.server.0.metrics.request_refused(refusal);
+        self.server.0.services.metrics.request_refused(refusal);
         self.error(status, id, error)
     }
 
-    pub(super) fn error(
+    /// Rejects a request whose id is not known.
+    pub(super) fn reject(
         &self,
+        refusal: Refusal,
         status: StatusCode,
-        id: Option<Id<'_>>,
-        error: &RpcError,
-    ) -> Response<Body> {
+        reason: impl Into<Cow<'static, str>>,
+    ) -> Box<Response<Body>> {
+        let error = RpcError::invalid_request(reason);
+        Box::new(self.refuse(refusal, status, None, &error))
+    }
+
+    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         record::sent("", &out);
-        let mut response = Response::new(Body::full(out.into()));
+        let mut response = json(out.into());
         *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, JSON);
         response
     }
 
-    /// The answer where there is no place at present: it is worth trying again.
+    /// The answer while a limit is reached: the client may try again.
     pub(super) fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
         let second = HeaderValue::from_static("1");
@@ -45,8 +51,8 @@ impl HttpService {
         response
     }
 
-    /// The answer to a request with this body where it could not be found out who is calling.
-    pub(crate) fn turn_away(&self, refused: &AuthRejection, body: &[u8]) -> Response<Body> {
+    /// The answer to a request with this body whose caller is not authenticated.
+    pub(super) fn turn_away(&self, refused: &AuthRejection, body: &[u8]) -> Response<Body> {
         let (status, code) = match refused {
             AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
                 (StatusCode::UNAUTHORIZED, None)
@@ -103,15 +109,11 @@ impl HttpService {
         response
     }
 
-    /// The answer where it is known who is calling, and they may not.
-    pub(super) fn forbid(&self, id: Id<'_>, missing: MissingScopes) -> Response<Body> {
-        self.forbidden(Some(id), missing)
-    }
-
-    fn forbidden(&self, id: Option<Id<'_>>, missing: MissingScopes) -> Response<Body> {
+    /// The answer to a caller who lacks a scope.
+    pub(super) fn forbid(&self, missing: MissingScopes) -> Response<Body> {
         let challenge = self.challenge(&missing.0);
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
-        let mut response = self.refuse(refusal, status, id, &missing.into());
+        let mut response = self.refuse(refusal, status, None, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
     }
@@ -125,11 +127,6 @@ impl HttpService {
             description: Some("the token lacks a scope that this needs"),
         };
         challenge.to_header()
-    }
-
-    /// The same, for a request that has no id.
-    pub(super) fn forbid_session(&self, missing: MissingScopes) -> Response<Body> {
-        self.forbidden(None, missing)
     }
 
     fn metadata_url(&self) -> Option<&str> {

@@ -6,6 +6,7 @@ use super::{Body, HttpService, MetadataService};
 use crate::AllowedHosts;
 use crate::server::Server;
 use crate::tasks::Worker;
+use crate::timer::within;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
@@ -68,7 +69,7 @@ pub(crate) async fn serve_with(
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
-    // Not what the server says: whoever told it to drain did not tell this front to stop.
+    // Independent of the server: the application may drain it without stopping this front.
     let mut stopping = false;
     loop {
         tokio::select! {
@@ -85,25 +86,26 @@ pub(crate) async fn serve_with(
         }
     }
     drop(listener);
-    // Nobody can come back for what waits here.
+    // No answer can arrive any more.
     servers.iter().for_each(Server::close_live);
-    // Whoever is at work is waited for; the others would only wait for requests.
+    // Idle connections end at once.
     for connection in &connections.open {
         connection.pulse.finish();
     }
     let all = async {
         while connections.tasks.join_next().await.is_some() {}
-        // Those whose client is gone are at work too.
+        // Calls without a client are at work too.
         for server in &servers {
-            server.0.limits.live.wait_until_idle().await;
+            server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    let in_time = tokio::time::timeout(server.limits().drain_time, all).await;
-    if in_time.is_err() {
-        let running = running(&servers);
-        tracing::warn!(running, "the drain time is over: running calls are dropped");
-    }
     let patience = server.limits().drain_time;
+    if within(patience, all).await.is_none() {
+        tracing::warn!(
+            running = running(&servers),
+            "drain time is over: running calls are dropped"
+        );
+    }
     let mut stopping = JoinSet::new();
     for worker in workers {
         stopping.spawn(worker.stopped(patience));
@@ -112,17 +114,16 @@ pub(crate) async fn serve_with(
     Ok(())
 }
 
-/// How many calls these servers run.
 fn running(servers: &[Server]) -> usize {
     servers.iter().map(Server::running).sum()
 }
 
-#[cfg(feature = "metrics")]
-/// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only those who
-/// look after the fleet can reach: let it be open until [`serve`] is done, so that draining can be watched.
+/// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only operators can
+/// reach: keep it open until [`serve`] is done, so that draining can be watched.
 ///
 /// A port on a loopback address answers only for `localhost`, `127.0.0.1`, `[::1]` and the address itself, with any port:
-/// otherwise a web page could read it by DNS rebinding. Elsewhere any host will do, as whoever scrapes it names it.
+/// otherwise a web page could read it by DNS rebinding. Other ports answer for any host.
+#[cfg(feature = "metrics")]
 pub async fn serve_metrics(
     listener: TcpListener,
     server: Server,
@@ -149,7 +150,7 @@ fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
     })
 }
 
-/// What a port answers.
+/// The routes of a port.
 #[derive(Clone)]
 enum Front {
     Endpoint(HttpService, Arc<[Mount]>),
@@ -167,7 +168,7 @@ impl Front {
     }
 }
 
-/// The open connections of a port. They are looked after from one place, so that none needs a clock of its own.
+/// The open connections of a port, with one clock for all.
 struct Connections {
     front: Front,
     look: Interval,
@@ -183,7 +184,7 @@ struct Connection {
 
 impl Connections {
     fn new(front: Front) -> Self {
-        // An interval of no time at all is a panic.
+        // An interval of zero panics.
         let idle_time = front.server().limits().idle_time;
         Self {
             look: tokio::time::interval(idle_time.max(Duration::from_millis(1))),
@@ -193,14 +194,14 @@ impl Connections {
         }
     }
 
-    /// Accepts one connection, or looks after those that are open.
+    /// Accepts one connection, or closes idle ones.
     async fn tend(&mut self, listener: &TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => self.begin(stream),
                 Err(error) => {
-                    // Out of file descriptors, most likely: others may be given back.
-                    tracing::warn!(%error, "a connection could not be accepted");
+                    // Most likely out of file descriptors.
+                    tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
@@ -211,7 +212,7 @@ impl Connections {
 
     fn begin(&mut self, stream: TcpStream) {
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "TCP_NODELAY could not be set");
+            tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
         let pulse = Arc::<Pulse>::default();
         let task = self
@@ -222,7 +223,7 @@ impl Connections {
             seen: u64::MAX,
             task,
         });
-        // Forget those that ended before the list grows.
+        // Removes ended ones before the list grows.
         if self.open.len() == self.open.capacity() {
             self.open
                 .retain(|connection| !connection.task.is_finished());
@@ -272,7 +273,9 @@ async fn route(
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
     Ok(match (request.uri().path(), front) {
-        ("/mcp", Front::Endpoint(service, _)) => service.handle_with(request, Some(pulse)).await,
+        ("/mcp", Front::Endpoint(service, _)) => {
+            service.handle_with(request, Some(pulse), service).await
+        }
         #[cfg(feature = "metrics")]
         ("/metrics", Front::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));

@@ -4,9 +4,9 @@
 //! instance 16 ‖ - ‖ stream ‖ - ‖ place ‖ - ‖ purpose
 //! ```
 //!
-//! The purpose tells an instance that never had the stream what the client comes back for: `l` is the stream of the session, `c` and the base64url of a
-//! request id that of a call. A client that makes one up deceives only itself. It is left out of the ids of batches, of calls with a long
-//! id, and of replies, which are the last events of their streams.
+//! The purpose tells an instance that never had the stream what to do: `l` is the stream of the session, `c` and the
+//! base64url of a request id that of a call. It needs no seal: an invented one harms only its client. It is left out of the
+//! ids of batches, of calls with a long id, and of replies, which are the last events of their streams.
 
 use super::RequestId;
 use base64::Engine;
@@ -43,7 +43,7 @@ impl EventId {
         })
     }
 
-    /// What the stream of this event is for, if the id says so.
+    /// The purpose of the stream, if the id has one.
     pub(crate) fn purpose(&self) -> Option<Purpose> {
         Purpose::parse(self.purpose.as_deref()?)
     }
@@ -59,7 +59,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Notifications outside of calls.

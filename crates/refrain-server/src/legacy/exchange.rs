@@ -1,43 +1,42 @@
 //! A request of a legacy session while it is answered: how messages are written, and the asks that are open.
 
-use super::Session;
+use super::{LegacySessions, Session};
 use crate::live::LiveAnswer;
 use crate::record;
 use crate::rounds::Round;
-use crate::server::Server;
 use refrain_wire::legacy::{self, write_ask, write_cancelled};
 use refrain_wire::{Ask, Id, Reply, RpcError};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Context;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 /// A request of a legacy session. Dropping it withdraws its asks.
 pub(crate) struct LegacyExchange {
-    server: Server,
-    session: Session,
+    legacy: Arc<LegacySessions>,
+    pub(crate) session: Session,
+    /// The id of the session, if this request opened it.
+    pub(crate) opened: Option<String>,
     /// The ids of the open asks, by key.
     open: BTreeMap<String, String>,
     answers: Option<mpsc::Sender<LiveAnswer>>,
-    /// Fires when the session expires, from when on answers are refused. Set with the first ask.
+    /// Fires when the session expires and answers are rejected. Set with the first ask.
     session_ends: Option<Pin<Box<Sleep>>>,
 }
 
-impl std::fmt::Debug for LegacyExchange {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LegacyExchange")
-            .field("open", &self.open)
-            .finish_non_exhaustive()
-    }
-}
-
 impl LegacyExchange {
-    pub(crate) fn new(server: &Server, session: &Session) -> Box<Self> {
+    pub(crate) fn new(
+        legacy: &Arc<LegacySessions>,
+        session: &Session,
+        opened: Option<String>,
+    ) -> Box<Self> {
         Box::new(Self {
-            server: server.clone(),
+            legacy: legacy.clone(),
             session: session.clone(),
+            opened,
             open: BTreeMap::new(),
             answers: None,
             session_ends: None,
@@ -46,19 +45,19 @@ impl LegacyExchange {
 
     /// Connects a call with the answers to its asks.
     pub(crate) fn connect(&mut self, round: &mut Round) {
-        let (sender, answers) = mpsc::channel(self.server.0.limits.flow.asks.max(1));
+        let limit = self.legacy.services.limits.flow.asks;
+        let (sender, answers) = mpsc::channel(limit.max(1));
         round.answers_from(answers);
         self.answers = Some(sender);
     }
 
-    /// Whether a call has nothing left to do but to wait for answers that would be refused, since the session has expired.
+    /// Does a call only wait for answers that would be rejected, since the session has expired?
     pub(crate) fn is_over(&mut self, round: &Round, cx: &mut Context<'_>) -> bool {
         let ends = self.session_ends.as_mut();
         if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
             return false;
         }
-        let desk = &self.server.0.legacy.desk;
-        let is_open = |ask: &String| desk.is_open(&self.session.key, ask);
+        let is_open = |id: &String| self.legacy.is_open(&self.session, id);
         round.rests() && self.open.values().any(is_open)
     }
 
@@ -79,16 +78,13 @@ impl LegacyExchange {
     }
 
     fn ask(&mut self, key: String, ask: &Ask) -> Option<Vec<u8>> {
-        let answers = self.answers.clone()?;
-        let left = self.session.left(&self.server);
-        let ends = || Box::pin(tokio::time::sleep(left));
+        let (legacy, session) = (&self.legacy, &self.session);
+        let answers = self.answers.as_ref()?;
+        let ends = || Box::pin(tokio::time::sleep(legacy.left(session)));
         self.session_ends.get_or_insert_with(ends);
-        let legacy = &self.server.0.legacy;
-        let id = legacy.new_ask(&self.session);
-        let about = (key.as_str(), ask.kind());
-        legacy.desk.ask(&self.session, id.clone(), about, &answers);
+        let id = legacy.open_ask(session, &key, ask.kind(), answers);
         let mut out = Vec::with_capacity(512);
-        write_ask(&mut out, &id, ask, self.session.revision);
+        write_ask(&mut out, &id, ask, session.revision);
         self.open.insert(key, id);
         Some(out)
     }
@@ -96,20 +92,20 @@ impl LegacyExchange {
     /// Withdraws an ask. One that was answered needs no message.
     fn withdraw(&mut self, key: &str) -> Option<Vec<u8>> {
         let id = self.open.remove(key)?;
-        self.server.0.legacy.desk.withdraw(&id).then(|| {
+        self.legacy.withdraw_ask(&id).then(|| {
             let mut out = Vec::with_capacity(256);
             write_cancelled(&mut out, &id, "the answer is no longer needed");
             out
         })
     }
 
-    /// Withdraws all asks that are open.
+    /// Withdraws all open asks.
     pub(crate) fn withdraw_all(&mut self) -> Vec<Vec<u8>> {
         let keys: Vec<String> = self.open.keys().cloned().collect();
         keys.iter().filter_map(|key| self.withdraw(key)).collect()
     }
 
-    /// Writes the reply; an error without an id where the message had none to read.
+    /// Writes the reply. An error has no id if the message had none.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply) {
         match (id, reply) {
             (Some(id), reply) => legacy::write_reply(out, id, reply, self.session.revision),
@@ -118,7 +114,6 @@ impl LegacyExchange {
         }
     }
 
-    /// Keeps a message for the check of a test run.
     pub(crate) fn record(&self, method: &str, message: &[u8]) {
         record::sent_older(self.session.revision, method, message);
     }
@@ -135,7 +130,7 @@ pub(crate) fn session_over() -> RpcError {
 impl Drop for LegacyExchange {
     fn drop(&mut self) {
         for id in self.open.values() {
-            self.server.0.legacy.desk.withdraw(id);
+            self.legacy.withdraw_ask(id);
         }
     }
 }

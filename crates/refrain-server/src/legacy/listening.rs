@@ -1,23 +1,23 @@
 //! Notifications outside of calls: lists and resources that changed. Nothing is asked there.
 
-use super::Session;
 use super::state::SessionState;
+use super::{LegacySessions, Session};
 use crate::auth::Caller;
 use crate::record;
-use crate::server::Server;
 use crate::subscriptions::{SubscribeError, Subscription};
-use refrain_wire::Filter;
-use refrain_wire::legacy;
+use refrain_wire::{Change, Filter, legacy};
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 
-/// How often a changed subscription that found no place is tried again.
+/// How often a changed subscription is retried while the limit of subscriptions is reached.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// A session that listens.
+/// A session that is notified of changes.
 pub(crate) struct Listening {
-    server: Server,
+    legacy: Arc<LegacySessions>,
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
@@ -27,50 +27,68 @@ pub(crate) struct Listening {
     subscription: Subscription,
     /// The subscription before it, with undelivered changes.
     before: Option<Subscription>,
-    /// Does a changed subscription wait for a place?
+    /// Does a changed subscription wait for a permit?
     waits: bool,
     retry: Interval,
-    /// `None`: it does not expire.
+    /// When the session expires, unless that is too far away for the clock.
     ends: Option<Instant>,
 }
 
-impl Listening {
-    /// Listens for the changes that the session is subscribed to.
-    pub(crate) fn new(
-        server: &Server,
+impl LegacySessions {
+    /// Subscribes to the changes that the session wants.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
         session: &Session,
         caller: Caller,
-    ) -> Result<Self, SubscribeError> {
-        let mut state = server.0.legacy.watch(session);
+    ) -> Result<Listening, SubscribeError> {
+        let mut state = self.watch(session);
         let uris = state.borrow_and_update().uris.clone();
         let mut retry = tokio::time::interval(RETRY);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self {
-            subscription: subscribe(server, &uris, &caller)?,
+        Ok(Listening {
+            subscription: self.subscribe_to(&uris, &caller)?,
             state,
             is_held: true,
             uris,
             before: None,
             waits: false,
             retry,
-            ends: Instant::now().checked_add(session.left(server)),
-            server: server.clone(),
+            ends: Instant::now().checked_add(self.left(session)),
+            legacy: self.clone(),
             session: session.clone(),
             caller,
         })
     }
 
+    fn subscribe_to(
+        &self,
+        uris: &[String],
+        caller: &Caller,
+    ) -> Result<Subscription, SubscribeError> {
+        let filter = Filter {
+            tools: true,
+            prompts: true,
+            resources: true,
+            uris: uris.to_vec(),
+            tasks: Vec::new(),
+        };
+        self.subscriptions.subscribe(filter, caller.clone())
+    }
+}
+
+impl Listening {
     /// The next notification. `None`: the session is over, or the server stops.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(before) = &mut self.before {
-                if let Some(told) = before.told_before() {
-                    return Some(told);
+                if let Some(change) = before.take_change(write_change) {
+                    return Some(change);
                 }
                 self.before = None;
             }
+            let subscription = &mut self.subscription;
             tokio::select! {
-                change = self.subscription.next_older() => {
+                change = poll_fn(|cx| subscription.poll_change(cx, write_change)) => {
                     let change = change?;
                     record::sent_older(self.session.revision, "", &change);
                     return Some(change);
@@ -80,7 +98,7 @@ impl Listening {
                     self.follow()?;
                 }
                 _ = self.retry.tick(), if self.waits => self.follow()?,
-                () = until(self.ends) => return None,
+                () = sleep_until(self.ends.unwrap_or_else(Instant::now)), if self.ends.is_some() => return None,
             }
         }
     }
@@ -95,58 +113,23 @@ impl Listening {
             self.waits = false;
             return Some(());
         }
-        match subscribe(&self.server, &uris, &self.caller) {
+        match self.legacy.subscribe_to(&uris, &self.caller) {
             Ok(new) => {
                 self.before = Some(std::mem::replace(&mut self.subscription, new));
                 self.uris = uris;
                 self.waits = false;
             }
-            Err(_) if self.waits => {}
-            Err(_) => {
-                tracing::warn!("a changed subscription waits for a place");
-                self.waits = true;
+            Err(error) => {
+                if !std::mem::replace(&mut self.waits, true) {
+                    tracing::warn!(%error, "changed subscription waits");
+                }
             }
         }
         Some(())
     }
 }
 
-async fn until(end: Option<Instant>) {
-    match end {
-        Some(end) => tokio::time::sleep_until(end).await,
-        None => std::future::pending().await,
-    }
-}
-
-fn subscribe(
-    server: &Server,
-    uris: &[String],
-    caller: &Caller,
-) -> Result<Subscription, SubscribeError> {
-    let filter = Filter {
-        tools: true,
-        prompts: true,
-        resources: true,
-        uris: uris.to_vec(),
-        tasks: Vec::new(),
-    };
-    let registry = &server.0.subscriptions.registry;
-    registry.subscribe(filter, None, caller.clone())
-}
-
-impl Subscription {
-    /// The next change, as older clients are told. `None`: nobody is told anything more.
-    async fn next_older(&mut self) -> Option<Vec<u8>> {
-        std::future::poll_fn(|cx| self.poll_change(cx, older)).await
-    }
-
-    /// A change that was noted already.
-    fn told_before(&mut self) -> Option<Vec<u8>> {
-        self.take_change(older)
-    }
-}
-
-fn older(change: refrain_wire::Change<'_>) -> Vec<u8> {
+fn write_change(change: Change<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     legacy::write_change(&mut out, change);
     out
@@ -156,12 +139,10 @@ fn older(change: refrain_wire::Change<'_>) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::auth::Scopes;
+    use crate::legacy::session::tests::open;
     use crate::limits::ServerLimits;
+    use crate::server::Server;
     use refrain_core::Principal;
-    use refrain_wire::legacy::decode_initialize;
-    use serde_json::json;
-    use serde_json::value::to_raw_value;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tracing::{Event, Level, Subscriber};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -189,19 +170,16 @@ mod tests {
         let warnings = Warnings::default();
         let registry = tracing_subscriber::registry().with(warnings.clone());
         let _guard = tracing::subscriber::set_default(registry);
-        let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-        let params = to_raw_value(&params).expect("JSON");
-        let initialize = decode_initialize(Some(&params)).expect("a greeting");
-        let (session, _) = server.0.legacy.open(&initialize, &Principal::anonymous());
+        let legacy = &server.0.legacy;
+        let session = open(&server);
         let caller = Caller {
             principal: Principal::anonymous(),
             scopes: Scopes::everything(),
             expires: None,
         };
-        let mut listening = Listening::new(&server, &session, caller.clone()).expect("a place");
-        let stranger = subscribe(&server, &[], &caller).expect("a place");
-        let subscribed = server.0.legacy.subscribe(&session, "notes://today");
-        assert_eq!(subscribed, Ok(()));
+        let mut listening = legacy.listen(&session, caller.clone()).expect("a permit");
+        let stranger = legacy.subscribe_to(&[], &caller).expect("a permit");
+        assert_eq!(legacy.subscribe(&session, "notes://today"), Ok(()));
         // It is tried many times; the time is not real.
         let looked = tokio::time::timeout(10 * RETRY, listening.next()).await;
         assert!(looked.is_err(), "there is nothing to tell");

@@ -7,14 +7,12 @@
 //! It is bound to the audience and to the principal that opened the session; for others it is invalid.
 
 use super::LegacySessions;
-use super::state::SharedState;
 use crate::relay::Holder;
-use crate::server::Server;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_core::{OpenError, Principal};
-use refrain_wire::legacy::{Agreed, Initialize, Revision};
-use refrain_wire::{Capabilities, LogLevel};
+use refrain_wire::Capabilities;
+use refrain_wire::legacy::{Initialize, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,8 +21,6 @@ const FORMAT: u8 = 2;
 const FIXED: usize = 27;
 /// Characters of the longest id.
 const LONGEST: usize = 1024;
-/// The log level of a session that set none.
-pub(crate) const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
 /// A legacy session.
 #[derive(Clone, Debug)]
@@ -32,29 +28,28 @@ pub(crate) struct Session {
     /// Its name in memory. It does not reveal the id.
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
-    capabilities: Capabilities,
-    /// When it expires, in seconds since 1970. That of a process ends with it.
+    pub(super) capabilities: Capabilities,
+    /// When it expires, in seconds since 1970.
     pub(super) expires: u64,
     /// The instance that opened it.
     pub(crate) holder: Holder,
-    /// The state of the session of a process, which is dropped with it.
-    pub(super) own: Option<SharedState>,
+}
+
+/// How long a session lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lifetime {
+    /// `session_time`.
+    Limited,
+    /// As long as the process.
+    Process,
 }
 
 impl Session {
-    /// What was agreed, with the log level that was set later.
-    pub(super) fn agreed(&self, level: Option<LogLevel>) -> Agreed {
-        Agreed {
-            revision: self.revision,
-            capabilities: self.capabilities,
-            log_level: Some(level.unwrap_or(DEFAULT_LEVEL)),
+    pub(super) fn lifetime(&self) -> Lifetime {
+        match self.expires {
+            u64::MAX => Lifetime::Process,
+            _ => Lifetime::Limited,
         }
-    }
-
-    /// How long it lasts.
-    pub(crate) fn left(&self, server: &Server) -> Duration {
-        let now = server.0.source.unix_seconds();
-        Duration::from_secs(self.expires.saturating_sub(now))
     }
 
     fn encode(&self, key: [u8; 16]) -> Vec<u8> {
@@ -76,22 +71,12 @@ impl Session {
             return None;
         };
         let holder = std::str::from_utf8(holder).ok()?;
-        let bit = |at: u8| bits & (1 << at) != 0;
         Some(Self {
             key: key_text(content[11..].try_into().ok()?),
             revision: *Revision::ALL.get(usize::from(revision))?,
-            capabilities: Capabilities {
-                form: bit(0),
-                url: bit(1),
-                sampling: bit(2),
-                sampling_tools: bit(3),
-                sampling_context: bit(4),
-                roots: bit(5),
-                tasks: false,
-            },
+            capabilities: capabilities(bits),
             expires: u64::from_be_bytes(content[3..11].try_into().ok()?),
             holder: Holder::parse(holder)?,
-            own: None,
         })
     }
 }
@@ -107,43 +92,56 @@ fn flags(capabilities: Capabilities) -> [bool; 6] {
     ]
 }
 
+fn capabilities(bits: u8) -> Capabilities {
+    let bit = |at: u8| bits & (1 << at) != 0;
+    Capabilities {
+        form: bit(0),
+        url: bit(1),
+        sampling: bit(2),
+        sampling_tools: bit(3),
+        sampling_context: bit(4),
+        roots: bit(5),
+        tasks: false,
+    }
+}
+
 fn key_text(key: [u8; 16]) -> Arc<str> {
     format!("{:032x}", u128::from_be_bytes(key)).into()
 }
 
 impl LegacySessions {
-    /// Opens a session for this caller. Gives its id, too.
-    pub(crate) fn open(&self, initialize: &Initialize, principal: &Principal) -> (Session, String) {
-        let expires = self.services.source.unix_seconds();
-        let expires = expires.saturating_add(self.services.limits.session_time.as_secs());
-        let (session, key) = self.new_session(initialize, expires);
-        let sealed = self
-            .services
-            .sealer
-            .seal_bytes(&self.binding(principal), &session.encode(key));
-        (session, URL_SAFE_NO_PAD.encode(sealed))
-    }
-
-    /// Opens the session of a process, which lasts as long as that does.
-    pub(crate) fn open_process(&self, initialize: &Initialize) -> Session {
-        Session {
-            own: Some(SharedState::default()),
-            ..self.new_session(initialize, u64::MAX).0
-        }
-    }
-
-    fn new_session(&self, initialize: &Initialize, expires: u64) -> (Session, [u8; 16]) {
-        let mut key = [0; 16];
-        self.services.source.fill(&mut key);
+    /// Opens a session for this caller. Returns its id, too.
+    pub(crate) fn open(
+        &self,
+        initialize: &Initialize,
+        principal: &Principal,
+        lifetime: Lifetime,
+    ) -> (Session, String) {
+        let services = &self.services;
+        let (now, time) = (
+            services.source.unix_seconds(),
+            services.limits.session_time.as_secs(),
+        );
+        let key = services.random();
         let session = Session {
             key: key_text(key),
             revision: initialize.revision,
             capabilities: initialize.capabilities,
-            expires,
-            holder: self.relay.own().clone(),
-            own: None,
+            expires: match lifetime {
+                Lifetime::Limited => now.saturating_add(time),
+                Lifetime::Process => u64::MAX,
+            },
+            holder: self.relay.own.clone(),
         };
-        (session, key)
+        let (binding, content) = (self.binding(principal), session.encode(key));
+        let sealed = services.sealer.seal_bytes(&binding, &content);
+        (session, URL_SAFE_NO_PAD.encode(sealed))
+    }
+
+    /// The time until a session expires.
+    pub(super) fn left(&self, session: &Session) -> Duration {
+        let now = self.services.source.unix_seconds();
+        Duration::from_secs(session.expires.saturating_sub(now))
     }
 
     /// The session of this id, if this caller opened it.
@@ -153,10 +151,8 @@ impl LegacySessions {
         }
         let sealed = URL_SAFE_NO_PAD.decode(id);
         let sealed = sealed.map_err(|_| OpenError::Encoding)?;
-        let content = self
-            .services
-            .sealer
-            .open_bytes(&self.binding(principal), sealed)?;
+        let binding = self.binding(principal);
+        let content = self.services.sealer.open_bytes(&binding, sealed)?;
         let session = Session::decode(&content).ok_or(OpenError::Content)?;
         if session.expires <= self.services.source.unix_seconds() {
             return Err(OpenError::Expired);
@@ -181,30 +177,31 @@ fn binding(audience: &str, principal: &Principal) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::server::Server;
+    use refrain_wire::legacy::decode_initialize;
     use std::collections::HashSet;
+
+    /// A session of an anonymous client.
+    pub(in crate::legacy) fn open(server: &Server) -> Session {
+        let params = r#"{"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}"#;
+        let params = serde_json::from_str(params).expect("JSON");
+        let initialize = decode_initialize(Some(params)).expect("valid params");
+        let (legacy, caller) = (&server.0.legacy, Principal::anonymous());
+        legacy.open(&initialize, &caller, Lifetime::Limited).0
+    }
 
     #[test]
     fn session_round_trips_through_its_id() {
         for (revision, bits) in Revision::ALL.into_iter().zip([0, 0b10_1010, 0b11_1111]) {
-            let bit = |at: u8| bits & (1 << at) != 0;
             let key = [7; 16];
             let session = Session {
                 key: key_text(key),
                 revision,
-                capabilities: Capabilities {
-                    form: bit(0),
-                    url: bit(1),
-                    sampling: bit(2),
-                    sampling_tools: bit(3),
-                    sampling_context: bit(4),
-                    roots: bit(5),
-                    tasks: false,
-                },
+                capabilities: capabilities(bits),
                 expires: 1_234_567_890_123,
                 holder: Holder::parse("00000000000000ff http://a/mcp").expect("a holder"),
-                own: None,
             };
             let encoded = session.encode(key);
             let decoded = Session::decode(&encoded).expect("a session");

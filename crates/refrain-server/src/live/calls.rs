@@ -1,13 +1,15 @@
 //! The parked handlers of one instance.
 
+use super::errors::gone;
 use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
 use super::parked::{Attached, KEPT, Parked, Sealing, broken};
+use crate::metrics::LiveCount;
 use crate::relay::Holder;
 use crate::rounds::{Flows, Record, lacks_capability};
 use crate::server::Server;
 use crate::services::Services;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use refrain_core::FlowId;
 use refrain_wire::{Answers, RpcError};
 use std::collections::HashMap;
@@ -21,7 +23,7 @@ use tracing::Instrument;
 /// The calls that are parked on this instance, by flow.
 pub(crate) struct LiveCalls {
     /// This instance, as tokens name it.
-    holder: String,
+    pub(super) holder: String,
     parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
     pub(super) first_requests: FirstRequests,
     /// Set when the instance stops.
@@ -32,24 +34,6 @@ pub(crate) struct LiveCalls {
 
 /// Completes when the instance stops.
 pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Why a request did not find its call.
-pub(crate) enum Missed {
-    /// The call is no longer parked here.
-    Gone,
-    /// The request is invalid.
-    Error(RpcError),
-}
-
-/// A call that is about to be parked.
-pub(crate) struct Parking<'a> {
-    pub(crate) live: LiveFlow,
-    pub(crate) sealing: Sealing,
-    /// Can the client repeat the first request by its call id?
-    pub(crate) has_call_id: bool,
-    /// The record of the first reply. Taken only if the call is parked.
-    pub(crate) record: &'a mut Option<Record>,
-}
 
 impl LiveCalls {
     /// The live calls of this holder.
@@ -62,15 +46,6 @@ impl LiveCalls {
             flows,
             services,
         })
-    }
-
-    /// This instance, as tokens name it.
-    pub(crate) fn holder(&self) -> &str {
-        &self.holder
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<FlowId, Arc<Parked>>> {
-        self.parked.lock()
     }
 
     /// Does the instance reject new live calls?
@@ -93,15 +68,18 @@ impl LiveCalls {
         flow: FlowId,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<Attached, Missed> {
-        let parked = self.lock().get(&flow).cloned();
-        let parked = parked.ok_or(Missed::Gone)?;
-        parked.attach(round, answers).map_err(Missed::Error)
+    ) -> Result<Attached, RpcError> {
+        let parked = self.parked.lock().get(&flow).cloned();
+        let parked = parked.ok_or_else(|| {
+            self.services.metrics.live(LiveCount::Gone);
+            gone()
+        });
+        parked?.attach(round, answers)
     }
 
     /// Attaches a repeated first request, known by its call id, to the first reply. `None`: the call is not parked here.
     pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
-        let parked = self.lock().get(&flow).cloned();
+        let parked = self.parked.lock().get(&flow).cloned();
         parked.map(|parked| attach_again(&parked)).transpose()
     }
 
@@ -111,24 +89,25 @@ impl LiveCalls {
     }
 
     fn forget(&self, flow: FlowId, parked: &Arc<Parked>) {
-        let mut held = self.lock();
-        let is_it = |held: &Arc<Parked>| Arc::ptr_eq(held, parked);
-        if held.get(&flow).is_some_and(is_it) {
+        let mut held = self.parked.lock();
+        if held
+            .get(&flow)
+            .is_some_and(|held| Arc::ptr_eq(held, parked))
+        {
             held.remove(&flow);
         }
     }
-}
 
-impl LiveCalls {
     /// Parks a call in its first round, and attaches its request. If the same call is parked already, the request waits for
-    /// that one, and this flow is dropped before it ran.
-    pub(crate) fn park(self: &Arc<Self>, parking: Parking<'_>) -> Result<Attached, RpcError> {
-        let Parking {
-            mut live,
-            sealing,
-            has_call_id,
-            record,
-        } = parking;
+    /// that one, and this flow is dropped before it ran. The record of the first reply is taken only if the call is parked.
+    /// With a call id the client can repeat the first request.
+    pub(crate) fn park(
+        self: &Arc<Self>,
+        mut live: LiveFlow,
+        sealing: Sealing,
+        has_call_id: bool,
+        record: &mut Option<Record>,
+    ) -> Result<Attached, RpcError> {
         let (sender, answers) = mpsc::channel(self.services.limits.flow.asks.max(1));
         live.answers_from(answers);
         if self.is_closed() {
@@ -136,18 +115,14 @@ impl LiveCalls {
                 "this instance is stopping, and takes no live calls on; nothing was done by this request; call again",
             ));
         }
-        let parked = Parked::new(sender);
-        let other = match self.lock().entry(sealing.flow) {
-            Entry::Occupied(other) => Some(other.get().clone()),
-            Entry::Vacant(entry) => {
-                entry.insert(parked.clone());
-                None
-            }
+        let parked = match self.parked.lock().entry(sealing.flow) {
+            Entry::Occupied(other) => Err(other.get().clone()),
+            Entry::Vacant(entry) => Ok(entry.insert(Parked::new(sender, record.take())).clone()),
         };
-        if let Some(other) = other {
-            return attach_again(&other);
-        }
-        parked.records(record.take());
+        let parked = match parked {
+            Ok(parked) => parked,
+            Err(other) => return attach_again(&other),
+        };
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
         let span = tracing::debug_span!("live", flow = %sealing.flow);
@@ -179,7 +154,7 @@ impl Held {
         let most = calls.services.limits.live_calls.saturating_mul(2);
         let keeps = parked.can_be_asked_again(has_call_id)
             && !lacks_capability(&reply)
-            && calls.lock().len() <= most;
+            && calls.parked.lock().len() <= most;
         if !keeps {
             calls.forget(self.flow, parked);
         }
@@ -267,7 +242,7 @@ mod tests {
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(server.0.live.lock().len(), kept, "{call_id:?}");
+            assert_eq!(server.0.live.parked.lock().len(), kept, "{call_id:?}");
         }
     }
 }

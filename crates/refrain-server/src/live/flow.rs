@@ -16,7 +16,6 @@ use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
 use refrain_core::{AskError, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,15 +29,6 @@ pub(crate) struct LiveAnswer {
     pub(crate) key: String,
     /// The JSON text of the client's result, or why the client cannot answer.
     pub(crate) answer: Result<String, String>,
-}
-
-/// Leaves the answer out: it is private.
-impl fmt::Debug for LiveAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveAnswer")
-            .field("key", &self.key)
-            .finish_non_exhaustive()
-    }
 }
 
 /// An event of a live flow.
@@ -84,7 +74,7 @@ pub(crate) struct LiveFlow {
     /// When a handler at work must be at rest.
     works_until: Option<Instant>,
     /// Was the rest reported?
-    told: bool,
+    is_reported: bool,
     /// Does the handler have the permit of a call in flight while it works?
     takes_permit: bool,
     permit: Option<Permit>,
@@ -112,7 +102,7 @@ impl LiveFlow {
             ends: Instant::now().checked_add(calls.services.limits.live_time),
             closed: None,
             works_until: None,
-            told: false,
+            is_reported: false,
             takes_permit: permit.is_some(),
             permit,
             _live: live,
@@ -152,11 +142,13 @@ impl LiveFlow {
     /// Runs until there is an event.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         loop {
-            if let Some(event) = self.last.take() {
-                if let Some(event) = self.reported(event) {
-                    return Poll::Ready(event);
-                }
-                continue;
+            match self.last.take() {
+                Some(Event::Write(write)) => match self.published(*write) {
+                    Some(event) => return Poll::Ready(event),
+                    None => continue,
+                },
+                Some(event) => return Poll::Ready(LiveEvent::Over(Box::new(event))),
+                None => {}
             }
             if let Err(failed) = self.take_answers(cx) {
                 return Poll::Ready(LiveEvent::Over(Box::new(Event::Done(Err(failed.into())))));
@@ -192,17 +184,10 @@ impl LiveFlow {
         }
     }
 
-    /// Translates an event of the flow. `None`: the flow goes on.
-    fn reported(&mut self, event: Event) -> Option<LiveEvent> {
-        match event {
-            Event::Write(write) => self.published(*write),
-            event => Some(LiveEvent::Over(Box::new(event))),
-        }
-    }
-
+    /// The asks of a flow that came to rest. `None`: the flow goes on.
     fn published(&mut self, write: Write) -> Option<LiveEvent> {
         self.flow.written();
-        self.told = false;
+        self.is_reported = false;
         if self.flow.is_over() {
             self.explicit = Some(Explicit {
                 open: match write.then {
@@ -231,7 +216,7 @@ impl LiveFlow {
     }
 
     fn take(&mut self, LiveAnswer { key, answer }: LiveAnswer) -> Result<(), AskError> {
-        self.told = false;
+        self.is_reported = false;
         let Some(explicit) = &mut self.explicit else {
             match answer {
                 Ok(json) => self.flow.answer(&key, &json),
@@ -260,7 +245,7 @@ impl LiveFlow {
                 self.flow.cancel();
                 return Poll::Ready(LiveEvent::GivenUp(why));
             }
-            if !std::mem::replace(&mut self.told, true) {
+            if !std::mem::replace(&mut self.is_reported, true) {
                 return Poll::Ready(LiveEvent::Rests);
             }
             self.ends

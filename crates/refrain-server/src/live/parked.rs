@@ -18,7 +18,7 @@ use super::calls::LiveCalls;
 use super::flow::{LiveAnswer, LiveEvent, LiveFlow};
 use crate::metrics::LiveCount;
 use crate::rounds::{Record, reply_of};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use refrain_core::{FlowId, LiveBinding, LiveToken, Note, Stats};
 use refrain_wire::{Answers, Ask, CallKind, Incomplete, Reply, RpcError, check_answer_shape};
 use std::future::{Future, poll_fn};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 /// How long an undelivered reply, and the last reply, are kept.
 pub(super) const KEPT: Duration = Duration::from_secs(60);
@@ -42,6 +42,7 @@ pub(super) struct Parked {
     answers: mpsc::Sender<LiveAnswer>,
 }
 
+#[derive(Default)]
 struct State {
     /// The round that is awaited or at work.
     round: u32,
@@ -82,7 +83,7 @@ enum Said {
     Last(Reply),
 }
 
-/// What the tokens and replies of a parked call are made of.
+/// The constant parts of the tokens and replies of a parked call.
 pub(crate) struct Sealing {
     pub(crate) flow: FlowId,
     pub(crate) binding: LiveBinding,
@@ -91,30 +92,18 @@ pub(crate) struct Sealing {
 }
 
 impl Parked {
-    /// A call in its first round.
-    pub(super) fn new(answers: mpsc::Sender<LiveAnswer>) -> Arc<Self> {
+    /// A call in its first round. Its reply is written to the record before it is delivered.
+    pub(super) fn new(answers: mpsc::Sender<LiveAnswer>, record: Option<Record>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(State {
                 round: 1,
                 begun: true,
-                open: Vec::new(),
-                last: None,
-                read: false,
-                over: false,
-                given_up: None,
-                counted: Stats::default(),
-                waiting: Vec::new(),
-                requests: 0,
-                notes: None,
-                record: None,
+                record,
+                ..State::default()
             }),
             look: Notify::new(),
             answers,
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 
     /// Attaches a request of this round, and passes its answers on if it is the first.
@@ -124,7 +113,7 @@ impl Parked {
         answers: Option<&Answers<'_>>,
     ) -> Result<Attached, RpcError> {
         let (sender, notes) = mpsc::channel(NOTES);
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let known = state.last.as_ref().is_some_and(|last| last.round == round);
         if !known {
             if round != state.round {
@@ -132,9 +121,8 @@ impl Parked {
             }
             if !state.begun {
                 let given = fitting(&state.open, answers)?;
-                state
-                    .open
-                    .retain(|(key, _)| given.iter().all(|g| g.key != *key));
+                let is_open = |key: &String| given.iter().all(|answer| answer.key != *key);
+                state.open.retain(|(key, _)| is_open(key));
                 state.begun = true;
                 for answer in given {
                     // The channel holds as many answers as there are asks at once.
@@ -161,25 +149,20 @@ impl Parked {
 
     /// Ends the call at once with this error.
     fn give_up(&self, why: RpcError) {
-        self.lock().given_up.get_or_insert(why);
+        self.state.lock().given_up.get_or_insert(why);
         self.look.notify_one();
-    }
-
-    /// Sets the record that the first reply is written to before it is delivered.
-    pub(super) fn records(&self, record: Option<Record>) {
-        self.lock().record = record;
     }
 
     /// Takes the record if no reply was written to it.
     pub(super) fn unrecorded(&self) -> Option<Record> {
-        self.lock().record.take()
+        self.state.lock().record.take()
     }
 
     async fn record(&self, calls: &LiveCalls, reply: &Reply) {
-        let record = self.lock().record.clone();
+        let record = self.state.lock().record.clone();
         if let Some(record) = record {
             record.write(reply, &calls.services.info).await;
-            self.lock().record = None;
+            self.state.lock().record = None;
         }
     }
 
@@ -196,13 +179,12 @@ impl Parked {
             let said = tokio::select! {
                 biased;
                 said = self.next(calls, &mut live, sealing) => said,
-                () = time(read_by) => {
+                () = sleep_until(read_by.unwrap_or_else(Instant::now)), if read_by.is_some() => {
                     read_by = None;
                     if !self.is_forgotten() {
                         continue;
                     }
-                    calls.services.metrics.live(LiveCount::GivenUp);
-                    Said::Last(Reply::Error(forgotten()))
+                    give_up(calls, RpcError::call_over(FORGOTTEN))
                 }
             };
             match said {
@@ -224,21 +206,20 @@ impl Parked {
 
     /// Is the last reply undelivered?
     fn is_forgotten(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         !state.begun && !state.read
     }
 
     /// Can a client ask for the last reply again, with a token or a call id?
     pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
-        has_call_id || self.lock().round > 1
+        has_call_id || self.state.lock().round > 1
     }
 
     /// The driver was dropped: waiting requests get an error, unless the call has ended.
     pub(super) fn let_go(&self) {
-        let (over, stats) = {
-            let state = self.lock();
-            (state.over, state.counted)
-        };
+        let state = self.state.lock();
+        let (over, stats) = (state.over, state.counted);
+        drop(state);
         if !over {
             self.end(broken(), stats);
         }
@@ -246,7 +227,7 @@ impl Parked {
 
     /// Ends the call with its last reply.
     pub(super) fn end(&self, reply: Reply, stats: Stats) {
-        self.lock().over = true;
+        self.state.lock().over = true;
         self.reply(reply, stats);
     }
 
@@ -275,7 +256,7 @@ impl Parked {
                     self.given_up(calls)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
-                    let mut state = self.lock();
+                    let mut state = self.state.lock();
                     state.open.retain(|(key, _)| !withdrawn.contains(key));
                     state.open.extend(asks);
                     None
@@ -288,10 +269,7 @@ impl Parked {
                     let reply = reply_of(*event, sealing.kind, live.output());
                     Some(Said::Last(reply))
                 }
-                LiveEvent::GivenUp(error) => {
-                    calls.services.metrics.live(LiveCount::GivenUp);
-                    Some(Said::Last(Reply::Error(error)))
-                }
+                LiveEvent::GivenUp(error) => Some(give_up(calls, error)),
             };
             if let Some(said) = said {
                 return said;
@@ -301,15 +279,14 @@ impl Parked {
 
     /// Polls the handler. `begun` tells whether the answers of the round were received before.
     fn poll(&self, live: &mut LiveFlow, begun: &mut bool, cx: &mut Context<'_>) -> Poll<LiveEvent> {
-        *begun = self.lock().begun;
+        *begun = self.state.lock().begun;
         live.poll(cx)
     }
 
     /// The last reply of a call that was cancelled.
     fn given_up(&self, calls: &LiveCalls) -> Option<Said> {
-        let why = self.lock().given_up.clone()?;
-        calls.services.metrics.live(LiveCount::GivenUp);
-        Some(Said::Last(Reply::Error(why)))
+        let why = self.state.lock().given_up.clone()?;
+        Some(give_up(calls, why))
     }
 
     /// The reply for a handler that comes to rest while a round is at work: its asks.
@@ -320,13 +297,12 @@ impl Parked {
         sealing: &Sealing,
         begun: bool,
     ) -> Option<Said> {
-        let (round, asks) = {
-            let state = self.lock();
-            if !begun || state.open.is_empty() || !live.rests() {
-                return None;
-            }
-            (state.round, state.open.clone())
-        };
+        let state = self.state.lock();
+        if !begun || state.open.is_empty() || !live.rests() {
+            return None;
+        }
+        let (round, asks) = (state.round, state.open.clone());
+        drop(state);
         let limit = calls.services.limits.flow.rounds;
         if round >= limit {
             return Some(Said::Last(Reply::Error(RpcError::internal(format!(
@@ -336,7 +312,7 @@ impl Parked {
         let token = LiveToken {
             flow: sealing.flow,
             round: round + 1,
-            holder: calls.holder().to_owned(),
+            holder: calls.holder.clone(),
             deadline: sealing.deadline,
         };
         calls.services.metrics.live(LiveCount::Parked);
@@ -349,43 +325,37 @@ impl Parked {
 
     /// Delivers the reply of the round at work.
     fn reply(&self, reply: Reply, stats: Stats) {
-        let waiting = {
-            let mut state = self.lock();
-            let counted = std::mem::replace(&mut state.counted, stats);
-            state.last = Some(Last {
-                round: state.round,
-                reply,
-                stats: Stats {
-                    replayed: stats.replayed - counted.replayed,
-                    steps: stats.steps - counted.steps,
-                },
-            });
-            state.round += 1;
-            state.begun = false;
-            state.read = false;
-            state.notes = None;
-            std::mem::take(&mut state.waiting)
-        };
-        for (_, waker) in waiting {
-            waker.wake();
-        }
+        let mut state = self.state.lock();
+        let counted = std::mem::replace(&mut state.counted, stats);
+        state.last = Some(Last {
+            round: state.round,
+            reply,
+            stats: Stats {
+                replayed: stats.replayed - counted.replayed,
+                steps: stats.steps - counted.steps,
+            },
+        });
+        state.round += 1;
+        state.begun = false;
+        state.read = false;
+        state.notes = None;
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(state);
+        waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     fn tell(&self, notes: Vec<Note>) {
-        let state = self.lock();
-        if let Some(client) = &state.notes {
+        if let Some(client) = &self.state.lock().notes {
             // A client that is gone or slow misses them.
             let _ = client.try_send(notes);
         }
     }
 }
 
-/// Waits until this time; for ever without one.
-async fn time(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
-    }
+/// The last reply of a call that ends before its handler.
+fn give_up(calls: &LiveCalls, why: RpcError) -> Said {
+    calls.services.metrics.live(LiveCount::GivenUp);
+    Said::Last(Reply::Error(why))
 }
 
 /// The answers to open asks; others are ignored.
@@ -414,11 +384,7 @@ pub(super) fn broken() -> Reply {
     Reply::Error(RpcError::internal("Internal error"))
 }
 
-fn forgotten() -> RpcError {
-    RpcError::call_over(
-        "the call was given up, because nobody came for its reply; what it did so far is done; call again",
-    )
-}
+const FORGOTTEN: &str = "the call was given up, because nobody came for its reply; what it did so far is done; call again";
 
 fn used_up() -> RpcError {
     RpcError::invalid_params(

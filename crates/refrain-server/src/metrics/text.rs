@@ -25,7 +25,7 @@ impl Server {
     /// ```
     pub fn metrics_text(&self) -> String {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(self.0.metrics.clone()));
+        registry.register_collector(Box::new(self.0.services.metrics.clone()));
         let mut text = String::new();
         encode(&mut text, &registry).expect("a string takes any text");
         text

@@ -18,7 +18,7 @@ const VALID_FOR: u64 = 30;
 
 /// The content of the header.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Claims {
+pub(crate) struct RelayClaims {
     /// The instance that it is for.
     pub(super) to: String,
     /// When it was made, in seconds since 1970.
@@ -30,12 +30,6 @@ pub(super) struct Claims {
     scopes: Option<Vec<String>>,
     /// When the caller's grant expires, in seconds since 1970.
     expires: Option<u64>,
-}
-
-/// A request that another instance relayed here.
-pub(crate) struct Relayed {
-    pub(super) caller: Caller,
-    pub(super) digest: String,
 }
 
 /// Why the header of a relayed request was rejected.
@@ -53,7 +47,7 @@ pub(crate) enum RelayRefusal {
     Expired,
 }
 
-impl Claims {
+impl RelayClaims {
     pub(super) fn new(
         to: &Holder,
         request: &RelayRequest<'_>,
@@ -61,41 +55,40 @@ impl Claims {
         source: &dyn Source,
     ) -> Self {
         let caller = request.caller;
-        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).ok();
+        let seconds = |at: SystemTime| Some(at.duration_since(UNIX_EPOCH).ok()?.as_secs());
         Self {
             to: to.id(),
             at: source.unix_seconds(),
             request: digest_of(request.method, sent, request.body),
             principal: caller.principal.id().map(ToOwned::to_owned),
             scopes: caller.scopes.names(),
-            expires: caller
-                .expires
-                .and_then(seconds)
-                .map(|expires| expires.as_secs()),
+            expires: caller.expires.and_then(seconds),
         }
     }
 
-    /// The relayed request that these claims describe.
-    pub(super) fn relayed(self, now: u64, skew: Duration) -> Result<Relayed, RelayRefusal> {
-        if now.abs_diff(self.at) > VALID_FOR + skew.as_secs() {
-            return Err(RelayRefusal::Expired);
-        }
+    pub(super) fn is_expired(&self, now: u64, skew: Duration) -> bool {
+        now.abs_diff(self.at) > VALID_FOR + skew.as_secs()
+    }
+
+    /// The caller, if the header was made for this request.
+    pub(crate) fn caller_of(
+        self,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Option<Caller> {
         let expires = self.expires.map(Duration::from_secs);
-        let principal = self.principal;
-        let scopes = self.scopes;
-        Ok(Relayed {
-            caller: Caller {
-                principal: principal.map_or_else(Principal::anonymous, Principal::new),
-                scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
-                expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
-            },
-            digest: self.request,
+        let (principal, scopes) = (self.principal, self.scopes);
+        (self.request == digest_of(method, headers, body)).then(|| Caller {
+            principal: principal.map_or_else(Principal::anonymous, Principal::new),
+            scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
+            expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
         })
     }
 }
 
 /// The digest of a request: its method, session, event and body.
-pub(super) fn digest_of(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
+fn digest_of(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
     let mut digest = Context::new(&SHA256);
     let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());
     for part in [

@@ -15,53 +15,33 @@ use tokio::time::{Instant, Sleep};
 /// The largest answer that is passed on in one piece.
 pub(super) const LARGEST: usize = 64 * 1024 * 1024;
 
-/// How long a holder may be silent.
-#[derive(Debug)]
-pub(super) struct Silence {
-    longest: Duration,
-    sleep: Pin<Box<Sleep>>,
-}
-
-impl Silence {
-    pub(super) fn new(longest: Duration) -> Self {
-        Self {
-            longest,
-            sleep: Box::pin(tokio::time::sleep(longest)),
-        }
-    }
-
-    /// Waits until the holder was silent for too long.
-    pub(super) async fn over(&mut self) {
-        self.sleep.as_mut().await;
-    }
-
-    fn reset(&mut self) {
-        let until = Instant::now() + self.longest;
-        self.sleep.as_mut().reset(until);
-    }
-}
-
 /// The body of a response.
-#[derive(Debug)]
 pub(crate) struct RelayBody {
     body: Incoming,
-    silence: Silence,
+    /// How long the holder may be silent.
+    longest: Duration,
+    silence: Pin<Box<Sleep>>,
 }
 
 impl RelayBody {
-    pub(super) fn new(body: Incoming, silence: Silence) -> Self {
-        Self { body, silence }
+    pub(super) fn new(body: Incoming, longest: Duration) -> Self {
+        Self {
+            body,
+            longest,
+            silence: Box::pin(tokio::time::sleep(longest)),
+        }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {
-        if self.silence.sleep.as_mut().poll(cx).is_ready() {
+        if self.silence.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(RelayError::Timeout)));
         }
         loop {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
                 return Poll::Ready(None);
             };
-            self.silence.reset();
+            let until = Instant::now() + self.longest;
+            self.silence.as_mut().reset(until);
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Err(_trailers)) => {}
@@ -90,13 +70,8 @@ pub(crate) type LastEvent = Box<
 >;
 
 /// A stream of events that is passed on as it comes.
-pub(crate) struct RelayStream {
-    state: State,
-    last: Option<LastEvent>,
-}
-
-enum State {
-    Open(RelayBody),
+pub(crate) enum RelayStream {
+    Open(RelayBody, Option<LastEvent>),
     /// The stream broke off.
     Broken(Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>),
     Over,
@@ -104,43 +79,32 @@ enum State {
 
 impl RelayStream {
     pub(crate) fn new(body: RelayBody, last: LastEvent) -> Self {
-        Self {
-            state: State::Open(body),
-            last: Some(last),
-        }
+        Self::Open(body, Some(last))
     }
 
     /// The next piece of the stream.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            match &mut self.state {
-                State::Open(body) => match ready!(body.poll_next(cx)) {
-                    Some(Ok(piece)) => return Poll::Ready(Some(piece)),
-                    None => self.state = State::Over,
-                    Some(Err(error)) => {
-                        self.state = match self.last.take() {
-                            Some(last) => State::Broken(last(error)),
-                            None => State::Over,
-                        }
+            match self {
+                Self::Open(body, last) => match (ready!(body.poll_next(cx)), last.take()) {
+                    (Some(Ok(piece)), taken) => {
+                        *last = taken;
+                        return Poll::Ready(Some(piece));
                     }
+                    (Some(Err(error)), Some(last)) => *self = Self::Broken(last(error)),
+                    _ => *self = Self::Over,
                 },
-                State::Broken(last) => {
+                Self::Broken(last) => {
                     let message = ready!(last.as_mut().poll(cx));
-                    self.state = State::Over;
+                    *self = Self::Over;
                     if let Some(message) = message {
                         let event = [b"\n\nevent: message\ndata: ", &*message, b"\n\n"].concat();
                         return Poll::Ready(Some(event.into()));
                     }
                 }
-                State::Over => return Poll::Ready(None),
+                Self::Over => return Poll::Ready(None),
             }
         }
-    }
-}
-
-impl std::fmt::Debug for RelayStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RelayStream").finish_non_exhaustive()
     }
 }
 

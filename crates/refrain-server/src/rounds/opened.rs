@@ -4,7 +4,7 @@ use super::admitted::Admitted;
 use super::attach::AttachedCall;
 use super::start::OpenedFlow;
 use super::{Rejection, Token};
-use crate::live::{Missed, elsewhere, gone};
+use crate::live::{elsewhere, gone};
 use crate::metrics::LiveCount;
 use crate::relay::{Holder, RelayTo};
 use refrain_core::{OpenError, Sealer, Snapshot, Start};
@@ -81,7 +81,7 @@ impl<'a> Admitted<'a> {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.reaches(&holder) => {
                 return Ok(Opened::Relay(Box::new(RelayTo {
-                    _permit: self.permit,
+                    _permit: Some(self.permit),
                     holder,
                     caller: self.caller,
                 })));
@@ -97,17 +97,9 @@ impl<'a> Admitted<'a> {
             }
         }
         let answers = self.call.answers.as_ref();
-        match rounds.live.attach(held.flow, held.round, answers) {
-            Ok(attached) => {
-                let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
-                Ok(Opened::Attached(self.attach(attached, at)))
-            }
-            Err(Missed::Gone) => {
-                rounds.services.metrics.live(LiveCount::Gone);
-                Err(gone().into())
-            }
-            Err(Missed::Error(error)) => Err(error.into()),
-        }
+        let attached = rounds.live.attach(held.flow, held.round, answers)?;
+        let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
+        Ok(Opened::Attached(self.attach(attached, at)))
     }
 
     /// Counts a token that does not open. The client gets the same error for every reason.

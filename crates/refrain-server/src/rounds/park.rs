@@ -3,7 +3,7 @@
 use super::running::{FlowHome, Round, State};
 use super::single_use::Record;
 use crate::limits::Permit;
-use crate::live::{Attached, LiveFlow, Parking, Sealing, Subscribed};
+use crate::live::{Attached, LiveFlow, Sealing, Subscribed};
 use refrain_wire::{Reply, RpcError};
 use std::future::ready;
 
@@ -26,13 +26,9 @@ impl Round {
 
     /// Parks the flow and waits for the reply of this round.
     pub(super) fn park(&mut self, start: LiveStart) {
-        let parked = self.rounds.live.park(Parking {
-            live: start.live,
-            sealing: start.sealing,
-            has_call_id: start.has_call_id,
-            // The parked call records its first reply, because this round may be dropped before.
-            record: &mut self.record,
-        });
+        // The parked call records its first reply, because this round may be dropped before.
+        let (calls, record) = (&self.rounds.live, &mut self.record);
+        let parked = calls.park(start.live, start.sealing, start.has_call_id, record);
         // A record that the parked call did not take was claimed for nothing: no handler ran under it.
         let forgotten = self.record.take().map(Record::forget);
         match (parked, forgotten) {

@@ -1,7 +1,7 @@
 //! Servers that are spoken to in a draft: what waits, what streams, and what is refused.
 
 use crate::support::tasks::{create_of, eager};
-use crate::support::{Connection, Request, Response, within};
+use crate::support::{Connection, Request, Response, names, within};
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::drafts;
 use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool};
@@ -66,7 +66,11 @@ impl Spoken {
 
     /// Begins to post a message.
     async fn begin(&self, message: &Value) -> Connection {
-        let (path, body) = (self.draft.path(), message.to_string());
+        self.begin_text(&message.to_string()).await
+    }
+
+    async fn begin_text(&self, body: &str) -> Connection {
+        let path = self.draft.path();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nContent-Length: {}\r\n\r\n",
@@ -74,7 +78,7 @@ impl Spoken {
             body.len()
         );
         let mut connection = Connection::open(self.address).await;
-        connection.write((head + &body).as_bytes()).await;
+        connection.write((head + body).as_bytes()).await;
         connection
     }
 
@@ -272,5 +276,19 @@ async fn servers_can_count_together() {
         ] {
             assert!(text.lines().any(|it| it == line), "{line} in {text}");
         }
+    }
+}
+
+#[tokio::test]
+async fn id_beyond_64_bits_is_rejected_and_not_rounded() {
+    let store = MemoryStore::new();
+    let spoken = Spoken::start(Draft::Second, &store, eager()).await;
+    let large = "123456789012345678901234567890";
+    for method in ["tools/list", "initialize"] {
+        let body =
+            format!(r#"{{"jsonrpc": "2.0", "id": {large}, "method": "{method}", "params": {{}}}}"#);
+        let response = spoken.begin_text(&body).await.response().await;
+        names(&response.error(400, -32600), &["64 bits"]);
+        assert!(response.text().contains(large), "{}", response.text());
     }
 }

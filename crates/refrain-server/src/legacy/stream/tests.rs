@@ -1,18 +1,17 @@
 use super::*;
+use crate::legacy::session::tests::open as session;
+use crate::legacy::streams::{ResumeError, STREAMS};
 use crate::limits::ServerLimits;
-use refrain_core::Principal;
-use refrain_wire::legacy::decode_initialize;
-use serde_json::json;
-use serde_json::value::to_raw_value;
+use crate::server::Server;
 
-fn session(server: &Server) -> Session {
-    let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}});
-    let params = to_raw_value(&params).expect("JSON");
-    let initialize = decode_initialize(Some(&params)).expect("a greeting");
-    server.0.legacy.open(&initialize, &Principal::anonymous()).0
-}
-
-fn server(limits: ServerLimits) -> Server {
+/// A server that keeps this many bytes of one stream, and of all.
+fn server(resume_bytes: usize, resume_bytes_all: usize) -> Server {
+    let limits = ServerLimits {
+        resume_bytes,
+        resume_bytes_all,
+        resume_time: Duration::from_secs(3600),
+        ..ServerLimits::default()
+    };
     let builder = Server::builder("legacy", "1").limits(limits);
     builder.build().expect("a usable server")
 }
@@ -37,9 +36,9 @@ fn after(stream: &Stream, place: u64) -> EventId {
 
 #[test]
 fn a_talkative_call_keeps_its_reply_within_reach() {
-    let server = server(ServerLimits::default());
+    let server = server(300, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let stream = streams.begin(&session, 300, None);
+    let stream = streams.begin(&session, None);
     streams.push(&stream, MessageKind::Ask, vec![0; 10]);
     for _ in 0..20 {
         streams.push(&stream, MessageKind::Notification, vec![0; 100]);
@@ -63,7 +62,7 @@ fn a_talkative_call_keeps_its_reply_within_reach() {
             .resume(&session, &after(&stream, 0))
             .map(read_all)
             .err(),
-        Some(Lost::Gone)
+        Some(ResumeError::Gone)
     );
     let reader = streams
         .resume(&session, &after(&stream, 22))
@@ -75,13 +74,9 @@ fn a_talkative_call_keeps_its_reply_within_reach() {
 async fn what_was_only_looked_at_is_not_thrown_away() {
     // Without room for the stream, and without room for all of them.
     for (room, all) in [(0, usize::MAX), (usize::MAX, 0)] {
-        let limits = ServerLimits {
-            resume_bytes_all: all,
-            ..ServerLimits::default()
-        };
-        let server = server(limits);
+        let server = server(room, all);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, room, None);
+        let stream = streams.begin(&session, None);
         let reader = stream.read();
         streams.push(&stream, MessageKind::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
@@ -103,9 +98,9 @@ fn whoever_comes_back_is_given_all_that_another_had_read() {
         (1..=900).map(|bytes| (MessageKind::Ask, bytes)).collect();
     // More events than are kept, and more bytes.
     for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
-        let server = server(ServerLimits::default());
+        let server = server(room, usize::MAX);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, room, None);
+        let stream = streams.begin(&session, None);
         for (sent, bytes) in &asks {
             streams.push(&stream, *sent, vec![0; *bytes]);
         }
@@ -125,14 +120,10 @@ fn whoever_comes_back_is_given_all_that_another_had_read() {
 
 #[test]
 fn the_oldest_streams_that_are_over_make_room_for_others() {
-    let limits = ServerLimits {
-        resume_bytes_all: 1000,
-        ..ServerLimits::default()
-    };
-    let server = server(limits);
+    let server = server(usize::MAX, 1000);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let begin = || {
-        let stream = streams.begin(&session, usize::MAX, None);
+        let stream = streams.begin(&session, None);
         streams.push(&stream, MessageKind::Reply, vec![0; 300]);
         stream
     };
@@ -164,15 +155,15 @@ fn the_oldest_streams_that_are_over_make_room_for_others() {
 
 #[test]
 fn there_are_only_so_many_streams() {
-    let server = server(ServerLimits::default());
+    let server = server(1, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let all: Vec<_> = (0..STREAMS + 2)
-        .map(|_| streams.begin(&session, 1, None))
+        .map(|_| streams.begin(&session, None))
         .collect();
     for stream in &all {
         streams.finish(stream);
     }
-    let there = streams.lock().streams.len();
+    let there = streams.open.lock().streams.len();
     assert_eq!(there, STREAMS);
     assert!(streams.resume(&session, &after(&all[1], 0)).is_err());
     assert!(streams.resume(&session, &after(&all[2], 0)).is_ok());
@@ -180,21 +171,17 @@ fn there_are_only_so_many_streams() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_stream_that_is_forgotten() {
-    let limits = ServerLimits {
-        resume_time: Duration::from_secs(3600),
-        ..ServerLimits::default()
-    };
-    let server = server(limits);
-    let session = session(&server);
-    let stream = server.0.legacy.streams.begin(&session, 100, None);
+    let server = server(100, usize::MAX);
+    let legacy = &server.0.legacy;
+    let stream = legacy.streams.begin(&session(&server), None);
     let left = Arc::downgrade(&stream);
     let ending = {
-        let (server, stream) = (server.clone(), stream.clone());
-        tokio::spawn(async move { server.end_stream(&stream).await })
+        let (legacy, stream) = (legacy.clone(), stream.clone());
+        tokio::spawn(async move { legacy.end_stream(&stream).await })
     };
     tokio::task::yield_now().await;
     assert!(!ending.is_finished());
-    server.0.legacy.streams.forget(&stream);
+    legacy.streams.forget(&stream);
     drop(stream);
     let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
     ended.expect("it ends at once").expect("it does not panic");

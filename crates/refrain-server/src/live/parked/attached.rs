@@ -27,7 +27,6 @@ pub(crate) struct Subscribed {
 }
 
 impl Subscribed {
-    /// What a call subscribes to.
     pub(crate) fn by(call: &Call<'_>) -> Self {
         Self {
             progress: call.meta.progress_token.is_some(),
@@ -69,7 +68,7 @@ impl Attached {
                 return Poll::Ready(AttachedEvent::Notes(notes));
             }
         }
-        let mut state = self.parked.lock();
+        let mut state = self.parked.state.lock();
         let last = state.last.as_ref();
         if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
             state.read = true;
@@ -90,7 +89,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        let mut state = self.parked.lock();
+        let mut state = self.parked.state.lock();
         state.waiting.retain(|(number, _)| *number != self.number);
         drop(state);
         if self.ends_call {

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::support::Response;
-use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
-use refrain_server::drafts::DraftService;
+use refrain_server::drafts;
+use refrain_testkit::net::issuer::authority;
 use refrain_wire::drafts::Draft;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 #[tokio::test]
 async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
@@ -412,39 +415,93 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
 }
 
 #[tokio::test]
-async fn draft_endpoint_relays_nothing() {
+async fn draft_endpoint_relays_to_the_holder() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let server = |port: u16| {
-        let url = format!("http://127.0.0.1:{port}/mcp");
-        let server = builder(&ledger, &keys).advertise(url).build();
-        let hosts = AllowedHosts::local();
-        DraftService::new(Draft::Second, server.expect("a server"), hosts)
+    let start = async || {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let advertised = || builder(&ledger, &keys).advertise(url_of(&listener));
+        let main = advertised().build().expect("a server");
+        let drafted = advertised().draft(Draft::Second).build();
+        let drafted = vec![(Draft::Second, drafted.expect("a server"))];
+        let (hosts, stopped) = (AllowedHosts::local(), std::future::pending());
+        tokio::spawn(drafts::serve(listener, main, drafted, hosts, stopped));
+        address
     };
-    let (holder, other) = (server(9), server(10));
-    let send = async |service: &DraftService, more: Value| {
+    let (holder, other) = (start().await, start().await);
+    let send = async |address, more: Value| {
         let mut params = json!({"name": "waits", "arguments": {}});
         for (name, value) in more.as_object().expect("an object") {
             params[name] = value.clone();
         }
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
-        let request = ::http::Request::post(Draft::Second.path())
-            .header("Host", "localhost")
-            .header("Content-Type", "application/json")
-            .body(Full::<Bytes>::new(body.to_string().into()));
-        let response = service.handle(request.expect("a request")).await;
-        let body = response.into_body().collect().await.expect("a body");
-        serde_json::from_slice::<Value>(&body.to_bytes()).expect("JSON")
+        let body = body.to_string();
+        let head = format!(
+            "POST {} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            Draft::Second.path(),
+            body.len()
+        );
+        let mut connection = Connection::open(address).await;
+        connection.write((head + &body).as_bytes()).await;
+        connection.response().await.json()
     };
-    let asks = send(&holder, json!({})).await;
+    let asks = send(holder, json!({})).await;
     let state = &asks["result"]["requestState"];
     let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
-    let refused = send(&other, answers.clone()).await;
-    let message = refused["error"]["message"].as_str().expect("an error");
-    names(
-        message,
-        &["another instance", "cannot be relayed", "call anew"],
-    );
-    assert_eq!(ledger.lines(), ["begun"]);
-    let done = send(&holder, answers).await;
+    let done = send(other, answers).await;
     assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
+    assert_eq!(ledger.lines()[0], "begun");
+}
+
+/// Runs in another process, which trusts the certificate of the tests.
+#[tokio::test]
+async fn live_call_is_relayed_over_https() {
+    let ca = authority("ca.pem");
+    if std::env::var("SSL_CERT_FILE").ok().as_ref() != Some(&ca) {
+        let test = std::env::current_exe().expect("this binary");
+        let process = tokio::process::Command::new(test)
+            .args(["--exact", "live::relay::live_call_is_relayed_over_https"])
+            .env("SSL_CERT_FILE", &ca)
+            .output();
+        let output = within("the other process", process).await.expect("an end");
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("1 passed"), "{printed}");
+        return;
+    }
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let (plain, tls) = (
+        TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+        TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+    );
+    let address = plain.local_addr().expect("an address");
+    let url = url_of(&tls).replace("http:", "https:");
+    let holder = builder(&ledger, &keys).advertise(url);
+    let holder = start_on(plain, holder, AllowedHosts::local());
+    let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(read("server.der"))],
+            PrivatePkcs8KeyDer::from(read("server.pk8")).into(),
+        );
+    let acceptor = TlsAcceptor::from(Arc::new(config.expect("a certificate and its key")));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = tls.accept().await {
+            let acceptor = acceptor.clone();
+            tokio::spawn(async move {
+                let mut stream = acceptor.accept(stream).await.expect("a handshake");
+                let mut inner = TcpStream::connect(address).await.expect("the holder");
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut inner).await;
+            });
+        }
+    });
+    let other = start(builder(&ledger, &keys)).await;
+    let asks = holder.send(&first("waits")).await.reply();
+    let done = other.send(&second("waits", &token(&asks))).await.reply();
+    assert_eq!(text(&done), "Ada");
+}
+
+fn read(fixture: &str) -> Vec<u8> {
+    std::fs::read(authority(fixture)).expect("a fixture of the test kit")
 }
