@@ -112,8 +112,7 @@ pub enum ErrorKind {
 /// assert!(matches!(parse("x").unwrap_err().kind(), ErrorKind::Failed));
 /// ```
 pub struct Error {
-    kind: ErrorKind,
-    message: String,
+    stored: StoredError,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -144,22 +143,19 @@ impl Error {
         Self::msg("the call is over, and its Cx with it")
     }
 
-    pub(crate) fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Self {
-            kind,
-            message: message.to_string(),
-            source: None,
-        }
+    fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        StoredError { kind, message }.into()
     }
 
     /// Returns the kind, which decides how this error is answered.
     pub fn kind(&self) -> &ErrorKind {
-        &self.kind
+        &self.stored.kind
     }
 
     /// Returns the error of an ask, if this is one.
     pub fn as_ask(&self) -> Option<&AskError> {
-        match &self.kind {
+        match &self.stored.kind {
             ErrorKind::Ask(error) => Some(error),
             _ => None,
         }
@@ -172,18 +168,15 @@ impl Error {
 
     /// The same error, not to be retried.
     pub(crate) fn for_good(mut self) -> Self {
-        if self.kind == ErrorKind::Retry {
-            self.kind = ErrorKind::Failed;
+        if self.stored.kind == ErrorKind::Retry {
+            self.stored.kind = ErrorKind::Failed;
         }
         self
     }
 
     /// The part of this error that the journal keeps.
-    pub(crate) fn to_stored(&self) -> StoredError {
-        StoredError {
-            kind: self.kind.clone(),
-            message: self.message.clone(),
-        }
+    pub(crate) fn stored(&self) -> &StoredError {
+        &self.stored
     }
 }
 
@@ -196,7 +189,8 @@ pub(crate) struct StoredError {
 
 impl From<StoredError> for Error {
     fn from(stored: StoredError) -> Self {
-        Self::with_kind(stored.kind, stored.message)
+        let source = None;
+        Self { stored, source }
     }
 }
 
@@ -208,8 +202,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
             .downcast_ref::<AskError>()
             .map_or(ErrorKind::Failed, |ask| ErrorKind::Ask(ask.clone()));
         Self {
-            kind,
-            message,
+            stored: StoredError { kind, message },
             source: Some(source),
         }
     }
@@ -217,12 +210,12 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.stored.message)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.message)
+        write!(f, "{:?}: {}", self.stored.kind, self.stored.message)
     }
 }

@@ -205,6 +205,9 @@ pub(crate) struct Asked {
     pub(crate) wire_key: Box<str>,
     pub(crate) key: Key,
     pub(crate) fingerprint: u64,
+    /// Made by this run of the handler, and not only by an earlier one.
+    #[serde(skip)]
+    pub(crate) made_here: bool,
 }
 
 /// An ask whose answers were rejected so far.

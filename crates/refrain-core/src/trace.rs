@@ -61,7 +61,7 @@ impl Trace {
     pub fn traceparent(&self) -> Traceparent {
         let parent = self.parent();
         Traceparent {
-            span_id: self.span_id.unwrap_or_else(|| self.made().round),
+            span_id: self.span_id.unwrap_or_else(|| self.made().1),
             ..parent
         }
     }
@@ -70,16 +70,8 @@ impl Trace {
     /// span that sent the flow's first request. Without a trace in the first request it is derived from the flow id
     /// and was never recorded; see [`is_made_here`](Self::is_made_here).
     pub fn parent(&self) -> Traceparent {
-        if let Some(parent) = self.of_the_flow().or(self.origin) {
-            return parent;
-        }
-        let made = self.made();
-        Traceparent {
-            trace_id: made.trace,
-            span_id: made.root,
-            // Sampled: otherwise the trace would not be recorded.
-            flags: 1,
-        }
+        let sent = self.of_the_flow().or(self.origin);
+        sent.unwrap_or_else(|| self.made().0)
     }
 
     /// Returns the span that sent this round's request, if it is in another trace than the flow.
@@ -120,24 +112,25 @@ impl Trace {
         received.filter(|received| received.trace_id == origin.trace_id)
     }
 
-    /// Derives ids from the flow id, the same on every instance. Trace ids are public, but the flow id is not: it
-    /// determines idempotency keys.
-    fn made(&self) -> Made {
+    /// Derives the parent of all rounds and the span of this round from the flow id, the same on every instance. Trace ids
+    /// are public, but the flow id is not: it determines idempotency keys.
+    fn made(&self) -> (Traceparent, SpanId) {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain trace");
         hash.update(self.flow.as_bytes());
         let digest = hash.finish();
-        let mut trace = [0; 16];
-        let (mut root, mut round) = ([0; 8], [0; 8]);
+        let (mut trace, mut root, mut round) = ([0; 16], [0; 8], [0; 8]);
         trace.copy_from_slice(&digest.as_ref()[..16]);
         root.copy_from_slice(&digest.as_ref()[16..24]);
         round.copy_from_slice(&digest.as_ref()[24..]);
+        let parent = Traceparent {
+            trace_id: TraceId(trace),
+            span_id: SpanId(root),
+            // Sampled: otherwise the trace would not be recorded.
+            flags: 1,
+        };
         let round = u64::from_be_bytes(round) ^ u64::from(self.round);
-        Made {
-            trace: TraceId(trace),
-            root: SpanId(root),
-            round: SpanId(round.to_be_bytes()),
-        }
+        (parent, SpanId(round.to_be_bytes()))
     }
 }
 
@@ -150,15 +143,6 @@ impl fmt::Debug for Trace {
             .field("link", &self.link())
             .finish_non_exhaustive()
     }
-}
-
-/// Ids derived from a flow id.
-struct Made {
-    trace: TraceId,
-    /// The parent span of all rounds.
-    root: SpanId,
-    /// A span of this round.
-    round: SpanId,
 }
 
 #[cfg(test)]

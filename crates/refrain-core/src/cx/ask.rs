@@ -94,8 +94,10 @@ pub(super) enum Unusable {
     Invalid(String),
 }
 
-fn invalid(reason: impl ToString) -> Unusable {
-    Unusable::Invalid(reason.to_string())
+impl<E: std::error::Error> From<E> for Unusable {
+    fn from(error: E) -> Self {
+        Self::Invalid(error.to_string())
+    }
 }
 
 type Decoded<T> = Result<T, Unusable>;
@@ -113,7 +115,7 @@ impl Given {
         if let Some(Elicited { action, content }) = &self.elicited {
             return Ok((*action, content.clone().map(|content| &self.json[content])));
         }
-        let answer: ElicitAnswer<'_> = serde_json::from_str(&self.json).map_err(invalid)?;
+        let answer: ElicitAnswer<'_> = serde_json::from_str(&self.json)?;
         Ok((answer.action, answer.content.map(RawValue::get)))
     }
 }
@@ -331,13 +333,16 @@ pub(super) fn outcome<T: DeserializeOwned>(
         Action::Cancel => return Ok(Answer::Cancelled),
         Action::Accept => {}
     }
-    let content = content.ok_or_else(|| invalid("the form came back without content"))?;
-    let content = parse_value(content).map_err(invalid)?;
+    let Some(content) = content else {
+        return Err(Unusable::Invalid(
+            "the form came back without content".into(),
+        ));
+    };
+    let content = parse_value(content)?;
     if let Some(form) = form {
-        form.check(&content).map_err(invalid)?;
+        form.check(&content)?;
     }
-    let value = serde_json::from_value(content).map_err(invalid)?;
-    Ok(Answer::Accepted(value))
+    Ok(Answer::Accepted(serde_json::from_value(content)?))
 }
 
 pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T> {
@@ -357,12 +362,11 @@ pub(super) fn consent(name: &str, _: Option<&Form>, given: &Given) -> Decoded<()
 }
 
 pub(super) fn sampled(_: &str, _: Option<&Form>, given: &Given) -> Decoded<SamplingAnswer> {
-    serde_json::from_str(&given.json).map_err(invalid)
+    Ok(serde_json::from_str(&given.json)?)
 }
 
 pub(super) fn roots(_: &str, _: Option<&Form>, given: &Given) -> Decoded<Vec<Root>> {
-    let answer: RootsAnswer = serde_json::from_str(&given.json).map_err(invalid)?;
-    Ok(answer.roots)
+    Ok(serde_json::from_str::<RootsAnswer>(&given.json)?.roots)
 }
 
 fn declined(name: &str) -> Unusable {

@@ -196,7 +196,7 @@ fn to_held<T: Serialize>(done: Result<T>) -> Held {
         },
         Err(error) => error,
     };
-    let json = serde_json::to_string(&error.to_stored()).expect("an error is plain strings");
+    let json = serde_json::to_string(error.stored()).expect("an error is plain strings");
     Held::Failure(json.into())
 }
 

@@ -79,14 +79,14 @@ impl Slot {
                 wire_key,
                 fingerprint,
             } => {
-                let ask = (wire_key.to_string(), ask);
-                let key = self.key.clone();
+                let named = (wire_key.to_string(), ask);
                 let asked = Asked {
                     wire_key,
-                    key,
+                    key: self.key.clone(),
                     fingerprint,
+                    made_here: true,
                 };
-                Some((ask, asked))
+                Some((named, asked))
             }
             other => {
                 self.phase = other;

@@ -73,9 +73,10 @@ impl Start {
         let journal = &mut snapshot.journal;
         let kept = journal.entries.len();
         let (mut open, mut taken) = (Vec::new(), Vec::new());
-        for asked in std::mem::take(&mut journal.asked) {
+        for mut asked in std::mem::take(&mut journal.asked) {
             let answered = answers.iter().find(|(key, _)| **key == *asked.wire_key);
             let Some((key, json)) = answered else {
+                asked.made_here = false;
                 open.push(asked);
                 continue;
             };
@@ -87,7 +88,13 @@ impl Start {
             }
         }
         let mut start = Self::new(snapshot);
-        start.task = Some(Box::new(TaskState::resumed(kept, open, taken)));
+        let task = TaskState {
+            kept,
+            published: open,
+            taken,
+            ..TaskState::default()
+        };
+        start.task = Some(task.into());
         start
     }
 

@@ -23,6 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 pub(super) type Wakers = SmallVec<[Waker; 1]>;
 
 /// The mutable part of a flow.
+#[derive(Default)]
 pub(crate) struct State {
     pub(crate) journal: Journal,
     /// The number of entries at the start of the round.
@@ -91,31 +92,11 @@ impl Shared {
             state: Mutex::new(State {
                 journal,
                 replayed,
-                frontier: 0,
                 live: replayed == 0,
-                slots: SmallVec::new(),
-                next_slot: 0,
-                ordinals: SmallVec::new(),
                 loose: start.loose,
-                notes: Vec::new(),
-                last_progress: None,
-                fault: None,
-                ended: false,
-                over: false,
-                running: 0,
-                shedding: false,
-                yielding: false,
-                stats: Stats::default(),
-                moves: 0,
-                cancelled: Vec::new(),
-                fuse: None,
-                crashed: false,
                 deadline: start.snapshot.deadline,
-                status: None,
-                parting: None,
                 task: start.task,
-                no_task: None,
-                retry: None,
+                ..State::default()
             }),
         })
     }

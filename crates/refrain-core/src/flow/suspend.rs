@@ -138,6 +138,7 @@ impl State {
                 wire_key: key.name.as_ref().into(),
                 key,
                 fingerprint,
+                made_here: true,
             });
         }
         self.journal.state = reply.state;

@@ -26,26 +26,19 @@ pub(crate) struct TaskState {
     /// The flow is not written; see [`memory`](super::memory).
     pub(super) in_memory: bool,
     /// The number of entries written or being written.
-    kept: usize,
+    pub(super) kept: usize,
     /// Published asks without an answer.
-    published: Vec<Published>,
+    pub(super) published: Vec<Asked>,
     /// Keys of answers that arrived and are not written yet.
-    taken: Vec<String>,
+    pub(super) taken: Vec<String>,
     /// A checkpoint was made and is not written yet.
-    checkpoint: bool,
+    pub(super) checkpoint: bool,
     /// The time of the last write, in microseconds since 1970.
-    wrote_at: u64,
+    pub(super) wrote_at: u64,
     /// The steps that wait for the write in progress, if any.
-    under_way: Option<Vec<SlotId>>,
+    pub(super) under_way: Option<Vec<SlotId>>,
     /// `moves` when rest was last reported, and whether other work was possible then.
-    rested_at: Option<(u64, bool)>,
-}
-
-#[derive(Clone, Debug)]
-struct Published {
-    asked: Asked,
-    /// Made by this run of the handler, and not only by an earlier one.
-    made_here: bool,
+    pub(super) rested_at: Option<(u64, bool)>,
 }
 
 /// Published asks that a write withdraws if they are not open.
@@ -61,29 +54,15 @@ pub(super) enum Withdraw {
 /// The asks of a write.
 #[derive(Default)]
 struct AskChanges {
-    published: Vec<Published>,
+    published: Vec<Asked>,
     new: Vec<(String, Ask)>,
     withdrawn: Vec<String>,
 }
 
 impl TaskState {
-    /// A resumed task. `open` are its asks without an answer, `taken` the keys of the others.
-    pub(super) fn resumed(kept: usize, open: Vec<Asked>, taken: Vec<String>) -> Self {
-        let published = open.into_iter().map(|asked| Published {
-            asked,
-            made_here: false,
-        });
-        Self {
-            kept,
-            published: published.collect(),
-            taken,
-            ..Self::default()
-        }
-    }
-
     fn published(&self, wire_key: &str) -> Option<usize> {
         let mut published = self.published.iter();
-        published.position(|p| *p.asked.wire_key == *wire_key)
+        published.position(|asked| *asked.wire_key == *wire_key)
     }
 
     /// The key that an ask was published under, or will be: `plain`, or a numbered variant of it that is not taken.
@@ -94,10 +73,10 @@ impl TaskState {
         plain: String,
         taken: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut Published| p.asked.key == *key && p.asked.fingerprint == fingerprint;
+        let same = |p: &&mut Asked| p.key == *key && p.fingerprint == fingerprint;
         if let Some(known) = self.published.iter_mut().find(same) {
             known.made_here = true;
-            return known.asked.wire_key.clone();
+            return known.wire_key.clone();
         }
         let numbered = (2..).map(|number| format!("{plain}.{number}"));
         std::iter::once(plain.clone())
@@ -144,7 +123,7 @@ impl State {
     /// Returns whether there is an ask to publish or to withdraw.
     pub(super) fn asks_changed(&self) -> bool {
         let is_open = |wire: &str| self.any(|phase| phase.open_key() == Some(wire));
-        let dropped = |p: &Published| p.made_here && !is_open(&p.asked.wire_key);
+        let dropped = |asked: &Asked| asked.made_here && !is_open(&asked.wire_key);
         let task = self.task.as_ref();
         self.has_new_asks() || task.is_some_and(|task| task.published.iter().any(dropped))
     }
@@ -175,7 +154,7 @@ impl State {
             return changes;
         };
         for known in &task.published {
-            let wire = &*known.asked.wire_key;
+            let wire = &*known.wire_key;
             let stays = match withdraw {
                 Withdraw::Nothing => true,
                 Withdraw::Dropped => !known.made_here,
@@ -196,13 +175,10 @@ impl State {
                 && task.published(wire_key).is_none()
             {
                 changes.new.push((wire_key.to_string(), ask.clone()));
-                let asked = Asked {
+                changes.published.push(Asked {
                     wire_key: wire_key.clone(),
                     key: slot.key.clone(),
                     fingerprint: *fingerprint,
-                };
-                changes.published.push(Published {
-                    asked,
                     made_here: true,
                 });
             }
@@ -219,7 +195,7 @@ impl State {
         } = changes;
         let new_keys = asks.iter().map(|(wire, _)| wire.as_str().into());
         self.journal.used.extend(new_keys);
-        let asked = published.iter().map(|p| p.asked.clone()).collect();
+        let asked = published.clone();
         let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
         let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
         let progress = (self.task.as_ref()).is_some_and(|task| self.has_progress(task));
@@ -263,13 +239,10 @@ impl State {
                 if task.published(&asked.wire_key).is_none() {
                     changes.new.push((asked.wire_key.to_string(), ask));
                 }
-                changes.published.push(Published {
-                    asked,
-                    made_here: true,
-                });
+                changes.published.push(asked);
             }
-            let stays = |wire: &str| (changes.published.iter()).any(|p| *p.asked.wire_key == *wire);
-            let known = task.published.iter().map(|p| &*p.asked.wire_key);
+            let stays = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
+            let known = task.published.iter().map(|p| &*p.wire_key);
             let withdrawn = known.filter(|wire| !stays(wire)).map(str::to_owned);
             changes.withdrawn = withdrawn.collect();
         }
@@ -330,7 +303,7 @@ impl State {
         let Some(at) = task.published(wire_key) else {
             return Wakers::new();
         };
-        let asked = task.published.remove(at).asked;
+        let asked = task.published.remove(at);
         task.taken.push(wire_key.to_owned());
         if let Some(held) = held(&asked) {
             let entry = Entry::new(asked.key, asked.fingerprint, held);
