@@ -243,8 +243,8 @@ impl Cx {
         Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
     }
 
-    /// Makes the call a task from here on: the client is told, and the handler continues. Its journal is then in the
-    /// server's store, and any instance can continue it.
+    /// Makes the call a task from here on: the client gets its id, and the handler continues. Its journal is then in
+    /// the server's store, and any instance can continue it.
     ///
     /// Without a client that supports tasks and a server with a store this does nothing.
     pub fn detach(&self) -> DetachFuture<'_> {

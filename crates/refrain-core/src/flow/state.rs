@@ -78,6 +78,9 @@ pub(crate) struct Shared {
     state: Mutex<State>,
 }
 
+// Allocated in every round.
+const _: () = assert!(size_of::<Shared>() < 1000);
+
 impl Shared {
     pub(crate) fn new(env: Env, start: super::Start, waker: Arc<FlowWaker>) -> Arc<Self> {
         let mut journal = start.snapshot.journal;
