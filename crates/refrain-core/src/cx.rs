@@ -1,7 +1,7 @@
-//! What a handler is given.
+//! The context of a handler.
 //!
-//! A [`Cx`] is the only way to ask, so an ask always belongs to the call that made it. Its operations are futures
-//! that are set down, not failed: a handler cannot catch or swallow a suspension.
+//! A [`Cx`] is the only way to ask, so an ask always belongs to its call. Its operations are futures that are
+//! suspended, not failed: a handler cannot catch or swallow a suspension.
 
 mod ask;
 mod checkpoint;
@@ -15,11 +15,10 @@ pub use detach::DetachFuture;
 pub use sleep::SleepFuture;
 pub use step::StepFuture;
 
-use crate::flow::{Note, Shared, in_step, is_url, no_url};
-use crate::journal::{Entry, Held, Kind};
-use crate::replay::Keep;
-use crate::{AskError, Error, Principal, Result, Trace};
-use crate::{Elicit, Form};
+use crate::flow::{Note, Shared, in_step, is_url, micros, no_url};
+use crate::journal::{Entry, Held, Key, Kind};
+use crate::replay::{Keep, LogKey};
+use crate::{Elicit, Error, Form, Principal, Result, Trace};
 use ask::Question;
 use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;
@@ -27,14 +26,13 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::future::Future;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A handler's view of its call: asks, steps and checkpoints are made through it.
+/// The context of a call: a handler makes asks, steps and checkpoints through it.
 ///
-/// Names given to asks and steps must be unique among those alive at the same time in one [scope](Cx::scope).
-/// Using a name again later is fine: a loop may ask `item` as often as it likes.
+/// Names of asks and steps must be unique among those alive at the same time in one [scope](Cx::scope).
+/// A name can be used again later: a loop may ask `item` any number of times.
 #[derive(Clone)]
 pub struct Cx {
     shared: Arc<Shared>,
@@ -58,7 +56,7 @@ impl Cx {
         }
     }
 
-    /// Asks for a form to be filled in, and gives what was filled in. A decline or a cancel is an error.
+    /// Asks for a form and returns its content. A decline or a cancel is an error.
     #[track_caller]
     pub fn elicit<T: Elicit>(
         &self,
@@ -69,7 +67,7 @@ impl Cx {
         AskFuture::new(self, Kind::Form, name.into(), question, ask::accepted::<T>)
     }
 
-    /// Asks for a form to be filled in, and gives the outcome, a decline or a cancel included.
+    /// Asks for a form and returns the outcome, including a decline or a cancel.
     #[track_caller]
     pub fn ask<T: Elicit>(
         &self,
@@ -80,7 +78,7 @@ impl Cx {
         AskFuture::new(self, Kind::Form, name.into(), question, ask::outcome::<T>)
     }
 
-    /// Asks for a form that is made at run time, and gives the content that was filled in.
+    /// Asks for a form that is built at run time and returns the outcome.
     #[track_caller]
     pub fn ask_form(
         &self,
@@ -92,10 +90,10 @@ impl Cx {
         AskFuture::new(self, Kind::Form, name.into(), question, ask::outcome)
     }
 
-    /// Asks for a URL to be opened, and waits until `done` says that what was to happen there has happened.
+    /// Asks for a URL to be opened, and waits until `done` confirms that the action there is complete.
     ///
-    /// An accept is only the user's consent to open the URL. `done` is asked after each, as a step; while it says
-    /// `false` the user is asked again. A `url` that is none is a fault.
+    /// An accept is only the user's consent to open the URL. `done` runs after each accept, as a step; while it
+    /// returns `false` the user is asked again. A malformed `url` is a fault.
     #[track_caller]
     pub fn elicit_url<D, F, E>(
         &self,
@@ -111,32 +109,35 @@ impl Cx {
     {
         let (name, message, url) = (name.into(), message.into(), url.into());
         if !is_url(&url) {
-            self.shared.fault(no_url(&name), Some(Location::caller()));
+            self.shared.fault(&no_url(&name));
         }
-        // The first ask is made now, so that its place among the others is settled.
-        let question = Question::Url {
-            message: message.clone(),
-            url: url.clone(),
-        };
-        let mut next = AskFuture::new(self, Kind::Url, name.clone(), question, ask::consent);
+        // The first ask is made now, so that it has its place in the order of asks.
+        let mut next = self.ask_url(name.clone(), message.clone(), url.clone());
         async move {
             loop {
                 next.await?;
-                let check = StepFuture::new(self, Kind::Check, name.clone(), done());
+                let check = StepFuture::new(self, Kind::Check, name.clone(), |_| done());
                 if check.await? {
                     return Ok(());
                 }
                 let again = format!("{message}\n\nThis has not been completed yet.");
-                let question = Question::Url {
-                    message: again.into(),
-                    url: url.clone(),
-                };
-                next = AskFuture::new(self, Kind::Url, name.clone(), question, ask::consent);
+                next = self.ask_url(name.clone(), again.into(), url.clone());
             }
         }
     }
 
-    /// Asks the client's model. A conversation that no model can be given (see [`SamplingParams::check`]) is a fault.
+    #[track_caller]
+    fn ask_url(
+        &self,
+        name: Cow<'static, str>,
+        message: Cow<'static, str>,
+        url: String,
+    ) -> AskFuture<'_, ()> {
+        let question = Question::Url { message, url };
+        AskFuture::new(self, Kind::Url, name, question, ask::consent)
+    }
+
+    /// Asks the client's model. Parameters that fail [`SamplingParams::check`] are a fault.
     #[track_caller]
     pub fn sample(
         &self,
@@ -146,7 +147,7 @@ impl Cx {
         let name = name.into();
         if let Err(reason) = params.check() {
             let message = format!("{name:?} cannot be asked of a model: {reason}");
-            self.shared.fault(message, Some(Location::caller()));
+            self.shared.fault(&message);
         }
         params.keep_to(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
@@ -159,11 +160,11 @@ impl Cx {
         AskFuture::new(self, Kind::Roots, name.into(), Question::Roots, ask::roots)
     }
 
-    /// Runs `work` once and keeps its value in the journal: in later rounds `work` is dropped unpolled.
+    /// Runs `work` once and keeps its value in the journal: later rounds drop `work` unpolled.
     ///
-    /// The value a handler sees is what the journal's JSON decodes to, on the first run too. An error is kept as
-    /// well: what failed is not tried again. Until a token that holds the value has been presented, a lost response
-    /// means the step runs again; see [`step_with_key`](Cx::step_with_key).
+    /// The handler always sees the value decoded from the journal's JSON. An error is kept as well: failed work is
+    /// not repeated. If a response is lost before its token is presented, the step runs again; see
+    /// [`step_with_key`](Cx::step_with_key).
     #[track_caller]
     pub fn step<T, E, F>(&self, name: impl Into<Cow<'static, str>>, work: F) -> StepFuture<'_, F, T>
     where
@@ -171,10 +172,10 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         E: Into<Error>,
     {
-        StepFuture::new(self, Kind::Step, name.into(), work)
+        StepFuture::new(self, Kind::Step, name.into(), |_| work)
     }
 
-    /// A step whose work is given an idempotency key: the same on every retry within the flow, and on no other.
+    /// Runs a step whose work gets an idempotency key: the same on every retry within the flow, and unique otherwise.
     #[track_caller]
     pub fn step_with_key<T, E, F>(
         &self,
@@ -186,15 +187,15 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         E: Into<Error>,
     {
-        StepFuture::with_key(self, Kind::Step, name.into(), |key| {
+        StepFuture::new(self, Kind::Step, name.into(), |key| {
             work(step::idempotency_key(&self.shared, key))
         })
     }
 
-    /// A step that is never run twice, not even when a token is presented again: what is about to be done is
-    /// recorded in the replay log first. One that was interrupted is an error ever after.
+    /// Runs a step at most once, even if a token is presented again: its start is recorded in the replay log first.
+    /// An interrupted run is an error from then on.
     ///
-    /// The tool must be registered as one that uses `once`, on a server that has a replay log.
+    /// The tool must be registered with `.once()`, on a server with a replay log.
     #[track_caller]
     pub fn once<T, E, F>(
         &self,
@@ -206,73 +207,68 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         E: Into<Error>,
     {
-        if self.shared.env.replay_log.is_none() {
-            self.shared.fault(
-                "cx.once(..) needs a tool registered with .once() and a server with a replay log"
-                    .into(),
-                Some(Location::caller()),
+        let (shared, env) = (&self.shared, &self.shared.env);
+        if env.replay_log.is_none() {
+            shared.fault(
+                "cx.once(..) needs a tool registered with .once() and a server with a replay log",
             );
         }
-        let log = self.shared.env.replay_log.clone();
-        let flow = self.shared.flow;
-        let now = self.shared.env.source.unix_seconds();
-        let keep = Keep::for_flow(now, self.shared.deadline());
-        StepFuture::with_key(self, Kind::Once, name.into(), |key| {
-            step::at_most_once(log, keep, flow, key.unique(), work)
+        let log = env.replay_log.clone();
+        let keep = Keep::for_flow(env.source.unix_seconds(), shared.lock().deadline);
+        StepFuture::new(self, Kind::Once, name.into(), |key| {
+            let key = LogKey::once(shared.flow, &key.unique());
+            step::at_most_once(log, keep, key, work)
         })
     }
 
-    /// Keeps the latest state of a computation, and is a point where a busy or draining instance can hand the flow
-    /// on: another one finds the state with [`resume`](Cx::resume) and goes on from there.
+    /// Saves the latest state of a computation. A busy or draining instance can hand the flow on here: the next one
+    /// reads the state with [`resume`](Cx::resume) and continues from there.
     #[track_caller]
     pub fn checkpoint(
         &self,
         name: impl Into<Cow<'static, str>>,
         state: &impl Serialize,
     ) -> CheckpointFuture<'_> {
-        CheckpointFuture::new(self, name.into(), serde_json::to_string(state))
+        CheckpointFuture::new(self, name.into(), state)
     }
 
-    /// The state that the last [`checkpoint`](Cx::checkpoint) of this name kept, in this round or an earlier one.
+    /// Returns the state of the last [`checkpoint`](Cx::checkpoint) of this name, from this round or an earlier one.
     pub fn resume<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let json = {
             let state = self.shared.lock();
-            let saved = state
-                .saved
-                .iter()
-                .find(|saved| saved.scope == self.scope && saved.name == name);
+            let mut saved = state.journal.saved.iter();
+            let saved = saved.find(|saved| saved.scope == self.scope && saved.name == name);
             saved.map(|saved| saved.json.clone())
         };
         Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
     }
 
-    /// Makes the call a task from here on: the client is told so, and the handler goes on where it is. From then on its
-    /// journal is in the server's store, and whichever instance is alive carries it on.
+    /// Makes the call a task from here on: the client gets its id, and the handler continues. Its journal is then in
+    /// the server's store, and any instance can continue it.
     ///
-    /// Where the client does not know tasks, or the server has no store, nothing changes: the call goes on as it is.
+    /// Without a client that supports tasks and a server with a store this does nothing.
     pub fn detach(&self) -> DetachFuture<'_> {
         DetachFuture::new(self)
     }
 
-    /// Is this call a task?
+    /// Returns whether this call is a task.
     pub fn is_task(&self) -> bool {
         self.shared.lock().is_task()
     }
 
-    /// Sleeps. When it ends is journaled: in a task the handler leaves memory meanwhile, and is taken up again by
-    /// whichever instance is alive.
+    /// Sleeps until a time that is journaled: a task leaves memory meanwhile, and any instance can resume it.
     ///
-    /// It is part of the call. A task that the handler spawned, and that sleeps when the call is over, is ended: what comes after
-    /// the sleep is not done. What is to outlive the call sleeps by the runtime's own clock.
+    /// The sleep belongs to the call. A spawned task that sleeps when the call is over is unwound, so the code after
+    /// the sleep does not run. Work that outlives the call must sleep by the runtime's clock.
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> SleepFuture<'_> {
         SleepFuture::new(self, time)
     }
 
-    /// Says what the call is doing, for those who look after its task. Silent while earlier work is replayed.
+    /// Sets the status of the call's task. Silent while earlier work is replayed.
     ///
-    /// It stands until the next is said. The result has it only if it was said last of all, with no ask, step or sleep
-    /// after it; where the handler ends with an error, that is said instead, and a task that is called off says nothing.
+    /// It stays until the next status. The result includes it only if no ask, step or sleep came after it. An error of
+    /// the handler replaces it, and a cancelled task has no status.
     pub fn status(&self, message: impl Into<String>) {
         {
             let mut state = self.shared.lock();
@@ -286,7 +282,7 @@ impl Cx {
         self.shared.kick();
     }
 
-    /// The same call, with names of its own: two parts of a handler can use one name in two scopes.
+    /// Opens a namespace: two parts of a handler can use one name in two scopes.
     pub fn scope(&self, name: impl AsRef<str>) -> Self {
         let scope = match &self.scope {
             Some(outer) => format!("{outer}/{}", name.as_ref()),
@@ -298,8 +294,8 @@ impl Cx {
         }
     }
 
-    /// Tells the client how far the work is. Silent while earlier rounds are replayed, and where the client did not
-    /// ask for progress. Values that do not rise are left out, as the protocol demands, and so is what is no number.
+    /// Reports progress to the client. Silent while earlier rounds are replayed, and if the client did not ask for
+    /// progress. Values that do not increase are skipped, as the protocol demands, and so are NaN and infinities.
     pub fn progress(&self, done: f64, total: Option<f64>, message: &str) {
         if !self.shared.env.wants_progress || !done.is_finite() {
             return;
@@ -321,26 +317,20 @@ impl Cx {
         }
     }
 
-    /// Sends a log message to the client. Silent while earlier rounds are replayed, and where the client did not
-    /// ask for messages of this level.
+    /// Sends a log message to the client. Silent while earlier rounds are replayed, and if the client did not ask for
+    /// messages of this level.
     pub fn log(&self, level: LogLevel, data: impl Into<serde_json::Value>) {
-        if self
-            .shared
-            .env
-            .log_level
-            .is_some_and(|least| level >= least)
-        {
-            self.note(Note::Log {
-                level,
-                data: data.into(),
-            });
+        let least = self.shared.env.log_level;
+        if least.is_some_and(|least| level >= least) {
+            let data = data.into();
+            self.note(Note::Log { level, data });
         }
     }
 
     fn note(&self, note: Note) {
         {
             let mut state = self.shared.lock();
-            // What a task has to say, its status says.
+            // A task reports through its status.
             if !state.live || state.ended || state.is_task() {
                 return;
             }
@@ -352,17 +342,17 @@ impl Cx {
         self.shared.kick();
     }
 
-    /// Who is calling.
+    /// Returns the authenticated caller.
     pub fn principal(&self) -> &Principal {
         &self.shared.env.principal
     }
 
-    /// The URI that is read, in the handler of a resource.
+    /// Returns the URI being read, in the handler of a resource.
     pub fn uri(&self) -> Option<&str> {
         self.shared.env.uri.as_deref()
     }
 
-    /// The trace this round belongs to, to be handed on to services that are called in it.
+    /// Returns the trace of this round, to propagate to other services.
     ///
     /// ```
     /// # use refrain_core::Cx;
@@ -377,32 +367,32 @@ impl Cx {
         &self.shared.trace
     }
 
-    /// Can the client fill in forms?
+    /// Returns whether the client supports forms.
     pub fn can_elicit(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Form)
     }
 
-    /// Can the client open URLs?
+    /// Returns whether the client can open URLs.
     pub fn can_elicit_url(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Url)
     }
 
-    /// Can the client ask a model?
+    /// Returns whether the client supports sampling.
     pub fn can_sample(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Sampling)
     }
 
-    /// Can the client ask a model that uses tools?
+    /// Returns whether the client supports sampling with tools.
     pub fn can_sample_with_tools(&self) -> bool {
         self.shared.env.capabilities.has(Capability::SamplingTools)
     }
 
-    /// Can the client list roots?
+    /// Returns whether the client can list roots.
     pub fn can_list_roots(&self) -> bool {
         self.shared.env.capabilities.has(Capability::Roots)
     }
 
-    /// The settings of an extension that the client declared in this round; `None` if it did not.
+    /// Returns the settings of an extension that the client declared in this round.
     pub fn extension(&self, name: &str) -> Option<serde_json::Value> {
         let declared = self.shared.env.extensions.as_ref()?;
         let mut all: serde_json::Map<String, serde_json::Value> =
@@ -410,17 +400,13 @@ impl Cx {
         all.remove(name)
     }
 
-    /// The time, journaled: every round sees the same time at this place of the handler.
+    /// Returns the time, journaled: every round sees the same time at this place of the handler.
     pub fn now(&self) -> SystemTime {
         let source = &self.shared.env.source;
-        let micros = self.value(Kind::Now, || {
-            let since = source.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
-        });
-        UNIX_EPOCH + Duration::from_micros(micros)
+        UNIX_EPOCH + Duration::from_micros(self.value(Kind::Now, || micros(source.now())))
     }
 
-    /// A random number, journaled: every round sees the same number at this place of the handler.
+    /// Returns a random number, journaled: every round sees the same number at this place of the handler.
     pub fn random(&self) -> u64 {
         self.value(Kind::Random, || {
             let mut bytes = [0; 8];
@@ -429,48 +415,46 @@ impl Cx {
         })
     }
 
-    /// A value that is drawn once and then read from the journal. Within a step it is the step that is journaled.
-    pub(super) fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
+    /// A value that is drawn once and then read from the journal. Inside a step only the step is journaled.
+    fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
         let drawn = draw();
         if in_step(&self.shared) {
             return drawn;
         }
         let mut state = self.shared.lock();
-        let key = state.take_key(self.scope.as_ref(), kind);
-        let known = state.find(&key);
-        if let Some(index) = known {
-            let number = state.entries[index].held.json().parse();
+        let key = state.number(Key::new(self.scope.as_ref(), kind, "".into()));
+        if let Some(index) = state.find(&key) {
+            let number = state.journal.entries[index].held.json().parse();
             state.deliver(index);
             return number.unwrap_or(drawn);
         }
-        let held = Held::Value(drawn.to_string().into());
-        let mut entry = Entry::new(key, 0, held);
+        let mut entry = Entry::new(key, 0, Held::Value(drawn.to_string().into()));
         entry.delivered = true;
-        if !state.ended {
-            let limit = self.shared.env.limits.entries;
-            if let Some(index) = state.append(entry, limit) {
-                state.deliver(index);
-            }
+        let limit = self.shared.env.limits.entries;
+        if !state.ended
+            && let Some(index) = state.append(entry, limit)
+        {
+            state.deliver(index);
         }
         drawn
     }
 
-    /// Waits until the call is over: the client went away, or the round ended. For tasks a handler spawned.
+    /// Waits until the client disconnects or the round ends. For tasks that a handler spawned.
     pub fn cancelled(&self) -> Cancelled<'_> {
-        Cancelled::new(self)
+        Cancelled(self)
     }
 
-    /// An answer as the client sent it, for handlers in the explicit style. The latest one under this name.
+    /// Returns the latest answer under this name as the client sent it, for handlers in the explicit style.
     pub fn answer(&self, name: &str) -> Option<Box<RawValue>> {
         let json = {
             let mut state = self.shared.lock();
-            let found = state.entries.iter().rposition(|e| {
+            let found = state.journal.entries.iter().rposition(|e| {
                 e.key.scope.is_none() && e.key.kind.ask().is_some() && e.key.name == name
             });
             match found {
                 Some(index) => {
                     state.deliver(index);
-                    state.entries[index].held.json().clone()
+                    state.journal.entries[index].held.json().clone()
                 }
                 None => {
                     let loose = state.loose.iter().find(|(key, _)| **key == *name);
@@ -481,23 +465,9 @@ impl Cx {
         RawValue::from_string(json.to_string()).ok()
     }
 
-    /// The state that an earlier incomplete reply of this handler sent along.
+    /// Returns the state that an earlier [`Incomplete`](crate::Incomplete) reply of this handler carried.
     pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let json = self.shared.lock().own_state.clone();
+        let json = self.shared.lock().journal.state.clone();
         Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
-    }
-}
-
-impl AskError {
-    /// The name of the ask.
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Declined { name }
-            | Self::Cancelled { name }
-            | Self::Unsupported { name, .. }
-            | Self::Invalid { name, .. }
-            | Self::Failed { name, .. }
-            | Self::Over { name } => name,
-        }
     }
 }

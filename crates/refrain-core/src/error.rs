@@ -1,13 +1,13 @@
-//! What a handler can fail with.
+//! Errors of handlers.
 //!
-//! [`Error`] takes every `std::error::Error` through `?`, as `anyhow` does, and keeps what Refrain needs to know
-//! to answer: an [`AskError`] inside stays recognisable.
+//! [`Error`] converts from every `std::error::Error` through `?`, as `anyhow` does; an [`AskError`] inside stays
+//! recognisable.
 
 use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What a handler returns.
+/// The result of a handler.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// `Ok(value)` with Refrain's error type, for async blocks whose error type cannot be inferred.
@@ -21,16 +21,16 @@ pub fn ok<T>(value: T) -> Result<T> {
     Ok(value)
 }
 
-/// Why an ask has no answer a handler can use.
+/// Why an ask has no usable answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum AskError {
-    /// The user said no.
+    /// The user declined.
     #[error("the user declined {name:?}")]
     Declined {
         /// The name of the ask.
         name: String,
     },
-    /// The user closed the question without answering it.
+    /// The user closed the question without an answer.
     #[error("the user cancelled {name:?}")]
     Cancelled {
         /// The name of the ask.
@@ -41,27 +41,26 @@ pub enum AskError {
     Unsupported {
         /// The name of the ask.
         name: String,
-        /// What the client would have to support: `elicitation`, `elicitation.url`, `sampling`, `sampling.tools` or
-        /// `roots`.
+        /// The missing capability.
         capability: Capability,
     },
-    /// The answers given did not fit, several times over.
+    /// The answers were rejected too many times.
     #[error("no usable answer to {name:?}: {reason}")]
     Invalid {
         /// The name of the ask.
         name: String,
-        /// What was wrong with the last answer.
+        /// Why the last answer was rejected.
         reason: String,
     },
-    /// The client said that it cannot answer, and why. Only clients that are asked while the call runs can say so.
+    /// The client could not answer. Only clients that are asked while the call runs can report this.
     #[error("the client could not answer {name:?}: {reason}")]
     Failed {
         /// The name of the ask.
         name: String,
-        /// What the client said.
+        /// The client's reason.
         reason: String,
     },
-    /// The call that asks is over: nobody is there to answer. A `Cx` is good for its own call only.
+    /// The call is over. A `Cx` is valid for its own call only.
     #[error("{name:?} cannot be asked: its call is over, and a question belongs to a call")]
     Over {
         /// The name of the ask.
@@ -69,19 +68,33 @@ pub enum AskError {
     },
 }
 
+impl AskError {
+    /// Returns the name of the ask.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Declined { name }
+            | Self::Cancelled { name }
+            | Self::Unsupported { name, .. }
+            | Self::Invalid { name, .. }
+            | Self::Failed { name, .. }
+            | Self::Over { name } => name,
+        }
+    }
+}
+
 /// How an [`Error`] is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The work failed: a tool answers with a result marked `isError`, so that the model can read why.
+    /// The work failed: a tool returns a result marked `isError`, so that the model can read the message.
     Failed,
     /// The caller's parameters are wrong: JSON-RPC error -32602.
     InvalidParams,
-    /// The fault is the server's own: JSON-RPC error -32603, and the message stays in the log.
+    /// The server failed: JSON-RPC error -32603; the message goes to the log only.
     Internal,
     /// An ask has no usable answer.
     Ask(AskError),
-    /// The work failed, and may well succeed later: a task tries again, everyone else is answered as by `Failed`.
+    /// The work failed and may succeed later: a task retries, any other call fails as with `Failed`.
     Retry,
 }
 
@@ -99,82 +112,75 @@ pub enum ErrorKind {
 /// assert!(matches!(parse("x").unwrap_err().kind(), ErrorKind::Failed));
 /// ```
 pub struct Error {
-    kind: ErrorKind,
-    message: String,
+    stored: StoredError,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
-    /// The work failed, for the reason given.
+    /// The work failed.
     pub fn msg(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Failed, message)
     }
 
-    /// The caller's parameters are wrong, for the reason given.
+    /// The caller's parameters are wrong.
     pub fn invalid_params(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::InvalidParams, message)
     }
 
-    /// The fault is the server's own. The client is told only that; the message goes to the log.
+    /// The server failed. The message goes to the log, not to the client.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Internal, message)
     }
 
-    /// The work failed for now. In a task it is tried again after a while: what is in the journal is not repeated, and a
-    /// step that failed so is not journaled. Elsewhere this is an error like any other.
+    /// The work failed for now. A task retries it later without repeating journaled work; a step that failed so is not
+    /// journaled. Outside of tasks this is an ordinary error.
     pub fn retry(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Retry, message)
     }
 
-    /// What a `Cx` says whose call is over.
+    /// The error of a `Cx` whose call is over.
     pub(crate) fn over() -> Self {
         Self::msg("the call is over, and its Cx with it")
     }
 
-    pub(crate) fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {
-        Self {
-            kind,
-            message: message.to_string(),
-            source: None,
-        }
+    fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {
+        let message = message.to_string();
+        StoredError { kind, message }.into()
     }
 
-    /// How this error is answered.
+    /// Returns the kind, which decides how this error is answered.
     pub fn kind(&self) -> &ErrorKind {
-        &self.kind
+        &self.stored.kind
     }
 
-    /// Why an ask had no usable answer, if that is what went wrong.
+    /// Returns the error of an ask, if this is one.
     pub fn as_ask(&self) -> Option<&AskError> {
-        match &self.kind {
+        match &self.stored.kind {
             ErrorKind::Ask(error) => Some(error),
             _ => None,
         }
     }
 
-    /// The error this one was made from.
+    /// Returns the error this one was converted from.
     pub fn source(&self) -> Option<&(dyn std::error::Error + Send + Sync + 'static)> {
         self.source.as_deref()
     }
 
-    /// The same error, where there is no second attempt.
+    /// The same error, not to be retried.
     pub(crate) fn for_good(mut self) -> Self {
-        if self.kind == ErrorKind::Retry {
-            self.kind = ErrorKind::Failed;
+        if self.stored.kind == ErrorKind::Retry {
+            self.stored.kind = ErrorKind::Failed;
         }
         self
     }
 
-    /// What of this error is kept in a journal.
-    pub(crate) fn to_stored(&self) -> StoredError {
-        StoredError {
-            kind: self.kind.clone(),
-            message: self.message.clone(),
-        }
+    /// The part of this error that the journal keeps.
+    pub(crate) fn stored(&self) -> &StoredError {
+        &self.stored
     }
 }
 
-/// An error as a journal keeps it.
+/// An error in the journal.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct StoredError {
     kind: ErrorKind,
@@ -183,11 +189,8 @@ pub(crate) struct StoredError {
 
 impl From<StoredError> for Error {
     fn from(stored: StoredError) -> Self {
-        Self {
-            kind: stored.kind,
-            message: stored.message,
-            source: None,
-        }
+        let source = None;
+        Self { stored, source }
     }
 }
 
@@ -199,8 +202,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
             .downcast_ref::<AskError>()
             .map_or(ErrorKind::Failed, |ask| ErrorKind::Ask(ask.clone()));
         Self {
-            kind,
-            message,
+            stored: StoredError { kind, message },
             source: Some(source),
         }
     }
@@ -208,12 +210,12 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.stored.message)
     }
 }
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {}", self.kind, self.message)
+        write!(f, "{:?}: {}", self.stored.kind, self.stored.message)
     }
 }

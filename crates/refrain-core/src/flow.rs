@@ -5,28 +5,27 @@
 //!
 //! | at rest, and … | then |
 //! | --- | --- |
-//! | an entry of the journal is awaited | go on to the earliest such entry |
-//! | a new step waits to start | the journal is done with: let it start |
+//! | an entry of the journal is awaited | deliver the earliest such entry |
+//! | a new step waits to start | the replay is over: let it start |
 //! | a step is running | wait for it |
 //! | the flow is to be handed on, and a checkpoint or a step boundary is reached | cut, without asks |
-//! | an ask is open | let others settle, then cut with all open asks |
-//! | nothing of the above | wait: the handler awaits something of its own |
+//! | an ask is open | let other tasks settle, then cut with all open asks |
+//! | otherwise | wait: the handler awaits a foreign future |
 //!
-//! In a task the last rows are others: what is new is written, and asks are published, before it waits; it rests, to be
-//! taken up again later, when nothing but asks and sleeps is left. See [`task`]. A flow whose home is memory publishes its
-//! asks in the same way, and stays. See [`memory`].
+//! A [`task`] instead writes its progress and publishes its asks before it waits; when only asks and sleeps are left, it
+//! rests until it is resumed. A flow in [`memory`] publishes its asks in the same way, and stays.
 
-mod cut;
+mod decide;
 mod driver;
 mod env;
-mod mark;
 mod memory;
 mod reply;
-mod rest;
-mod signal;
+mod slot;
 mod start;
 mod state;
+mod suspend;
 mod task;
+mod thread_context;
 mod waker;
 
 pub use driver::{Event, Flow, HandlerFuture};
@@ -35,8 +34,9 @@ pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
 pub use start::{Start, StartError};
 pub use task::Detachment;
 
-pub(crate) use mark::{Mark, in_step, is_driving};
 pub(crate) use reply::{is_url, no_url};
-pub(crate) use signal::StepSignal;
-pub(crate) use state::{Phase, Shared, SlotId, State};
+pub(crate) use slot::{Phase, Poller, SlotGuard};
+pub(crate) use state::{Shared, State};
 pub(crate) use task::micros;
+pub(crate) use thread_context::{ThreadContext, in_step};
+pub(crate) use waker::StepSignal;

@@ -1,9 +1,9 @@
-//! The types a handler can ask to have filled in. Their forms are built once for each type.
+//! Types that a handler can ask for. Their forms are built once for each type.
 
 use refrain_wire::{Choice, Form};
 use serde::de::DeserializeOwned;
 
-/// A type that a form can be asked for. Derive it with `#[derive(Elicit)]`, or write it by hand:
+/// A type with a form. Derive it with `#[derive(Elicit)]`, or implement it:
 ///
 /// ```
 /// use refrain_core::{Elicit, Field, Form};
@@ -28,7 +28,7 @@ use serde::de::DeserializeOwned;
     note = "a form is a struct of strings, numbers, booleans and choices that derives Deserialize and Elicit; an enum is a field of one, so put it into a struct"
 )]
 pub trait Elicit: DeserializeOwned {
-    /// The form that is sent. It must be the same each time.
+    /// Returns the form to send. It must be the same each time.
     fn form() -> &'static Form;
 }
 
@@ -38,6 +38,6 @@ pub trait Elicit: DeserializeOwned {
     note = "a form is flat: a field is a String, bool, number, an enum that derives Elicit, a Vec of such an enum, or an Option of one of these"
 )]
 pub trait ElicitEnum: DeserializeOwned {
-    /// The choices, in order.
+    /// Returns the choices, in order.
     fn choices() -> Vec<Choice>;
 }

@@ -1,7 +1,7 @@
-//! What a flow has so far, and what of it travels in a token.
+//! The journal of a flow, and its binary form in a token.
 //!
-//! An entry is kept under its [`Key`]: where it was made (scope), what made it (kind), its name, and how many uses
-//! of that name came before it (ordinal). Entries stay in the order in which the handler saw them.
+//! An entry is stored under its [`Key`]: scope, kind, name, and the ordinal that counts uses of that name.
+//! Entries stay in the order in which the handler saw them.
 
 use crate::Form;
 use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};
@@ -12,17 +12,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use strum::IntoStaticStr;
 
-/// The identity of a flow: the same in every round, on every instance.
+/// The identity of a flow, the same in every round and on every instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FlowId(pub(crate) [u8; 16]);
 
 impl FlowId {
-    /// A flow id of these bytes. They must be unique across the fleet.
+    /// Makes a flow id from bytes that are unique across the fleet.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes of the id.
+    /// Returns the bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -40,7 +40,7 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// What made an entry. Their order is part of the token's format: new ones go to the end.
+/// The operation behind an entry. The order is part of the token's format: add new kinds at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub(crate) enum Kind {
@@ -84,7 +84,7 @@ impl From<AskKind> for Kind {
     }
 }
 
-/// Where an entry belongs.
+/// The identity of an entry within its flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub(crate) scope: Option<Arc<str>>,
@@ -94,22 +94,32 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The same name in the same scope, whatever its ordinal.
+    /// A key without an ordinal yet.
+    pub(crate) fn new(scope: Option<&Arc<str>>, kind: Kind, name: Cow<'static, str>) -> Self {
+        Self {
+            scope: scope.cloned(),
+            kind,
+            name,
+            ordinal: 0,
+        }
+    }
+
+    /// Compares kind, name and scope, but not the ordinal.
     pub(crate) fn same_name(&self, other: &Self) -> bool {
         self.kind == other.kind && self.name == other.name && self.scope == other.scope
     }
 
-    /// Never the same for two keys of one kind, whatever their scopes and names are made of.
+    /// A string that differs for any two keys of one kind.
     pub(crate) fn unique(&self) -> String {
         let (name, ordinal) = (&self.name, self.ordinal);
         match &self.scope {
             Some(scope) => format!("{}:{scope}/{name}#{ordinal}", scope.len()),
-            // A scope with an empty name is not the same as none.
+            // Differs from a scope with an empty name.
             None => format!(":{name}#{ordinal}"),
         }
     }
 
-    /// `scope/name#ordinal`, for people to read; the first of a name has no number.
+    /// `scope/name#ordinal`, for people to read; the ordinal 1 is left out.
     pub(crate) fn full(&self) -> String {
         let mut full = match &self.scope {
             Some(scope) => format!("{scope}/{}", self.name),
@@ -122,10 +132,10 @@ impl Key {
     }
 }
 
-/// What an entry holds.
+/// The outcome stored in an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Held {
-    /// An answer as it came, or a step's value, as JSON.
+    /// The client's answer or a step's value, as JSON.
     Value(Arc<str>),
     /// A step's error or an `AskError`, as JSON.
     Failure(Arc<str>),
@@ -139,25 +149,25 @@ impl Held {
     }
 }
 
-/// One thing a flow was told or did.
+/// An answer, or the outcome of a step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) key: Key,
-    /// Which schema was asked for; 0 where there is none.
+    /// The schema of the ask; 0 without a schema.
     pub(crate) fingerprint: u64,
     pub(crate) held: Held,
-    /// Has the handler of this run seen it?
+    /// Seen by the handler in this round.
     #[serde(skip)]
     pub(crate) delivered: bool,
-    /// An answer that did not fit: out of the journal, its place kept until the round ends.
+    /// A rejected answer, whose index is kept until the round ends.
     #[serde(skip)]
     pub(crate) void: bool,
-    /// The parts of an answer that arrived in this round.
+    /// The parsed answer, if it arrived in this round.
     #[serde(skip)]
     pub(crate) elicited: Option<Elicited>,
 }
 
-/// The action of an answer to a form or a URL, and where in its text the content is.
+/// The action of an answer to a form or a URL, and the position of the content in its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Elicited {
     pub(crate) action: Action,
@@ -165,7 +175,7 @@ pub(crate) struct Elicited {
 }
 
 impl Elicited {
-    /// The parts of an answer that was read from this text.
+    /// Locates the content of an answer that was parsed from `text`.
     pub(crate) fn find(answer: &ElicitAnswer<'_>, text: &str) -> Self {
         let content = answer.content.map(|content| {
             let start = content.get().as_ptr().addr() - text.as_ptr().addr();
@@ -189,15 +199,18 @@ impl Entry {
     }
 }
 
-/// An ask of the round that was cut: under which key the client will answer it.
+/// An open ask, and the key under which the client will answer it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub(crate) wire_key: Box<str>,
     pub(crate) key: Key,
     pub(crate) fingerprint: u64,
+    /// Made by this run of the handler, and not only by an earlier one.
+    #[serde(skip)]
+    pub(crate) made_here: bool,
 }
 
-/// An ask whose answers did not fit so far.
+/// An ask whose answers were rejected so far.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Retry {
     pub(crate) key: Key,
@@ -206,7 +219,7 @@ pub(crate) struct Retry {
     pub(crate) reason: Box<str>,
 }
 
-/// The latest state of a computation.
+/// The latest state of a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Saved {
     pub(crate) scope: Option<Arc<str>>,
@@ -214,102 +227,110 @@ pub(crate) struct Saved {
     pub(crate) json: Box<str>,
 }
 
-/// A flow between two rounds: all that is needed to take it up again.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    pub(crate) flow: FlowId,
+/// The part of a flow that rounds and snapshots share. The order of the fields is the token's format.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Journal {
     pub(crate) round: u32,
     pub(crate) sheds: u32,
-    pub(crate) deadline: u64,
+    /// Open asks; empty while the flow runs.
     pub(crate) asked: Vec<Asked>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) retries: Vec<Retry>,
     pub(crate) saved: Vec<Saved>,
+    /// The state of an incomplete reply in the explicit style.
     pub(crate) state: Option<Box<str>>,
-    /// The trace context that the first round came with.
+    /// The trace context of the first round.
     pub(crate) trace: Option<Traceparent>,
-    /// In a task, every key that was asked under.
+    /// In a task, every wire key used so far.
     pub(crate) used: Vec<Box<str>>,
 }
 
+/// A flow between two rounds, complete enough to resume it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(crate) flow: FlowId,
+    pub(crate) deadline: u64,
+    pub(crate) journal: Journal,
+}
+
 impl Snapshot {
-    /// A flow that has not run yet. `deadline` is in seconds since 1970: no round is served after it.
+    /// A new flow. No round is served after `deadline`, in seconds since 1970.
     pub fn first(flow: FlowId, deadline: u64) -> Self {
+        let journal = Journal {
+            round: 1,
+            ..Journal::default()
+        };
+        Self::without_void(flow, deadline, journal)
+    }
+
+    /// The state of a running flow, without the answers it rejected.
+    pub(crate) fn without_void(flow: FlowId, deadline: u64, mut journal: Journal) -> Self {
+        journal.entries.retain(|entry| !entry.void);
         Self {
             flow,
-            round: 1,
-            sheds: 0,
             deadline,
-            asked: Vec::new(),
-            entries: Vec::new(),
-            retries: Vec::new(),
-            saved: Vec::new(),
-            state: None,
-            trace: None,
-            used: Vec::new(),
+            journal,
         }
     }
 
-    /// The same flow, as its round of this number begins.
+    /// Sets the number of the round.
     pub fn at_round(mut self, round: u32) -> Self {
-        self.round = round;
+        self.journal.round = round;
         self
     }
 
-    /// The flow's id.
+    /// Returns the flow's id.
     pub fn flow(&self) -> FlowId {
         self.flow
     }
 
-    /// The number of the round that this snapshot starts, counted from 1.
+    /// Returns the number of the round that this snapshot starts, counted from 1.
     pub fn round(&self) -> u32 {
-        self.round
+        self.journal.round
     }
 
-    /// The keys of the asks that have no answer.
+    /// Returns the keys of the open asks.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
-        self.asked.iter().map(|asked| &*asked.wire_key)
+        self.journal.asked.iter().map(|asked| &*asked.wire_key)
     }
 
-    /// How many entries the journal has.
+    /// Returns the number of journal entries.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.journal.entries.len()
     }
 
-    /// Is the journal empty?
+    /// Returns whether the journal is empty.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.journal.entries.is_empty()
     }
 
-    /// The largest part of the journal: its name and its size in bytes.
+    /// Returns the name and size in bytes of the largest part of the journal.
     pub fn largest(&self) -> Option<(String, usize)> {
-        let entries = self
-            .entries
-            .iter()
-            .map(|e| (e.key.full(), e.held.json().len()));
-        let saved = self
-            .saved
+        let Journal {
+            entries,
+            saved,
+            state,
+            ..
+        } = &self.journal;
+        let entries = entries.iter().map(|e| (e.key.full(), e.held.json().len()));
+        let saved = saved
             .iter()
             .map(|s| (format!("checkpoint {}", s.name), s.json.len()));
-        let state = self
-            .state
+        let state = state
             .iter()
             .map(|s| ("the handler's own state".to_owned(), s.len()));
-        entries
-            .chain(saved)
-            .chain(state)
-            .max_by_key(|(_, size)| *size)
+        let parts = entries.chain(saved).chain(state);
+        parts.max_by_key(|(_, size)| *size)
     }
 
-    /// The journal in its binary form, with the claims of a token before it, written after `prefix`. `spare` bytes
-    /// are kept free for what will be added.
+    /// Encodes `prefix`, the claims and the journal, with capacity for `spare` more bytes.
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
         bytes.extend_from_slice(prefix);
         postcard::to_extend(&self.wire(claims), bytes).expect("a vector takes any number of bytes")
     }
 
-    /// Writes what [`encode`](Self::encode) does, without the prefix, to a buffer. `None` if it does not fit.
+    /// Like [`encode`](Self::encode) without a prefix, into a buffer; `None` if it does not fit.
     pub(crate) fn encode_to_slice(&self, claims: &Claims<'_>, out: &mut [u8]) -> Option<usize> {
         if self.size_hint() > out.len() {
             return None;
@@ -318,92 +339,58 @@ impl Snapshot {
         Some(written.len())
     }
 
-    /// About how many bytes the binary form has.
+    /// The approximate size of the binary form.
     fn size_hint(&self) -> usize {
-        let held = self.entries.iter().map(|e| e.held.json().len() + 32);
+        let held = self
+            .journal
+            .entries
+            .iter()
+            .map(|e| e.held.json().len() + 32);
         128 + held.sum::<usize>()
     }
 
-    fn wire<'a>(&'a self, claims: &Claims<'a>) -> impl Serialize + use<'a> {
-        Wire {
-            flow: self.flow,
-            issued: claims.issued,
-            expires: claims.expires,
-            deadline: self.deadline,
-            version: claims.version,
-            round: self.round,
-            sheds: self.sheds,
-            asked: &self.asked,
-            entries: &self.entries,
-            retries: &self.retries,
-            saved: &self.saved,
-            state: &self.state,
-            trace: self.trace,
-            used: &self.used,
-        }
+    fn wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
+        let Claims {
+            issued,
+            expires,
+            version,
+        } = *claims;
+        let header = (self.flow, issued, expires, self.deadline, version);
+        (header, &self.journal)
     }
 
-    /// Reads what [`Snapshot::encode`] wrote. `None` if it is anything else, bytes left over included.
+    /// Decodes the output of [`Snapshot::encode`]; `None` if it is malformed or has trailing bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Claims<'_>, Self)> {
-        let (wire, rest): (OwnedWire<'_>, &[u8]) = postcard::take_from_bytes(bytes).ok()?;
-        if !rest.is_empty() {
-            return None;
-        }
+        let ((header, journal), rest): ((Header<'_>, Journal), _) =
+            postcard::take_from_bytes(bytes).ok()?;
+        let (flow, issued, expires, deadline, version) = header;
         let claims = Claims {
-            issued: wire.issued,
-            expires: wire.expires,
-            version: wire.version,
+            issued,
+            expires,
+            version,
         };
         let snapshot = Self {
-            flow: wire.flow,
-            round: wire.round,
-            sheds: wire.sheds,
-            deadline: wire.deadline,
-            asked: wire.asked,
-            entries: wire.entries,
-            retries: wire.retries,
-            saved: wire.saved,
-            state: wire.state,
-            trace: wire.trace,
-            used: wire.used,
+            flow,
+            deadline,
+            journal,
         };
-        Some((claims, snapshot))
+        rest.is_empty().then_some((claims, snapshot))
     }
 }
 
-/// What a token says about itself, beside the journal.
+/// Flow, issued, expires, deadline and tool version: the token's content before the journal.
+type Header<'a> = (FlowId, u64, u64, u64, &'a str);
+
+/// The fields of a token beside the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims<'a> {
-    /// When it was sealed, in seconds since 1970.
+    /// The time of sealing, in seconds since 1970.
     pub issued: u64,
-    /// When it stops being accepted, in seconds since 1970.
+    /// The time of expiry, in seconds since 1970.
     pub expires: u64,
-    /// The version of the tool that sealed it.
+    /// The version of the tool that sealed the token.
     pub version: &'a str,
 }
-
-/// The binary form. The order of the fields is the token's format.
-#[derive(Serialize, Deserialize)]
-struct Wire<'a, Asks, Entries, Retries, States, Own, Used> {
-    flow: FlowId,
-    issued: u64,
-    expires: u64,
-    deadline: u64,
-    version: &'a str,
-    round: u32,
-    sheds: u32,
-    asked: Asks,
-    entries: Entries,
-    retries: Retries,
-    saved: States,
-    state: Own,
-    trace: Option<Traceparent>,
-    used: Used,
-}
-
-/// As it is read.
-type OwnedWire<'a> =
-    Wire<'a, Vec<Asked>, Vec<Entry>, Vec<Retry>, Vec<Saved>, Option<Box<str>>, Vec<Box<str>>>;
 
 /// The fingerprint under which the answer to an ask is kept.
 pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {

@@ -1,17 +1,17 @@
-//! The part of Refrain that decides: journal, driver, [`Cx`] and seal.
+//! The deciding part of Refrain: journal, driver, [`Cx`] and seal.
 //!
-//! Nothing in this crate opens a socket, spawns a task or reads a clock by itself. A flow is driven by whoever
-//! owns it: [`Flow::poll`] runs the handler and reports an [`Event`]; time and randomness come from a [`Source`].
+//! Nothing in this crate opens a socket, spawns a task or reads a clock by itself. [`Flow::poll`] runs the handler and
+//! reports an [`Event`] to the owner of the flow; time and randomness come from a [`Source`].
 //!
-//! | module | what it holds |
+//! | module | content |
 //! | --- | --- |
-//! | `cx` | what a handler is given: asks, steps, checkpoints |
-//! | `flow` | one run of a handler: the state it shares with its operations, and the driver |
-//! | `journal` | what a flow has so far, and what of it travels |
-//! | `form` | the types a handler can ask to have filled in |
+//! | `cx` | the context of a handler: asks, steps, checkpoints |
+//! | `flow` | one run of a handler: its driver, and the state that its operations share |
+//! | `journal` | the journal of a flow and its binary form |
+//! | `form` | types that a handler can ask for |
 //! | `seal` | the token: key ring, binding, seal and open |
-//! | `trace` | the trace that a flow belongs to |
-//! | `replay` | the log that makes `once` and single-use tokens possible |
+//! | `trace` | the trace of a flow |
+//! | `replay` | the log behind `once` and single-use tokens |
 
 mod cx;
 mod error;

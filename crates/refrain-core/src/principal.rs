@@ -1,14 +1,14 @@
-//! Who is calling.
+//! The authenticated caller.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Who is calling, as authenticated. Tokens are bound to it.
+/// The authenticated caller. Tokens are bound to it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Principal(Option<Arc<str>>);
 
 impl Principal {
-    /// A caller who was not asked to identify themselves.
+    /// A caller without authentication.
     pub const fn anonymous() -> Self {
         Self(None)
     }
@@ -23,7 +23,7 @@ impl Principal {
         Self(Some(id.into()))
     }
 
-    /// The identity, or `None` for an anonymous caller.
+    /// Returns the identity, or `None` for an anonymous caller.
     pub fn id(&self) -> Option<&str> {
         self.0.as_deref()
     }

@@ -1,18 +1,17 @@
-//! The log that makes `once` and single-use tokens possible.
+//! The replay log behind `once` and single-use tokens.
 //!
-//! A token by itself cannot be told from its copy. Where work must not be done twice, what is about to be done is
-//! written down first, under a key that the whole fleet sees.
+//! A token cannot be told from its copy, so work that must not be repeated is recorded first, under a key that the
+//! whole fleet sees.
 
-use crate::journal::{FlowId, Key, Kind};
+use crate::journal::FlowId;
 use parking_lot::Mutex;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What is recorded: a piece of work of one flow.
+/// The key of a record: a piece of work of one flow.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogKey {
     flow: FlowId,
@@ -25,40 +24,31 @@ impl LogKey {
         Self { flow, name }
     }
 
-    /// The key of one round of a flow, for tokens that may be used once.
+    /// The key of one round of a flow, for single-use tokens.
     pub fn round(flow: FlowId, round: u32) -> Self {
         let name = format!("round {round}");
         Self { flow, name }
     }
 
-    /// The flow this belongs to.
+    /// Returns the flow.
     pub fn flow(&self) -> FlowId {
         self.flow
     }
 
-    /// What of the flow it is.
+    /// Returns the name of the work within the flow.
     pub fn name(&self) -> &str {
         &self.name
     }
-
-    pub(crate) fn as_journal_key(&self) -> Key {
-        Key {
-            scope: None,
-            kind: Kind::Once,
-            name: Cow::Owned(self.name.clone()),
-            ordinal: 1,
-        }
-    }
 }
 
-/// What the log knows of a piece of work that is about to begin.
+/// The record of a piece of work that is about to begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// Nothing: it is now recorded as begun, and may be done.
+    /// There was no record: the work is now recorded as begun.
     Fresh,
-    /// It was begun, and no end was recorded: it is running elsewhere, or was interrupted.
+    /// The work was begun without a recorded end: it runs elsewhere, or was interrupted.
     Begun,
-    /// It was done, and this was recorded of it.
+    /// The work is done, with this recorded value.
     Done(String),
 }
 
@@ -66,16 +56,16 @@ pub enum Recorded {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The log cannot be reached or is overloaded. Repeating the operation may help.
+    /// The log is unreachable or overloaded. A retry may help.
     #[error("replay log unavailable: {0}")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The log has no room for another record.
     #[error("replay log full: it holds {capacity} records")]
     Full {
-        /// The number of records that it can hold.
+        /// The maximum number of records.
         capacity: usize,
     },
-    /// The log rejected the operation. Repeating it does not help.
+    /// The log rejected the operation. A retry does not help.
     #[error("replay log failed: {0}")]
     Failed(#[source] Box<dyn Error + Send + Sync>),
 }
@@ -83,41 +73,39 @@ pub enum LogError {
 /// A future of the replay log.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
-/// How long a record is needed, in seconds since 1970.
+/// The lifetime of a record, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
-    /// The time now.
+    /// The current time.
     pub now: u64,
-    /// The time after which no token of the flow is accepted any more, by any clock of the fleet.
+    /// The time after which no instance accepts a token of the flow.
     pub until: u64,
 }
 
 impl Keep {
-    /// A generous allowance for clocks of a fleet that differ.
-    const CLOCKS: u64 = 3600;
+    /// A generous allowance for clock skew in a fleet.
+    const SKEW: u64 = 3600;
 
-    /// As long as a flow with this deadline can go on.
+    /// The lifetime for a flow with this deadline.
     pub fn for_flow(now: u64, deadline: u64) -> Self {
-        let until = deadline.saturating_add(Self::CLOCKS);
+        let until = deadline.saturating_add(Self::SKEW);
         Self { now, until }
     }
 }
 
-/// Where work that must not be done twice is recorded. It must be shared by all instances that accept the same
-/// tokens, and keep a record for as long as a flow can live.
+/// Records work that must not be repeated. All instances that accept the same tokens must share it.
 pub trait ReplayLog: Send + Sync {
-    /// Records that this is about to be done, unless it was recorded before. The record is kept for the time given.
+    /// Records the start of the work, unless it was recorded before.
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded>;
-    /// Records what came of it.
+    /// Records the outcome.
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()>;
-    /// Takes a beginning back: it may be tried again.
+    /// Deletes the record, so that the work may start again.
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()>;
 }
 
-/// A replay log in the memory of one process: for a server that runs as a single instance, and for tests.
+/// A replay log in the memory of one process, for a single instance and for tests.
 ///
-/// It holds a bounded number of records. When it is full, nothing new may begin until the time of old ones is over: to
-/// drop a record before that would let its work be done twice.
+/// When it is full, no new work may begin until old records expire: to evict one earlier would let its work repeat.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -131,7 +119,7 @@ struct Records {
     count: u64,
 }
 
-/// The time a record is kept until, and a number that tells records of one second apart.
+/// The expiry of a record, and a number that makes it unique.
 type Until = (u64, u64);
 
 struct Record {
@@ -139,19 +127,8 @@ struct Record {
     value: Option<String>,
 }
 
-impl Records {
-    fn forget_before(&mut self, now: u64) {
-        while let Some(first) = self.by_time.first_entry()
-            && first.key().0 < now
-        {
-            let key = first.remove();
-            self.by_key.remove(&key);
-        }
-    }
-}
-
 impl MemoryReplayLog {
-    /// Records held when nothing else is said.
+    /// The default number of records.
     pub const CAPACITY: usize = 1_000_000;
 
     /// An empty log.
@@ -167,19 +144,24 @@ impl MemoryReplayLog {
         }
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.inner.lock().by_key.len()
     }
 
-    /// Is nothing recorded?
+    /// Returns whether the log is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     fn begin_now(&self, key: &LogKey, keep: Keep) -> Result<Recorded, LogError> {
         let mut records = self.inner.lock();
-        records.forget_before(keep.now);
+        while let Some(first) = records.by_time.first_entry()
+            && first.key().0 < keep.now
+        {
+            let expired = first.remove();
+            records.by_key.remove(&expired);
+        }
         if let Some(known) = records.by_key.get(key) {
             let value = known.value.clone();
             return Ok(value.map_or(Recorded::Begun, Recorded::Done));
@@ -194,20 +176,6 @@ impl MemoryReplayLog {
         let record = Record { until, value: None };
         records.by_key.insert(key.clone(), record);
         Ok(Recorded::Fresh)
-    }
-
-    /// Records an end, where the beginning is still known.
-    fn finish_now(&self, key: &LogKey, value: &str) {
-        if let Some(record) = self.inner.lock().by_key.get_mut(key) {
-            record.value = Some(value.to_owned());
-        }
-    }
-
-    fn forget_now(&self, key: &LogKey) {
-        let mut records = self.inner.lock();
-        if let Some(record) = records.by_key.remove(key) {
-            records.by_time.remove(&record.until);
-        }
     }
 }
 
@@ -225,12 +193,18 @@ impl ReplayLog for MemoryReplayLog {
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        self.finish_now(key, value);
+        // An expired record is not written again.
+        if let Some(record) = self.inner.lock().by_key.get_mut(key) {
+            record.value = Some(value.to_owned());
+        }
         Box::pin(ready(Ok(())))
     }
 
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
-        self.forget_now(key);
+        let mut records = self.inner.lock();
+        if let Some(record) = records.by_key.remove(key) {
+            records.by_time.remove(&record.until);
+        }
         Box::pin(ready(Ok(())))
     }
 }

@@ -1,20 +1,18 @@
-//! The token: a journal, sealed, as it travels with the client.
+//! The token: a sealed journal that travels with the client.
 //!
 //! ```text
 //! base64url( version 1 ‖ key id 4 ‖ salt 16 ‖ second 4 ‖ counter 8 ‖ ciphertext ‖ tag 16 )
 //! ```
 //!
-//! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws for itself; the
-//! nonce is the second of issue and a counter. So no fleet runs out of nonces, and a machine restored from a
-//! snapshot does not repeat one. The binding is authenticated with the ciphertext; every other bit of the header
-//! but those of the version, which is checked, is part of the choice of key or of the nonce, so that a token with another
-//! header does not open either.
+//! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws; the nonce is the
+//! second of issue and a counter. So a fleet never runs out of nonces, and a machine restored from a snapshot does not
+//! repeat one. The binding is authenticated. The header selects the key and the nonce, so a changed header does not open.
 //!
-//! A call that is held in memory has a token of the same form, of another version, that names the instance which holds it;
-//! that it is one is part of what it is bound to, so that neither can be made to look like the other.
+//! The token of a live call has the same form and another version; its binding includes that version, so neither kind can
+//! pass for the other.
 //!
-//! Always true: exactly one key, chosen by its id, is tried for a token; a token that does not open gives no hint
-//! why, except in [`OpenError`], which is for the log.
+//! Invariants: exactly one key, selected by its id, is tried for a token; the reason of a failure is only in
+//! [`OpenError`], for the log.
 
 mod binding;
 mod keyring;
@@ -41,32 +39,32 @@ use std::time::Duration;
 use strum::{Display, IntoStaticStr, VariantArray};
 
 const VERSION: u8 = 1;
-/// Tokens of up to this size are sealed and opened without a buffer on the heap.
+/// Tokens up to this size are sealed and opened without heap allocation.
 const SMALL: usize = 1024;
-/// The version of what is sealed to lie in a store. A token is none, whatever it is bound to.
+/// The version of data sealed for a store.
 const AT_REST: u8 = 129;
 const SALT: usize = 16;
 const HEADER: usize = 1 + 4 + SALT + 4 + 8;
 const TAG: usize = 16;
-/// Tokens sealed under one salt before a new one is drawn.
+/// The maximum number of tokens under one salt.
 const TOKENS_OF_A_SALT: u64 = 1 << 24;
-/// Seconds a salt is used before a new one is drawn.
+/// The maximum age of a salt in seconds.
 const SECONDS_OF_A_SALT: u64 = 900;
-/// Keys of other instances' salts that are kept ready.
+/// The capacity of the cache of derived keys.
 const DERIVED_KEYS: usize = 1024;
 
-/// How tokens are made and judged.
+/// The parameters of tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealerOptions {
-    /// The name of the service: tokens of another audience are refused. All instances of a fleet share it.
+    /// The name of the service, shared by a fleet. Tokens of another audience are rejected.
     pub audience: String,
     /// The largest token, in characters. Default 64 KiB.
     pub max_token: usize,
-    /// How long a token is accepted. Default one hour.
+    /// The lifetime of a token. Default one hour.
     pub ttl: Duration,
-    /// How long a flow may live, all its rounds together. Default one day.
+    /// The lifetime of a flow over all its rounds. Default one day.
     pub flow_ttl: Duration,
-    /// How far the clocks of two instances may be apart. Default 30 seconds.
+    /// The allowed clock skew between two instances. Default 30 seconds.
     pub skew: Duration,
 }
 
@@ -82,7 +80,7 @@ impl Default for SealerOptions {
     }
 }
 
-/// Why a token was refused. For the log and for counting only: a client is told none of it.
+/// Why a token was rejected. For logs and metrics only: the client must not see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum OpenError {
@@ -90,13 +88,13 @@ pub enum OpenError {
     Length,
     /// Not strict base64url.
     Encoding,
-    /// A format of another version.
+    /// Another format version.
     Version,
-    /// No key of the ring has this id.
+    /// The ring has no key with this id.
     UnknownKey,
-    /// Changed on the way, or made for another audience, principal, method, target or arguments.
+    /// Modified, or bound to another audience, principal, method, target or arguments.
     Seal,
-    /// Its time is over, or the flow's is.
+    /// The token or its flow has expired.
     Expired,
     /// Issued in the future.
     NotYetValid,
@@ -114,7 +112,7 @@ pub enum SealError {
         "the token would have {size} characters and the limit is {limit}; the largest entry is {largest}"
     )]
     TooLarge {
-        /// The size it would have.
+        /// The size of the token.
         size: usize,
         /// The limit.
         limit: usize,
@@ -133,11 +131,21 @@ pub struct Sealer {
 struct Ring {
     keys: KeyRing,
     minter: Arc<Minter>,
-    /// Keys of other instances, by key id and salt. Filled only by tokens that opened.
+    /// Cached keys of other instances, by key id and salt. Only tokens that opened add to it.
     derived: HashMap<(KeyId, [u8; SALT]), Arc<LessSafeKey>>,
 }
 
-/// What this instance seals with.
+impl Ring {
+    fn new(keys: KeyRing, source: &dyn Source) -> Self {
+        Self {
+            minter: Minter::new(keys.minting(), source),
+            keys,
+            derived: HashMap::new(),
+        }
+    }
+}
+
+/// The sealing key of this instance.
 struct Minter {
     key_id: KeyId,
     salt: [u8; SALT],
@@ -151,7 +159,7 @@ impl Minter {
         let mut salt = [0; SALT];
         source.fill(&mut salt);
         Arc::new(Self {
-            key_id: key.id(),
+            key_id: key.id,
             salt,
             key: Arc::new(derive(key, &salt)),
             counter: AtomicU64::new(0),
@@ -166,7 +174,7 @@ impl Minter {
 }
 
 fn derive(key: &Key, salt: &[u8; SALT]) -> LessSafeKey {
-    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(key.secret());
+    let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&key.secret);
     let okm = prk
         .expand(&[b"refrain token v1"], &AES_256_GCM)
         .expect("one key is far below what HKDF can give");
@@ -182,37 +190,28 @@ impl std::fmt::Debug for Sealer {
 }
 
 impl Sealer {
-    /// A sealer that mints with the ring's minting key.
+    /// Makes a sealer that seals with the ring's minting key.
     pub fn new(keys: KeyRing, options: SealerOptions, source: Arc<dyn Source>) -> Self {
-        let minter = Minter::new(keys.minting(), &*source);
+        let ring = RwLock::new(Ring::new(keys, &*source));
         Self {
             options,
             source,
-            ring: RwLock::new(Ring {
-                keys,
-                minter,
-                derived: HashMap::new(),
-            }),
+            ring,
         }
     }
 
-    /// The options this sealer was made with.
+    /// Returns the options.
     pub fn options(&self) -> &SealerOptions {
         &self.options
     }
 
-    /// Puts another key ring in place of the present one. Tokens of keys that are gone are refused from now on.
+    /// Replaces the key ring. Tokens of removed keys are rejected from now on.
     pub fn reload(&self, keys: KeyRing) {
-        let minter = Minter::new(keys.minting(), &*self.source);
-        let mut ring = self.ring.write();
-        *ring = Ring {
-            keys,
-            minter,
-            derived: HashMap::new(),
-        };
+        let ring = Ring::new(keys, &*self.source);
+        *self.ring.write() = ring;
     }
 
-    /// What a token of this call is bound to.
+    /// Returns the binding of a call's tokens.
     pub fn bind(
         &self,
         principal: &Principal,
@@ -223,7 +222,7 @@ impl Sealer {
         Binding::new(&self.options.audience, principal, kind, target, arguments)
     }
 
-    /// A flow that begins now. With a call id, a repeated first request is the same flow.
+    /// Starts a flow. With a call id, a repeated first request is the same flow.
     pub fn first(&self, binding: &Binding, call_id: Option<&str>) -> Snapshot {
         let now = self.source.unix_seconds();
         let flow = match call_id {
@@ -255,7 +254,7 @@ impl Sealer {
         ring.minter.clone()
     }
 
-    /// Seals bytes that are to lie somewhere, for the place named by `place`: elsewhere they do not open.
+    /// Seals bytes to be stored at `place`: they open only there.
     pub fn seal_bytes(&self, place: &[u8], content: &[u8]) -> Vec<u8> {
         let (minter, header) = self.header(AT_REST, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
@@ -266,7 +265,7 @@ impl Sealer {
         bytes
     }
 
-    /// Opens what [`seal_bytes`](Self::seal_bytes) sealed for this place.
+    /// Opens the output of [`seal_bytes`](Self::seal_bytes) for this place.
     pub fn open_bytes(&self, place: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
         let length = self.unseal(AT_REST, &at_rest(place), &mut sealed)?.len();
         sealed.drain(..HEADER);
@@ -274,7 +273,7 @@ impl Sealer {
         Ok(sealed)
     }
 
-    /// The minter and its next header.
+    /// Returns the minter and its next header.
     fn header(&self, version: u8, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
         let minter = self.minter(now);
         let mut header = [0; HEADER];
@@ -287,7 +286,7 @@ impl Sealer {
         (minter, header)
     }
 
-    /// Opens what was sealed in place, and gives the content.
+    /// Opens sealed bytes in place and returns the content.
     fn unseal<'a>(
         &self,
         version: u8,
@@ -301,10 +300,8 @@ impl Sealer {
         if header[0] != version {
             return Err(OpenError::Version);
         }
-        let (key_id, salt) = (
-            KeyId::from_slice(&header[1..5]),
-            header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
-        );
+        let key_id = KeyId::from_slice(&header[1..5]);
+        let salt = header[5..5 + SALT].try_into().unwrap_or([0; SALT]);
         let (key, cached) = self.key_for(key_id, &salt)?;
         let plain = key
             .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER..])
@@ -325,7 +322,7 @@ impl Sealer {
         self.seal_up_to(binding, snapshot, version, self.options.max_token)
     }
 
-    /// The same, for a token that does not travel and may have this many characters.
+    /// Like [`seal`](Self::seal) with another size limit, for a token that is stored here.
     pub fn seal_up_to(
         &self,
         binding: &Binding,
@@ -377,7 +374,7 @@ impl Sealer {
         self.open_of_any_length(binding, token)
     }
 
-    /// The same, for a token that did not travel, however long it is.
+    /// Like [`open`](Self::open) without a size limit, for a token that was stored here.
     pub fn open_of_any_length(
         &self,
         binding: &Binding,
@@ -403,7 +400,7 @@ impl Sealer {
         Ok(snapshot)
     }
 
-    /// Is it between these times now, as far as the clocks of a fleet agree?
+    /// Checks the current time against these times, with the allowed clock skew.
     fn judge(&self, issued: u64, expires: u64) -> Result<(), OpenError> {
         let now = self.source.unix_seconds();
         let skew = self.options.skew.as_secs();
@@ -416,7 +413,7 @@ impl Sealer {
         Ok(())
     }
 
-    /// The key a token was sealed with, and whether it was at hand.
+    /// Returns the key of a token, and whether it was cached.
     fn key_for(
         &self,
         key_id: KeyId,
@@ -445,12 +442,12 @@ impl Sealer {
     }
 }
 
-/// What is authenticated with what lies in a place. No binding begins so: its first byte is that of a length.
+/// The binding of stored data. Other bindings start with a length and so with another byte.
 fn at_rest(place: &[u8]) -> Vec<u8> {
     [&[AT_REST], place].concat()
 }
 
-/// Seals the bytes between the header and the place of the tag, and writes the tag.
+/// Encrypts the bytes between header and tag in place, and writes the tag.
 fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: &mut [u8]) {
     let end = bytes.len() - HEADER - TAG;
     let (content, tag) = bytes[HEADER..].split_at_mut(end);

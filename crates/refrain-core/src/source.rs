@@ -1,16 +1,16 @@
-//! Time and randomness, as they are handed in.
+//! Injected time and randomness.
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where a flow gets the time and random bytes from. Tests put a simulated one in its place.
+/// A source of time and random bytes. Tests use a simulated one.
 pub trait Source: Send + Sync {
-    /// The time now.
+    /// Returns the current time.
     fn now(&self) -> SystemTime;
-    /// Fills `bytes` with randomness fit for keys.
+    /// Fills `bytes` with cryptographically secure randomness.
     fn fill(&self, bytes: &mut [u8]);
 
-    /// The time now in whole seconds since 1970.
+    /// Returns the current time in whole seconds since 1970.
     fn unix_seconds(&self) -> u64 {
         self.now()
             .duration_since(UNIX_EPOCH)
@@ -19,23 +19,15 @@ pub trait Source: Send + Sync {
 }
 
 /// The operating system's clock and random source.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SystemSource {
     random: SystemRandom,
 }
 
 impl SystemSource {
-    /// A source that asks the operating system.
+    /// Makes a source.
     pub fn new() -> Self {
-        Self {
-            random: SystemRandom::new(),
-        }
-    }
-}
-
-impl Default for SystemSource {
-    fn default() -> Self {
-        Self::new()
+        Self::default()
     }
 }
 
@@ -45,7 +37,7 @@ impl Source for SystemSource {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        // A machine whose random source fails cannot make keys or tokens: going on would be unsafe.
+        // Without randomness, keys and tokens would be unsafe.
         self.random
             .fill(bytes)
             .expect("the operating system's random source failed");

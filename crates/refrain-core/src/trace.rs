@@ -1,4 +1,4 @@
-//! The trace that a flow belongs to: one, over all its rounds.
+//! The trace of a flow, the same in all its rounds.
 //!
 //! | the first round came | a later round comes | trace | parent of the later round's span |
 //! | --- | --- | --- | --- |
@@ -8,21 +8,21 @@
 //! | without | with one | made of the flow id | made of the flow id; the other is a link |
 //! | without | without | made of the flow id | made of the flow id |
 //!
-//! So only what the first round came with has to travel in the token, if it came with anything.
+//! So the token carries only the traceparent of the first round.
 
 use crate::journal::FlowId;
 use aws_lc_rs::digest::{Context, SHA256};
 use refrain_wire::{SpanId, TraceContext, TraceId, Traceparent};
 use std::fmt;
 
-/// The trace that a round belongs to, and the round's place in it.
+/// The trace of a round, and the round's place in it.
 #[derive(Clone)]
 pub struct Trace {
     flow: FlowId,
     round: u32,
-    /// What the flow's first round came with.
+    /// The traceparent of the flow's first round.
     pub(crate) origin: Option<Traceparent>,
-    /// What this round came with. In a box: most rounds come with nothing.
+    /// The trace context of this round's request; boxed, since most requests have none.
     received: Option<Box<Received>>,
     span_id: Option<SpanId>,
 }
@@ -45,7 +45,7 @@ impl Trace {
         }
     }
 
-    /// Takes in what the round's request says.
+    /// Takes the trace context of the round's request.
     pub(crate) fn receive(&mut self, context: &TraceContext<'_>) {
         if self.round == 1 {
             self.origin = context.parent;
@@ -57,92 +57,84 @@ impl Trace {
         }));
     }
 
-    /// What to send to services that are called in this round, as `traceparent`: the flow's trace, and a span of this
-    /// round in it.
+    /// Returns the `traceparent` for requests to other services: the flow's trace with a span of this round.
     pub fn traceparent(&self) -> Traceparent {
         let parent = self.parent();
         Traceparent {
-            span_id: self.span_id.unwrap_or_else(|| self.made().round),
+            span_id: self.span_id.unwrap_or_else(|| self.made().1),
             ..parent
         }
     }
 
-    /// The span that this round's span belongs under: the one that sent the request, where it is of the flow's trace,
-    /// else the one that sent the flow's first. Of a flow whose first request came without a trace it is made of the
-    /// flow's id and was never recorded; see [`is_made_here`](Self::is_made_here).
+    /// Returns the parent of this round's span: the span that sent the request if it is in the flow's trace, else the
+    /// span that sent the flow's first request. Without a trace in the first request it is derived from the flow id
+    /// and was never recorded; see [`is_made_here`](Self::is_made_here).
     pub fn parent(&self) -> Traceparent {
-        if let Some(parent) = self.of_the_flow().or(self.origin) {
-            return parent;
-        }
-        let made = self.made();
-        Traceparent {
-            trace_id: made.trace,
-            span_id: made.root,
-            // Nobody has said otherwise, and nothing of the trace would be seen without it.
-            flags: 1,
-        }
+        let sent = self.of_the_flow().or(self.origin);
+        sent.unwrap_or_else(|| self.made().0)
     }
 
-    /// The span that sent this round's request, where it is of another trace than the flow.
+    /// Returns the span that sent this round's request, if it is in another trace than the flow.
     pub fn link(&self) -> Option<Traceparent> {
         let received = self.received.as_ref()?.parent;
         received.filter(|_| self.of_the_flow().is_none())
     }
 
-    /// What tracing systems added to this round's request, to be sent along with
-    /// [`traceparent`](Self::traceparent). None where the request is of another trace than the flow.
+    /// Returns the request's `tracestate`, to be sent with [`traceparent`](Self::traceparent), unless the request is in
+    /// another trace than the flow.
     pub fn tracestate(&self) -> Option<&str> {
         self.of_the_flow()?;
         self.received.as_ref()?.tracestate.as_deref()
     }
 
-    /// What the caller's application sends along with this round, as W3C Baggage. It is what the client says.
+    /// Returns the request's W3C Baggage, which is not authenticated.
     pub fn baggage(&self) -> Option<&str> {
         self.received.as_ref()?.baggage.as_deref()
     }
 
-    /// Was the trace made here, since the flow's first request came without one?
+    /// Returns whether the trace was created here, because the first request had none.
     pub fn is_made_here(&self) -> bool {
         self.origin.is_none()
     }
 
-    /// Has [`traceparent`](Self::traceparent) name this span: the one under which a tracing system records the round.
-    /// All zeros are no span, and leave it as it was: so they say that nothing is recorded.
+    /// Sets the span of [`traceparent`](Self::traceparent) to the recorded span of the round. The invalid id of all zeros
+    /// is ignored.
     pub fn set_span_id(&mut self, id: SpanId) {
         if id.0 != [0; 8] {
             self.span_id = Some(id);
         }
     }
 
-    /// What this round came with, if it is of the flow's trace.
+    /// The request's traceparent, if it is in the flow's trace.
     fn of_the_flow(&self) -> Option<Traceparent> {
         let origin = self.origin?;
         let received = self.received.as_ref()?.parent;
         received.filter(|received| received.trace_id == origin.trace_id)
     }
 
-    /// Ids that every instance makes of the same flow. Not the flow id itself: idempotency keys are made of that, and
-    /// trace ids are shown to everybody.
-    fn made(&self) -> Made {
+    /// Derives the parent of all rounds and the span of this round from the flow id, the same on every instance. Trace ids
+    /// are public, but the flow id is not: it determines idempotency keys.
+    fn made(&self) -> (Traceparent, SpanId) {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain trace");
         hash.update(self.flow.as_bytes());
         let digest = hash.finish();
-        let mut trace = [0; 16];
-        let (mut root, mut round) = ([0; 8], [0; 8]);
+        let (mut trace, mut root, mut round) = ([0; 16], [0; 8], [0; 8]);
         trace.copy_from_slice(&digest.as_ref()[..16]);
         root.copy_from_slice(&digest.as_ref()[16..24]);
         round.copy_from_slice(&digest.as_ref()[24..]);
+        let parent = Traceparent {
+            trace_id: TraceId(trace),
+            span_id: SpanId(root),
+            // Sampled: otherwise the trace would not be recorded.
+            flags: 1,
+        };
         let round = u64::from_be_bytes(round) ^ u64::from(self.round);
-        Made {
-            trace: TraceId(trace),
-            root: SpanId(root),
-            round: SpanId(round.to_be_bytes()),
-        }
+        (parent, SpanId(round.to_be_bytes()))
     }
 }
 
-/// What the application sends along may be private.
+/// Without state and baggage, which may be private.
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace")
@@ -151,15 +143,6 @@ impl fmt::Debug for Trace {
             .field("link", &self.link())
             .finish_non_exhaustive()
     }
-}
-
-/// Ids made of a flow id. That one of them is zero, which is no id, will not happen.
-struct Made {
-    trace: TraceId,
-    /// The span that all rounds belong under.
-    root: SpanId,
-    /// A span of this round.
-    round: SpanId,
 }
 
 #[cfg(test)]

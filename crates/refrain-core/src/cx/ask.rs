@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::AskError;
-use crate::flow::{Phase, Shared, SlotId, State, is_driving};
+use crate::flow::{Phase, Poller, Shared, SlotGuard, State};
 use crate::journal::{Elicited, Entry, Held, Key, Kind, fingerprint};
 use crate::{Elicit, Form};
 use refrain_wire::{
@@ -13,23 +13,22 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::future::Future;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-/// How a person dealt with a form.
+/// The outcome of a form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
-    /// It was filled in.
+    /// The user filled in the form.
     Accepted(T),
-    /// The person said no.
+    /// The user declined.
     Declined,
-    /// The person closed it without answering.
+    /// The user closed the form without an answer.
     Cancelled,
 }
 
-/// What is asked.
+/// The content of an ask.
 pub(crate) enum Question {
     Form {
         message: Cow<'static, str>,
@@ -56,7 +55,7 @@ impl Question {
         }
     }
 
-    /// What the client must support, and does not.
+    /// The required capability, if the client lacks it.
     fn lacks(&self, shared: &Shared) -> Option<Capability> {
         let needs = match self {
             Self::Form { .. } => Capability::Form,
@@ -67,7 +66,7 @@ impl Question {
         (!shared.env.capabilities.has(needs)).then_some(needs)
     }
 
-    /// The ask as it is sent; `refusal` says why the last answer did not do.
+    /// Builds the ask to send; `refusal` is the reason why the last answer was rejected.
     fn to_ask(&self, refusal: Option<&str>) -> Ask {
         let worded = |message: &str| match refusal {
             Some(reason) => format!("{message}\n\nThe last answer was not accepted: {reason}."),
@@ -88,13 +87,20 @@ impl Question {
     }
 }
 
-/// What an answer's JSON turned out to be.
-pub(super) enum Decoded<T> {
-    Value(T),
+/// Why an answer has no value for the handler.
+pub(super) enum Unusable {
     Error(AskError),
+    /// The client is asked again, for this reason.
     Invalid(String),
 }
 
+impl<E: std::error::Error> From<E> for Unusable {
+    fn from(error: E) -> Self {
+        Self::Invalid(error.to_string())
+    }
+}
+
+type Decoded<T> = Result<T, Unusable>;
 type Decode<T> = fn(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T>;
 
 /// An answer to decode.
@@ -105,7 +111,7 @@ pub(super) struct Given {
 
 impl Given {
     /// The action and the content of an answer to a form or a URL.
-    fn elicited(&self) -> Result<(Action, Option<&str>), serde_json::Error> {
+    fn elicited(&self) -> Decoded<(Action, Option<&str>)> {
         if let Some(Elicited { action, content }) = &self.elicited {
             return Ok((*action, content.clone().map(|content| &self.json[content])));
         }
@@ -117,13 +123,12 @@ impl Given {
 /// An ask that waits for its answer. Dropped unanswered, it is not asked.
 #[must_use = "an ask does nothing until it is awaited"]
 pub struct AskFuture<'a, T> {
-    cx: &'a Cx,
-    id: SlotId,
+    slot: SlotGuard<'a>,
     key: Key,
     question: Question,
     fingerprint: u64,
     decode: Decode<T>,
-    /// An answer given to another version's schema looked as if it fitted, and did not decode.
+    /// Ignore answers to another version's schema: one passed the schema check and did not decode.
     only_own: bool,
 }
 
@@ -136,12 +141,9 @@ impl<'a, T> AskFuture<'a, T> {
         question: Question,
         decode: Decode<T>,
     ) -> Self {
-        let (id, key) = cx
-            .shared
-            .open_slot(cx.scope.as_ref(), kind, name, Location::caller());
+        let (slot, key) = cx.shared.open_slot(cx.scope.as_ref(), kind, name);
         Self {
-            cx,
-            id,
+            slot,
             key,
             fingerprint: fingerprint(question.schema()),
             question,
@@ -154,37 +156,34 @@ impl<'a, T> AskFuture<'a, T> {
     fn look(
         &mut self,
         state: &mut State,
-        waker: &Waker,
-        outside: bool,
+        poller: Poller<'_>,
     ) -> Poll<(usize, Held, Option<Elicited>)> {
         loop {
             let form = self.question.schema();
             let fits = |json: &str| !self.only_own && content_fits(form, json);
             if let Some(index) = state.find_answer(&self.key, self.fingerprint, fits) {
-                if !state.take_turn(self.id, index, waker, outside) {
+                if !state.take_turn(self.slot.id, index, poller) {
                     return Poll::Pending;
                 }
-                let entry = &mut state.entries[index];
+                let entry = &mut state.journal.entries[index];
                 return Poll::Ready((index, entry.held.clone(), entry.elicited.take()));
             }
             let Some(held) = self.without_asking(state) else {
                 break;
             };
             let entry = Entry::new(self.key.clone(), self.fingerprint, held);
-            if state
-                .append(entry, self.cx.shared.env.limits.entries)
-                .is_none()
-            {
+            let limit = self.slot.shared.env.limits.entries;
+            if state.append(entry, limit).is_none() {
                 return Poll::Pending;
             }
         }
         if !state.fault_is_set() {
-            self.open(state, waker, outside);
+            self.open(state, poller);
         }
         Poll::Pending
     }
 
-    /// An answer that needs no asking: one that came with a first request, or that the client cannot give any.
+    /// The outcome of an ask that is not sent: its answer came with the first request, or the client lacks a capability.
     fn without_asking(&self, state: &mut State) -> Option<Held> {
         let first = self.key.ordinal == 1;
         let loose = state
@@ -194,7 +193,6 @@ impl<'a, T> AskFuture<'a, T> {
         if let Some(at) = loose {
             let (key, json) = state.loose.swap_remove(at);
             let kind = self.key.kind.ask()?;
-            // The text comes from a raw value.
             let raw: &RawValue = serde_json::from_str(&json).ok()?;
             if let Err(error) = check_answer_shape(kind, raw) {
                 state.set_fault(format!("inputResponses[{key:?}]: {error}"), true);
@@ -202,51 +200,47 @@ impl<'a, T> AskFuture<'a, T> {
             }
             return Some(Held::Value(json));
         }
-        let capability = self.question.lacks(&self.cx.shared)?;
+        let capability = self.question.lacks(self.slot.shared)?;
         Some(failure(&AskError::Unsupported {
             name: self.key.name.to_string(),
             capability,
         }))
     }
 
-    fn open(&self, state: &mut State, waker: &Waker, outside: bool) {
-        if let Some(slot) = state.slot(self.id)
+    fn open(&self, state: &mut State, poller: Poller<'_>) {
+        let (id, fingerprint) = (self.slot.id, self.fingerprint);
+        if let Some(slot) = state.slot(id)
             && matches!(slot.phase, Phase::Open { .. })
         {
-            slot.outside = outside;
-            slot.waker = Some(waker.clone());
+            slot.wait_for(poller);
             return;
         }
-        let ask = self
-            .question
-            .to_ask(state.refusal(&self.key, self.fingerprint));
-        let fingerprint = self.fingerprint;
-        let wire_key = state.wire_key(self.id, &self.key, fingerprint);
+        let ask = self.question.to_ask(state.refusal(&self.key, fingerprint));
         let phase = Phase::Open {
             ask,
-            wire_key,
+            wire_key: state.wire_key(id, &self.key, fingerprint),
             fingerprint,
         };
-        state.park(self.id, phase, waker, outside);
+        state.park(id, phase, poller);
     }
 
-    /// Takes back an answer that does not fit. `Some` after too many of them.
+    /// Rejects an answer. `Some` after too many of them.
     fn refuse(&mut self, state: &mut State, index: usize, reason: String) -> Option<AskError> {
-        if state.entries[index].fingerprint != self.fingerprint {
-            // It answered another version's question: leave it for that one, and ask our own.
+        if state.journal.entries[index].fingerprint != self.fingerprint {
+            // It answers another version's question: keep it for that version.
             self.only_own = true;
             return None;
         }
         let count = state.refuse(index, &reason);
         state.deliver(index);
-        if count <= self.cx.shared.env.limits.retries {
+        if count <= self.slot.shared.env.limits.retries {
             return None;
         }
         let error = AskError::Invalid {
             name: self.key.name.to_string(),
             reason,
         };
-        let entry = &mut state.entries[index];
+        let entry = &mut state.journal.entries[index];
         entry.held = failure(&error);
         entry.void = false;
         Some(error)
@@ -258,19 +252,16 @@ impl<T> Future for AskFuture<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let shared: &Arc<Shared> = &this.cx.shared;
-        let outside = !is_driving(shared);
+        let shared = this.slot.shared;
+        let poller = shared.poller(task);
         loop {
-            let found = {
-                let mut state = shared.lock();
-                if state.may_go_on() {
-                    this.look(&mut state, task.waker(), outside)
-                } else {
-                    drop(state);
-                    return match shared.is_over() {
-                        true => Poll::Ready(Err(over(&this.key.name))),
-                        false => Poll::Pending,
-                    };
+            let found = match shared.enter() {
+                Some(mut state) => this.look(&mut state, poller),
+                None => {
+                    let name = &this.key.name;
+                    return shared.stopped(|| AskError::Over {
+                        name: name.to_string(),
+                    });
                 }
             };
             let Poll::Ready((index, held, elicited)) = found else {
@@ -283,31 +274,25 @@ impl<T> Future for AskFuture<'_, T> {
                     let given = Given { json, elicited };
                     (this.decode)(&this.key.name, this.question.schema(), &given)
                 }
-                Held::Failure(json) => Decoded::Error(read_failure(&this.key, &json)),
+                Held::Failure(json) => Err(Unusable::Error(read_failure(&this.key, &json))),
             };
             let mut state = shared.lock();
             if state.ended {
                 continue;
             }
             let result = match decoded {
-                Decoded::Value(value) => Ok(value),
-                Decoded::Error(error) => Err(error),
-                Decoded::Invalid(reason) => match this.refuse(&mut state, index, reason) {
+                Ok(value) => Ok(value),
+                Err(Unusable::Error(error)) => Err(error),
+                Err(Unusable::Invalid(reason)) => match this.refuse(&mut state, index, reason) {
                     Some(error) => Err(error),
                     None => continue,
                 },
             };
             state.deliver(index);
             drop(state);
-            shared.close_slot(this.id);
+            this.slot.close();
             return Poll::Ready(result);
         }
-    }
-}
-
-impl<T> Drop for AskFuture<'_, T> {
-    fn drop(&mut self) {
-        self.cx.shared.close_slot(self.id);
     }
 }
 
@@ -323,7 +308,7 @@ fn read_failure(key: &Key, json: &str) -> AskError {
     })
 }
 
-/// Would this answer, given to another schema, do for this one?
+/// Returns whether an answer to another schema fits this one.
 fn content_fits(form: Option<&Form>, json: &str) -> bool {
     let Some(form) = form else { return true };
     match serde_json::from_str::<ElicitAnswer<'_>>(json) {
@@ -331,7 +316,7 @@ fn content_fits(form: Option<&Form>, json: &str) -> bool {
             .content
             .and_then(|content| parse_value(content.get()).ok())
             .is_some_and(|content| form.check(&content).is_ok()),
-        // A no stays a no, however the question is put.
+        // A decline or cancel holds for every schema.
         Ok(_) => true,
         Err(_) => false,
     }
@@ -342,78 +327,52 @@ pub(super) fn outcome<T: DeserializeOwned>(
     form: Option<&Form>,
     given: &Given,
 ) -> Decoded<Answer<T>> {
-    let (action, content) = match given.elicited() {
-        Ok(parts) => parts,
-        Err(error) => return Decoded::Invalid(error.to_string()),
-    };
+    let (action, content) = given.elicited()?;
     match action {
-        Action::Decline => return Decoded::Value(Answer::Declined),
-        Action::Cancel => return Decoded::Value(Answer::Cancelled),
+        Action::Decline => return Ok(Answer::Declined),
+        Action::Cancel => return Ok(Answer::Cancelled),
         Action::Accept => {}
     }
     let Some(content) = content else {
-        return Decoded::Invalid("the form came back without content".into());
+        return Err(Unusable::Invalid(
+            "the form came back without content".into(),
+        ));
     };
-    let content = match parse_value(content) {
-        Ok(content) => content,
-        Err(error) => return Decoded::Invalid(error.to_string()),
-    };
-    if let Some(form) = form
-        && let Err(error) = form.check(&content)
-    {
-        return Decoded::Invalid(error.to_string());
+    let content = parse_value(content)?;
+    if let Some(form) = form {
+        form.check(&content)?;
     }
-    match serde_json::from_value(content) {
-        Ok(value) => Decoded::Value(Answer::Accepted(value)),
-        Err(error) => Decoded::Invalid(error.to_string()),
-    }
+    Ok(Answer::Accepted(serde_json::from_value(content)?))
 }
 
 pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T> {
-    match outcome(name, form, given) {
-        Decoded::Value(Answer::Accepted(value)) => Decoded::Value(value),
-        Decoded::Value(Answer::Declined) => Decoded::Error(declined(name)),
-        Decoded::Value(Answer::Cancelled) => Decoded::Error(cancelled(name)),
-        Decoded::Error(error) => Decoded::Error(error),
-        Decoded::Invalid(reason) => Decoded::Invalid(reason),
+    match outcome(name, form, given)? {
+        Answer::Accepted(value) => Ok(value),
+        Answer::Declined => Err(declined(name)),
+        Answer::Cancelled => Err(cancelled(name)),
     }
 }
 
 pub(super) fn consent(name: &str, _: Option<&Form>, given: &Given) -> Decoded<()> {
-    match given.elicited().map(|(action, _)| action) {
-        Ok(Action::Accept) => Decoded::Value(()),
-        Ok(Action::Decline) => Decoded::Error(declined(name)),
-        Ok(Action::Cancel) => Decoded::Error(cancelled(name)),
-        Err(error) => Decoded::Invalid(error.to_string()),
+    match given.elicited()?.0 {
+        Action::Accept => Ok(()),
+        Action::Decline => Err(declined(name)),
+        Action::Cancel => Err(cancelled(name)),
     }
 }
 
 pub(super) fn sampled(_: &str, _: Option<&Form>, given: &Given) -> Decoded<SamplingAnswer> {
-    serde_json::from_str(&given.json)
-        .map_or_else(|e| Decoded::Invalid(e.to_string()), Decoded::Value)
+    Ok(serde_json::from_str(&given.json)?)
 }
 
 pub(super) fn roots(_: &str, _: Option<&Form>, given: &Given) -> Decoded<Vec<Root>> {
-    serde_json::from_str::<RootsAnswer>(&given.json).map_or_else(
-        |error| Decoded::Invalid(error.to_string()),
-        |answer| Decoded::Value(answer.roots),
-    )
+    Ok(serde_json::from_str::<RootsAnswer>(&given.json)?.roots)
 }
 
-fn over(name: &str) -> AskError {
-    AskError::Over {
-        name: name.to_owned(),
-    }
+fn declined(name: &str) -> Unusable {
+    Unusable::Error(AskError::Declined { name: name.into() })
 }
 
-fn declined(name: &str) -> AskError {
-    AskError::Declined {
-        name: name.to_owned(),
-    }
-}
-
-fn cancelled(name: &str) -> AskError {
-    AskError::Cancelled {
-        name: name.to_owned(),
-    }
+fn cancelled(name: &str) -> Unusable {
+    Unusable::Error(AskError::Cancelled { name: name.into() })
 }

@@ -1,40 +1,41 @@
 //! Checkpoints, and the end of a call.
 
 use super::Cx;
-use crate::flow::{Phase, SlotId, in_step, is_driving};
+use crate::flow::{Phase, SlotGuard, in_step};
 use crate::journal::Saved;
 use crate::{Error, Result};
+use serde::Serialize;
 use std::borrow::Cow;
 use std::future::Future;
-use std::panic::Location;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A checkpoint being kept. It lets other work of the thread run once.
+/// Stores a checkpoint, and lets other tasks of the thread run once.
 #[must_use = "a checkpoint is kept when it is awaited"]
 pub struct CheckpointFuture<'a> {
     cx: &'a Cx,
-    id: Option<SlotId>,
+    slot: Option<SlotGuard<'a>>,
     name: Cow<'static, str>,
-    json: Option<serde_json::Result<String>>,
+    json: Option<Result<Box<str>>>,
 }
 
 impl<'a> CheckpointFuture<'a> {
     #[track_caller]
-    pub(super) fn new(
-        cx: &'a Cx,
-        name: Cow<'static, str>,
-        json: serde_json::Result<String>,
-    ) -> Self {
+    pub(super) fn new(cx: &'a Cx, name: Cow<'static, str>, state: &impl Serialize) -> Self {
         if in_step(&cx.shared) {
-            cx.shared.fault(
-                format!("checkpoint {name:?} was made inside a step; a step is run as a whole"),
-                Some(Location::caller()),
-            );
+            cx.shared.fault(&format!(
+                "checkpoint {name:?} was made inside a step; a step is run as a whole"
+            ));
         }
+        let json = serde_json::to_string(state).map(String::into_boxed_str);
+        let json = json.map_err(|error| {
+            Error::internal(format!(
+                "the state of checkpoint {name:?} cannot be journaled: {error}"
+            ))
+        });
         Self {
             cx,
-            id: None,
+            slot: None,
             name,
             json: Some(json),
         }
@@ -47,100 +48,59 @@ impl Future for CheckpointFuture<'_> {
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let shared = &this.cx.shared;
-        let outside = !is_driving(shared);
-        let mut state = shared.lock();
-        if !state.may_go_on() {
-            drop(state);
-            return match shared.is_over() {
-                true => Poll::Ready(Err(Error::over())),
-                false => Poll::Pending,
+        let poller = shared.poller(task);
+        let Some(mut state) = shared.enter() else {
+            return shared.stopped(Error::over);
+        };
+        if let Some(guard) = &this.slot {
+            // Until the slot is idle, the driver is about to write the checkpoint or to hand the flow on.
+            return match state.slot(guard.id) {
+                Some(slot) if matches!(slot.phase, Phase::Idle) => Poll::Ready(Ok(())),
+                _ => Poll::Pending,
             };
-        }
-        if let Some(id) = this.id {
-            if state
-                .slot(id)
-                .is_some_and(|slot| matches!(slot.phase, Phase::Idle))
-            {
-                // It is written.
-                return Poll::Ready(Ok(()));
-            }
-            // Parked to be handed on or to be written: the driver is about to do it.
-            return Poll::Pending;
         }
         let Some(json) = this.json.take() else {
             return Poll::Ready(Ok(()));
         };
-        let json = match json {
-            Ok(json) => json.into_boxed_str(),
-            Err(error) => {
-                return Poll::Ready(Err(Error::internal(format!(
-                    "the state of checkpoint {:?} cannot be journaled: {error}",
-                    this.name
-                ))));
-            }
-        };
+        let json = json?;
         let scope = &this.cx.scope;
-        let known = state
-            .saved
-            .iter_mut()
-            .find(|saved| saved.scope == *scope && saved.name == this.name);
-        let changed = match known {
+        let mut saved = state.journal.saved.iter_mut();
+        let changed = match saved.find(|s| s.scope == *scope && s.name == this.name) {
             Some(saved) => std::mem::replace(&mut saved.json, json) != saved.json,
             None => {
                 let (scope, name) = (scope.clone(), this.name.clone());
-                state.saved.push(Saved { scope, name, json });
+                state.journal.saved.push(Saved { scope, name, json });
                 true
             }
         };
-        let write = changed && state.keep_checkpoint(&shared.env);
-        if state.should_shed(&shared.env) {
-            let id = state.new_slot_for_wait();
-            this.id = Some(id);
-            state.park(id, Phase::Parked, task.waker(), outside);
+        let write = changed && state.keep_checkpoint(&*shared.env.source);
+        let phase = if state.should_shed(&shared.env) {
+            Phase::Parked
+        } else if write {
+            Phase::Saving
+        } else {
+            state.yielding = true;
             drop(state);
-            shared.kick();
+            task.waker().wake_by_ref();
             return Poll::Pending;
-        }
-        if write {
-            let id = state.new_slot_for_wait();
-            this.id = Some(id);
-            state.park(id, Phase::Saving, task.waker(), outside);
-            drop(state);
-            shared.kick();
-            return Poll::Pending;
-        }
-        state.yielding = true;
+        };
+        let slot = this.slot.insert(shared.open_unnamed_slot(&mut state));
+        state.park(slot.id, phase, poller);
         drop(state);
-        task.waker().wake_by_ref();
+        shared.kick();
         Poll::Pending
-    }
-}
-
-impl Drop for CheckpointFuture<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.cx.shared.close_slot(id);
-        }
     }
 }
 
 /// Waits until the call is over.
 #[must_use = "this waits only when it is awaited"]
-pub struct Cancelled<'a> {
-    cx: &'a Cx,
-}
-
-impl<'a> Cancelled<'a> {
-    pub(super) fn new(cx: &'a Cx) -> Self {
-        Self { cx }
-    }
-}
+pub struct Cancelled<'a>(pub(super) &'a Cx);
 
 impl Future for Cancelled<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {
-        let mut state = self.cx.shared.lock();
+        let mut state = self.0.shared.lock();
         if state.ended {
             return Poll::Ready(());
         }

@@ -1,22 +1,22 @@
-//! How a call becomes a task.
+//! Turning a call into a task.
 
 use super::Cx;
-use crate::flow::{Phase, SlotId, is_driving};
+use crate::flow::{Phase, SlotGuard};
 use crate::{Error, Result};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A call that becomes a task when this is awaited.
+/// Makes a call a task when awaited.
 #[must_use = "a call becomes a task when this is awaited"]
 pub struct DetachFuture<'a> {
     cx: &'a Cx,
-    id: Option<SlotId>,
+    slot: Option<SlotGuard<'a>>,
 }
 
 impl<'a> DetachFuture<'a> {
     pub(super) fn new(cx: &'a Cx) -> Self {
-        Self { cx, id: None }
+        Self { cx, slot: None }
     }
 }
 
@@ -25,34 +25,21 @@ impl Future for DetachFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let shared = &self.cx.shared;
-        let outside = !is_driving(shared);
-        let mut state = shared.lock();
-        if !state.may_go_on() {
-            drop(state);
-            return match shared.is_over() {
-                true => Poll::Ready(Err(Error::over())),
-                false => Poll::Pending,
-            };
-        }
+        let poller = shared.poller(task);
+        let Some(mut state) = shared.enter() else {
+            return shared.stopped(Error::over);
+        };
         if state.is_task() || !shared.env.can_detach {
             return Poll::Ready(Ok(()));
         }
         if let Some(reason) = state.no_task.take() {
             return Poll::Ready(Err(Error::retry(reason)));
         }
-        let id = self.id.unwrap_or_else(|| state.new_slot_for_wait());
-        state.park(id, Phase::Detaching, task.waker(), outside);
+        let open = || shared.open_unnamed_slot(&mut state);
+        let id = self.slot.get_or_insert_with(open).id;
+        state.park(id, Phase::Detaching, poller);
         drop(state);
         shared.kick();
-        self.id = Some(id);
         Poll::Pending
-    }
-}
-
-impl Drop for DetachFuture<'_> {
-    fn drop(&mut self) {
-        if let Some(id) = self.id {
-            self.cx.shared.close_slot(id);
-        }
     }
 }

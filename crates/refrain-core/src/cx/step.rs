@@ -1,10 +1,10 @@
-//! Steps: work that is run once and whose value is journaled.
+//! Steps: work that runs once and whose value is journaled.
 
 use super::Cx;
 use crate::error::StoredError;
-use crate::flow::{Mark, Phase, Shared, SlotId, StepSignal, is_driving};
-use crate::journal::{Entry, FlowId, Held, Key, Kind};
-use crate::replay::{Keep, LogError, LogKey, Recorded, ReplayLog};
+use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
+use crate::journal::{Entry, Held, Key, Kind};
+use crate::replay::{Keep, LogKey, Recorded, ReplayLog};
 use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -12,50 +12,34 @@ use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::Location;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 pin_project! {
-    /// A step that waits to run, runs, or is replayed. Dropped unfinished, it leaves nothing in the journal.
+    /// A step that waits to run, runs, or is replayed. Dropped unfinished, it leaves no journal entry.
     #[must_use = "a step does nothing until it is awaited"]
     pub struct StepFuture<'a, F, T> {
-        cx: &'a Cx,
-        id: SlotId,
+        slot: SlotGuard<'a>,
         key: Key,
         signal: Option<Arc<StepSignal>>,
         #[pin]
         work: Option<F>,
         value: PhantomData<fn() -> T>,
     }
-
-    impl<F, T> PinnedDrop for StepFuture<'_, F, T> {
-        fn drop(this: Pin<&mut Self>) {
-            this.cx.shared.close_slot(this.id);
-        }
-    }
 }
 
 impl<'a, F, T> StepFuture<'a, F, T> {
     #[track_caller]
-    pub(super) fn new(cx: &'a Cx, kind: Kind, name: Cow<'static, str>, work: F) -> Self {
-        Self::with_key(cx, kind, name, |_| work)
-    }
-
-    #[track_caller]
-    pub(super) fn with_key(
+    pub(super) fn new(
         cx: &'a Cx,
         kind: Kind,
         name: Cow<'static, str>,
         work: impl FnOnce(&Key) -> F,
     ) -> Self {
-        let (id, key) = cx
-            .shared
-            .open_slot(cx.scope.as_ref(), kind, name, Location::caller());
+        let (slot, key) = cx.shared.open_slot(cx.scope.as_ref(), kind, name);
         Self {
-            cx,
-            id,
+            slot,
             work: Some(work(&key)),
             key,
             signal: None,
@@ -64,7 +48,7 @@ impl<'a, F, T> StepFuture<'a, F, T> {
     }
 }
 
-/// How a poll of a step goes on after a look at the shared state.
+/// How a poll of a step continues.
 enum Go {
     Deliver(Held),
     Run,
@@ -82,21 +66,15 @@ where
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
-        let shared: &Arc<Shared> = &this.cx.shared;
-        let outside = !is_driving(shared);
-        let mut go = before(
-            shared,
-            *this.id,
-            this.key,
-            this.signal,
-            task.waker(),
-            outside,
-        );
+        let slot: &SlotGuard<'_> = this.slot;
+        let shared = slot.shared;
+        let poller = shared.poller(task);
+        let mut go = before(slot, this.key, this.signal, poller);
         if let (Go::Run, Some(signal)) = (&go, &*this.signal) {
             signal.begin_poll(task.waker());
             let waker = Waker::from(signal.clone());
             let polled = {
-                let _mark = Mark::in_step(shared);
+                let _context = ThreadContext::in_step(shared);
                 let work = this.work.as_mut().as_pin_mut();
                 work.map_or(Poll::Pending, |work| {
                     work.poll(&mut Context::from_waker(&waker))
@@ -105,23 +83,20 @@ where
             let Poll::Ready(done) = polled else {
                 return Poll::Pending;
             };
-            // The author's serialising runs without the lock.
+            // The author's serialization runs without the lock.
             let held = to_held(done.map_err(Into::into));
-            go = after(shared, *this.id, this.key, held, task.waker(), outside);
+            go = after(slot, this.key, held, poller);
         }
         match go {
             Go::Deliver(held) => {
-                shared.close_slot(*this.id);
+                slot.close();
                 this.work.set(None);
-                // It holds a waker of the handler's, as if something were still awaited.
+                // It holds a waker of the handler, which looks like a pending foreign await.
                 *this.signal = None;
                 shared.kick();
-                Poll::Ready(read(this.key, &held))
+                Poll::Ready(read(&this.key.name, &held))
             }
-            Go::Stop => match shared.is_over() {
-                true => Poll::Ready(Err(Error::over())),
-                false => Poll::Pending,
-            },
+            Go::Stop => shared.stopped(Error::over),
             Go::Wait | Go::Run => {
                 shared.kick();
                 Poll::Pending
@@ -130,53 +105,49 @@ where
     }
 }
 
-/// Is there a value, may the work run, or must it wait?
+/// Looks for a value, or lets the work run or wait.
 fn before(
-    shared: &Shared,
-    id: SlotId,
+    slot: &SlotGuard<'_>,
     key: &Key,
     signal: &mut Option<Arc<StepSignal>>,
-    waker: &Waker,
-    outside: bool,
+    poller: Poller<'_>,
 ) -> Go {
-    let mut state = shared.lock();
-    if !state.may_go_on() {
+    let (shared, id) = (slot.shared, slot.id);
+    let Some(mut state) = shared.enter() else {
         return Go::Stop;
-    }
+    };
     if let Some(index) = state.find(key) {
-        if !state.take_turn(id, index, waker, outside) {
+        if !state.take_turn(id, index, poller) {
             return Go::Wait;
         }
         state.deliver(index);
-        return Go::Deliver(state.entries[index].held.clone());
+        return Go::Deliver(state.journal.entries[index].held.clone());
     }
-    let running = state
-        .slot(id)
-        .is_some_and(|slot| matches!(slot.phase, Phase::Running(_)));
-    if running {
-        return Go::Run;
-    }
+    let free = match state.slot(id).map(|slot| &slot.phase) {
+        Some(Phase::Running(_)) => return Go::Run,
+        phase => matches!(phase, Some(Phase::Free)),
+    };
     let begun = signal.is_some();
-    let free = matches!(state.slot(id).map(|slot| &slot.phase), Some(Phase::Free));
     let unwritten = !free && state.is_unwritten();
     if !begun && (!state.live || unwritten || state.should_shed(&shared.env)) {
-        state.park(id, Phase::Held, waker, outside);
+        state.park(id, Phase::Held, poller);
         return Go::Wait;
     }
     let signal = signal
         .get_or_insert_with(|| StepSignal::new(shared.passes.get_or_init(Arc::default).clone()));
-    let phase = Phase::Running(signal.clone());
+    let running = Phase::Running(signal.clone());
     if let Some(slot) = state.slot(id) {
-        slot.phase = phase;
-        slot.outside = outside;
+        slot.phase = running;
+        slot.outside = poller.outside;
         state.running += 1;
         state.stats.steps += u32::from(!begun);
     }
     Go::Run
 }
 
-/// The work is done: journal its value. It waits for its turn, or for the flow to be handed on here.
-fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outside: bool) -> Go {
+/// Journals the outcome of the work, which then waits for its turn or for the flow to be handed on.
+fn after(slot: &SlotGuard<'_>, key: &Key, held: Held, poller: Poller<'_>) -> Go {
+    let (shared, id) = (slot.shared, slot.id);
     let mut state = shared.lock();
     if state.ended {
         return Go::Stop;
@@ -192,7 +163,7 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
             state.retry = Some(Box::new(error));
             return Go::Stop;
         }
-        // The log could not be reached, and nothing is there that could try again.
+        // The log is unavailable, and only a task can retry.
         Some(error) if key.kind == Kind::Once => to_held::<()>(Err(Error::internal(error))),
         _ => held,
     };
@@ -200,15 +171,15 @@ fn after(shared: &Shared, id: SlotId, key: &Key, held: Held, waker: &Waker, outs
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
         return Go::Stop;
     };
-    if state.should_shed(&shared.env) {
-        state.park(id, Phase::Parked, waker, outside);
-    } else {
-        state.park(id, Phase::Waiting(index), waker, outside);
-    }
+    let phase = match state.should_shed(&shared.env) {
+        true => Phase::Parked,
+        false => Phase::Waiting(index),
+    };
+    state.park(id, phase, poller);
     Go::Wait
 }
 
-/// The error of a step that may well succeed later.
+/// The error of a step that a task retries.
 fn to_be_repeated(held: &Held) -> Option<Error> {
     let Held::Failure(json) = held else {
         return None;
@@ -225,15 +196,14 @@ fn to_held<T: Serialize>(done: Result<T>) -> Held {
         },
         Err(error) => error,
     };
-    let json = serde_json::to_string(&error.to_stored()).expect("an error is plain strings");
+    let json = serde_json::to_string(error.stored()).expect("an error is plain strings");
     Held::Failure(json.into())
 }
 
-fn read<T: DeserializeOwned>(key: &Key, held: &Held) -> Result<T> {
+fn read<T: DeserializeOwned>(name: &str, held: &Held) -> Result<T> {
     let misfit = |error: serde_json::Error| {
         Error::internal(format!(
-            "the journaled value of {:?} does not fit its type: {error}",
-            key.name
+            "the journaled value of {name:?} does not fit its type: {error}"
         ))
     };
     match held {
@@ -244,7 +214,7 @@ fn read<T: DeserializeOwned>(key: &Key, held: &Held) -> Result<T> {
     }
 }
 
-/// The same for every run of one step in one flow, and for no other.
+/// A key that is the same for every run of one step in one flow, and unique otherwise.
 pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
     let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     hash.update(b"refrain idempotency key");
@@ -257,18 +227,11 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
         .collect()
 }
 
-/// Nothing was done yet, and nothing was recorded: a task may try again.
-fn not_begun(error: &LogError) -> Error {
-    tracing::error!(%error, "what is to be done once could not be recorded");
-    Error::retry("the replay log cannot be reached; try again")
-}
-
-/// Runs `work` unless the log says that it was begun before.
+/// Runs `work` unless the log contains an earlier start.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
     keep: Keep,
-    flow: FlowId,
-    name: String,
+    key: LogKey,
     work: F,
 ) -> Result<T>
 where
@@ -277,15 +240,15 @@ where
     E: Into<Error>,
 {
     let Some(log) = log else {
-        // The fault that says so is on its way; the driver ends the call.
+        // The call is about to end with a fault.
         return std::future::pending().await;
     };
-    let key = LogKey::once(flow, &name);
-    match log
-        .begin(&key, keep)
-        .await
-        .map_err(|error| not_begun(&error))?
-    {
+    let begun = log.begin(&key, keep).await.map_err(|error| {
+        // Nothing was recorded and no work was done, so a task may retry.
+        tracing::error!(%error, "what is to be done once could not be recorded");
+        Error::retry("the replay log cannot be reached; try again")
+    })?;
+    match begun {
         Recorded::Fresh => {}
         Recorded::Begun => {
             return Err(Error::msg(
@@ -294,20 +257,19 @@ where
         }
         Recorded::Done(json) => {
             let (failed, json): (bool, String) = serde_json::from_str(&json)?;
-            let held = if failed {
-                Held::Failure(json.into())
-            } else {
-                Held::Value(json.into())
+            let held = match failed {
+                true => Held::Failure(json.into()),
+                false => Held::Value(json.into()),
             };
-            return read(&key.as_journal_key(), &held);
+            return read(key.name(), &held);
         }
     }
-    // What was done once is not done again, however it failed.
+    // A task does not retry work that was started.
     let held = to_held(work.await.map_err(|error| error.into().for_good()));
     let failed = matches!(held, Held::Failure(_));
     let record = serde_json::to_string(&(failed, &**held.json()))?;
     if let Err(error) = log.finish(&key, &record).await {
         tracing::error!(%error, "what was done once could not be recorded; if its token is lost it counts as interrupted");
     }
-    read(&key.as_journal_key(), &held)
+    read(key.name(), &held)
 }

@@ -1,9 +1,9 @@
 //! The driver: polls the handler, and decides what happens when it is at rest.
 
-use super::mark::Mark;
-use super::rest::{Decision, Rest, Settle, over};
+use super::decide::{Decision, Rest, Settle, over};
 use super::state::{Shared, State};
 use super::task::Withdraw;
+use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{Cut, Env, Fault, Note, Outcome, Start, Stats, Then, Write};
 use crate::{Cx, Error, ErrorKind};
@@ -13,54 +13,54 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-/// A handler at work.
+/// A running handler.
 pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + Send>>;
 
-/// What a flow reports to whoever drives it.
+/// An event for the owner of a flow.
 #[derive(Debug)]
 pub enum Event {
-    /// The handler has something to tell the client. Send it, and poll again.
+    /// Notes for the client. Send them, and poll again.
     Notes(Vec<Note>),
-    /// Other tasks hold parts of this flow and may ask too. Let them run, and poll again.
+    /// Other tasks hold parts of this flow and may ask too. Yield to them, and poll again.
     Settle,
-    /// The flow was set down: seal its snapshot and send its asks. The flow is over.
+    /// The flow is suspended: seal its snapshot and send its asks. The flow is over.
     Cut(Cut),
     /// The handler wants to become a task: store [`Flow::detachment`], then call [`Flow::become_task`] or
     /// [`Flow::stay`], and poll again.
     Detach,
-    /// In a task: write this before anything else. What comes next is said in it. In a flow whose home is memory there is
-    /// nothing to write, but asks to publish or to withdraw: call [`Flow::written`], and poll again unless the
-    /// flow [is over](Flow::is_over).
+    /// In a task: write this first, then go on as [`Write::then`] says. In memory: publish and withdraw asks, call
+    /// [`Flow::written`], and poll again unless the flow [is over](Flow::is_over).
     Write(Box<Write>),
     /// The handler returned. The flow is over.
     Done(Result<Outcome, Error>),
-    /// A mistake of the author, or a limit passed. The flow is over.
+    /// A mistake of the author, or an exceeded limit. The flow is over.
     Fault(Fault),
     /// The handler panicked. The flow is over.
     Panicked(String),
-    /// A test made the round crash. The flow is over, and nothing is to be answered.
+    /// A test crashed the round. The flow is over, and there is no response.
     Crashed,
 }
 
-/// Polls in place before other work of the thread is let in.
+/// Polls in place before other tasks of the thread may run.
 const IN_PLACE: u32 = 32;
+
 /// One run of a handler, from the top: one round of a call.
 pub struct Flow {
     pub(super) shared: Arc<Shared>,
     waker: Arc<FlowWaker>,
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
-    /// The handler is to be polled, woken or not.
+    /// The handler must be polled even if it was not woken.
     pub(super) due: bool,
     /// Polls since the handler was last at rest.
     restless: u32,
     settle: Settle,
-    /// How the flow ended, to be said once what it came to is written.
+    /// The last event, reported after the last write.
     last: Option<Box<Event>>,
 }
 
 impl Flow {
-    /// Starts a round. `handler` is given the flow's [`Cx`]; it is not polled yet.
+    /// Starts a round. `handler` receives the flow's [`Cx`]; it is not polled yet.
     pub fn new(env: Env, start: Start, handler: impl FnOnce(Cx) -> HandlerFuture) -> Self {
         let waker = Arc::new(FlowWaker::default());
         let shared = Shared::new(env, start, waker.clone());
@@ -77,28 +77,27 @@ impl Flow {
         }
     }
 
-    /// What the handler said and was not reported yet: to be sent before the reply.
+    /// Takes the notes that were not reported yet, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
     }
 
-    /// What this round did so far.
+    /// Returns the counters of this round.
     pub fn stats(&self) -> Stats {
         self.shared.lock().stats
     }
 
     #[cfg(feature = "testing")]
-    /// Makes the round crash after this many polls of its operations: nothing is answered, as if the process had
-    /// died there. For tests of what survives.
+    /// Crashes the round after this many polls of its operations, as if the process had died. For tests.
     pub fn crash_after(&mut self, polls: u32) {
         self.shared.lock().fuse = Some(polls);
     }
 
-    /// Runs the handler as far as it goes.
+    /// Runs the handler as far as possible.
     ///
     /// # Panics
     ///
-    /// If polled again after an event that said the flow is over.
+    /// If polled after the flow is over.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(event) = self.last.take() {
             return Poll::Ready(*event);
@@ -134,7 +133,8 @@ impl Flow {
                 }
                 continue;
             }
-            match self.decide() {
+            self.restless = 0;
+            match self.at_rest(|rest, state| rest.decide(state)) {
                 Decision::Again => {}
                 Decision::Wait => return Poll::Pending,
                 Decision::Settle => return Poll::Ready(Event::Settle),
@@ -151,12 +151,12 @@ impl Flow {
         Poll::Pending
     }
 
-    /// The time of the round is up: cuts with the asks that are open, or reports that the handler took too long.
+    /// Ends the round at its time limit: suspends the flow with the open asks, or reports a fault.
     pub fn expire(&mut self) -> Event {
         let event = {
             let mut state = self.shared.lock();
             let asks = state.open_asks();
-            if asks > 0 && !state.passes_limit(asks, &self.shared.env.limits) {
+            if asks > 0 && !state.passes_limit(asks, &self.shared.env.limits, true) {
                 Event::Cut(state.cut(self.shared.flow))
             } else {
                 over(&mut state).unwrap_or_else(|| {
@@ -172,7 +172,7 @@ impl Flow {
         event
     }
 
-    /// Drops the handler, if it is still there. The flow is over.
+    /// Drops the handler. The flow is over.
     pub fn cancel(&mut self) {
         if self.handler.is_some() {
             self.end();
@@ -194,7 +194,7 @@ impl Flow {
         write
     }
 
-    /// A call that has failed is over, unless it is a task, which may be tried again.
+    /// Marks a failed call as over, unless it is a task, which may be retried.
     fn note_failure(&self, event: &Event) {
         if matches!(event, Event::Fault(_) | Event::Panicked(_)) {
             let mut state = self.shared.lock();
@@ -202,21 +202,18 @@ impl Flow {
         }
     }
 
-    /// Ends the flow. What an attempt that will be repeated has come to is written first, and its asks stay.
-    fn end_with(&mut self, event: Event) -> Event {
+    /// Ends the flow. An attempt that will be retried is written first, and its asks stay published.
+    fn end_with(&mut self, mut event: Event) -> Event {
         self.note_failure(&event);
         let repeated = match &event {
             Event::Done(Err(error)) => matches!(error.kind(), ErrorKind::Retry),
             Event::Panicked(_) => true,
             _ => false,
         };
-        let write = repeated && self.shared.lock().is_unwritten();
-        let event = if write {
+        if repeated && self.shared.lock().is_unwritten() {
             self.last = Some(Box::new(event));
-            Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing).into())
-        } else {
-            event
-        };
+            event = Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing).into());
+        }
         self.end();
         event
     }
@@ -236,7 +233,7 @@ impl Flow {
             .as_mut()
             .expect("a flow that is over is not polled again");
         let polled = {
-            let _mark = Mark::driving(&self.shared);
+            let _context = ThreadContext::driving(&self.shared);
             let mut cx = Context::from_waker(&self.handler_waker);
             catch_unwind(AssertUnwindSafe(|| handler.as_mut().poll(&mut cx)))
         };
@@ -261,7 +258,7 @@ impl Flow {
     fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
         match done {
             Ok(Outcome::Incomplete(reply)) => {
-                if state.passes_limit(reply.asks.len(), &self.shared.env.limits)
+                if state.passes_limit(reply.asks.len(), &self.shared.env.limits, true)
                     && let Some(event) = over(state)
                 {
                     return event;
@@ -276,12 +273,6 @@ impl Flow {
                 Event::Done(done)
             }
         }
-    }
-
-    /// What to do now that the handler is at rest.
-    fn decide(&mut self) -> Decision {
-        self.restless = 0;
-        self.at_rest(|rest, state| rest.decide(state))
     }
 
     fn at_rest<T>(&mut self, decide: impl FnOnce(&mut Rest<'_>, &mut State) -> T) -> T {
@@ -301,30 +292,28 @@ impl Flow {
         decision
     }
 
-    /// Ends the flow: nothing can ask any more, the handler is dropped, and whoever waits is told.
+    /// Ends the flow: rejects further operations, drops the handler and wakes all waiting tasks.
     pub(super) fn end(&mut self) {
-        let mut wake = Vec::new();
         {
             let mut state = self.shared.lock();
-            // One that has ended by an incomplete reply is run again.
+            // A flow that ended with an incomplete reply is run again.
             state.over |= !state.ended && state.is_in_memory();
             state.ended = true;
         }
         if let Some(handler) = self.handler.take() {
-            // Destructors are the author's code, and may panic.
-            let dropped = catch_unwind(AssertUnwindSafe(|| drop(handler)));
-            if let Err(panic) = dropped {
+            // Destructors are author code and may panic.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
                 tracing::error!(panic = %panic_message(&*panic), "a destructor of the handler panicked");
             }
         }
-        {
+        let wake = {
             let mut state = self.shared.lock();
-            wake.extend(state.slots.iter_mut().filter_map(|slot| slot.waker.take()));
-            wake.append(&mut state.cancelled);
-        }
-        for waker in wake {
-            waker.wake();
-        }
+            let cancelled = std::mem::take(&mut state.cancelled);
+            let slots = state.slots.iter_mut();
+            let slots = slots.filter_map(|slot| slot.waker.take());
+            slots.chain(cancelled).collect::<Vec<_>>()
+        };
+        wake.into_iter().for_each(Waker::wake);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What comes out of a flow: results, asks, notes and faults.
+//! The output of a flow: results, asks, notes and faults.
 
 use crate::Form;
 use crate::journal::Snapshot;
@@ -6,46 +6,46 @@ use refrain_wire::{Ask, LogLevel, ResultBody, SamplingParams};
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// A mistake of the author, or a limit passed: it ends the call, and the handler cannot swallow it.
+/// A mistake of the author, or an exceeded limit: it ends the call, and the handler cannot swallow it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What was wrong, where, and what to do.
+    /// The mistake, its location, and a remedy.
     pub message: String,
-    /// Is the client's answer at fault, rather than the handler?
+    /// Whether the client's answer is at fault, not the handler.
     pub bad_answer: bool,
 }
 
-/// Something a handler wants the client to hear while it works.
+/// A message from a running handler to the client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// How far the work is.
+    /// Progress of the work.
     Progress {
-        /// How much is done.
+        /// The amount of work done.
         done: f64,
-        /// How much there is to do, if known.
+        /// The total amount of work, if known.
         total: Option<f64>,
-        /// What is being done.
+        /// The current activity.
         message: Option<String>,
     },
     /// A log message.
     Log {
-        /// How severe it is.
+        /// The severity.
         level: LogLevel,
-        /// What it says.
+        /// The content.
         data: serde_json::Value,
     },
 }
 
-/// What a handler returned.
+/// The reply of a handler.
 #[derive(Debug)]
 pub enum Outcome {
     /// The result of the call.
     Complete(ResultBody),
-    /// More is needed first, in the explicit style.
+    /// Asks and a state, in the explicit style.
     Incomplete(Incomplete),
 }
 
-/// An incomplete reply in the explicit style: asks and a state of the handler's own.
+/// An incomplete reply in the explicit style: asks and a state of the handler.
 ///
 /// ```
 /// # use refrain_core::Incomplete;
@@ -60,23 +60,20 @@ pub struct Incomplete {
 }
 
 impl Incomplete {
-    /// A reply without asks and without state; add at least one of them.
+    /// Makes an empty reply; add at least one ask or a state.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks for a form to be filled in.
+    /// Asks for a form.
     pub fn form(
         self,
         key: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
         form: &Form,
     ) -> Self {
-        let ask = Ask::Form {
-            message: message.into(),
-            schema: form.json().clone(),
-        };
-        self.ask(key, ask, form.fingerprint())
+        let (message, schema) = (message.into(), form.json().clone());
+        self.ask(key, Ask::Form { message, schema }, form.fingerprint())
     }
 
     /// Asks for a URL to be opened.
@@ -86,14 +83,11 @@ impl Incomplete {
         message: impl Into<String>,
         url: impl Into<String>,
     ) -> Self {
-        let ask = Ask::Url {
-            message: message.into(),
-            url: url.into(),
-        };
-        self.ask(key, ask, 0)
+        let (message, url) = (message.into(), url.into());
+        self.ask(key, Ask::Url { message, url }, 0)
     }
 
-    /// Asks for a message from a model.
+    /// Asks the client's model.
     pub fn sample(self, key: impl Into<Cow<'static, str>>, params: SamplingParams) -> Self {
         self.ask(key, Ask::Sampling(Box::new(params)), 0)
     }
@@ -108,69 +102,69 @@ impl Incomplete {
         self
     }
 
-    /// Sends a state of the handler's own along, sealed; read it back with `cx.state()`.
+    /// Adds a sealed state; read it with `cx.state()`.
     pub fn state(mut self, state: &impl serde::Serialize) -> crate::Result<Self> {
         self.state = Some(serde_json::to_string(state)?.into());
         Ok(self)
     }
 }
 
-/// A flow set down: what to ask, and what to seal.
+/// A suspended flow.
 #[derive(Debug)]
 #[must_use = "seal the snapshot and send the asks"]
 pub struct Cut {
-    /// The asks that go out, under their wire keys.
+    /// The asks to send, under their wire keys.
     pub asks: Vec<(String, Ask)>,
-    /// The flow as it is to be taken up again.
+    /// The flow to resume.
     pub snapshot: Snapshot,
-    /// Was the flow handed on because the instance wanted to be rid of it?
+    /// Whether the flow is handed on without asks, because of [`Pressure`](crate::Pressure).
     pub shed: bool,
 }
 
-/// What a task has come to, to be written into its store. All of it or nothing is to be written.
+/// The progress of a task, to be written to its store in one transaction.
 #[derive(Debug)]
 #[must_use = "write it to the store, then call Flow::written"]
 pub struct Write {
-    /// The flow as it is to be taken up again.
+    /// The flow to resume.
     pub snapshot: Snapshot,
-    /// Asks that are new, under keys that were never used in this task.
+    /// New asks, under keys that were never used in this task.
     pub asks: Vec<(String, Ask)>,
     /// Keys whose answers are in the snapshot.
     pub taken: Vec<String>,
     /// Keys that need no answer any more.
     pub withdrawn: Vec<String>,
-    /// Is there anything in it that was not written before? If not, the task has not got on.
+    /// Whether the task made progress since the last write.
     pub progress: bool,
-    /// How the task goes on.
+    /// How the task continues.
     pub then: Then,
 }
 
-/// How a task goes on after a write.
+/// How a task continues after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     /// The handler has more to do: call [`Flow::written`](crate::Flow::written) and poll again.
     GoOn,
-    /// Nothing but asks and sleeps is left. The flow can be dropped, until an answer comes or the time of the first sleep.
+    /// Only asks and sleeps are left. The flow can be dropped until an answer arrives or the first sleep ends.
     Rest {
-        /// When the first sleep ends.
+        /// The end of the first sleep.
         wake: Option<SystemTime>,
-        /// May something else still be at work, that cannot be seen from here?
+        /// Whether a foreign future may still make progress.
         perhaps_more: bool,
     },
-    /// The flow was set down to be handed on, and is over here.
+    /// The flow is handed on, and is over here.
     HandOn,
 }
 
-/// What one round did.
+/// The counters of one round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Entries that were replayed from the journal or answered by this request.
+    /// Entries replayed from the journal or answered by this request.
     pub replayed: u32,
     /// Steps that ran.
     pub steps: u32,
 }
 
-/// Is this a URI of RFC 3986: a scheme, and after it only characters that a URI may have?
+/// Returns whether `text` is a URI of RFC 3986: a scheme followed by valid characters.
 pub(crate) fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else {
         return false;
@@ -183,7 +177,7 @@ pub(crate) fn is_url(text: &str) -> bool {
         && rest.bytes().all(in_rest)
 }
 
-/// What is said of an ask whose URL is none. Not the URL itself: it may be meant for the user only.
+/// The message for a malformed URL. It leaves out the URL, which may be meant for the user only.
 pub(crate) fn no_url(name: &str) -> String {
     format!(
         "the URL of {name:?} is not a whole URL, such as https://example.com/pay?order=1; encode what cannot stand in one"

@@ -1,4 +1,4 @@
-//! What a round begins with: a snapshot, and the answers the client sent.
+//! The start of a round: a snapshot, and the answers the client sent.
 
 use super::task::{TaskState, fits};
 use crate::Trace;
@@ -6,72 +6,77 @@ use crate::journal::{Elicited, Entry, FlowId, Held, Snapshot};
 use refrain_wire::{AnswerError, Answers, TraceContext, read_answer};
 use std::sync::Arc;
 
-/// Where a round begins.
+/// The start of a round.
 #[derive(Debug)]
 pub struct Start {
     pub(crate) snapshot: Snapshot,
-    /// Answers to a first request, which no token speaks of: used where an ask of that name is made.
+    /// Answers that came with a first request, used when an ask of that name is made.
     pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
-    /// There if the flow's home is a store.
+    /// Set if the flow's home is a store or memory.
     pub(crate) task: Option<Box<TaskState>>,
 }
 
 /// Why a round cannot begin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// An answer has not the shape that its ask calls for.
+    /// An answer does not have the shape that its ask requires.
     #[error("inputResponses[{key:?}]: {source}")]
     Shape {
         /// The key of the answer.
         key: String,
-        /// What is wrong with it.
+        /// The mismatch.
         source: AnswerError,
     },
 }
 
 impl Start {
-    /// The flow that goes on.
+    /// Returns the id of the flow.
     pub fn flow(&self) -> FlowId {
         self.snapshot.flow()
     }
 
-    /// When the flow must be over, in seconds since 1970.
+    /// Returns the end of the flow's life, in seconds since 1970.
     pub fn deadline(&self) -> u64 {
         self.snapshot.deadline
     }
 
-    /// The number of the round that begins, counted from 1.
+    /// Returns the number of the round, counted from 1.
     pub fn round(&self) -> u32 {
         self.snapshot.round()
     }
 
-    /// The first round of a flow. Answers that came with it are used where the handler asks under their keys.
-    pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
-        let loose = answers.map_or_else(Vec::new, |answers| {
-            answers
-                .0
-                .iter()
-                .map(|(key, raw)| (key.as_ref().into(), raw.get().into()))
-                .collect()
-        });
-        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
+    fn new(snapshot: Snapshot) -> Self {
+        let (round, origin) = (snapshot.journal.round, snapshot.journal.trace);
         Self {
+            trace: Trace::new(snapshot.flow, round, origin),
             snapshot,
-            loose,
-            trace,
+            loose: Vec::new(),
             task: None,
         }
     }
 
-    /// A task taken up again, with the answers that are not in its journal yet, in the order in which they were asked for.
-    /// Keys that were not asked are ignored.
+    /// The first round of a flow. Its answers are used when the handler asks under their keys.
+    pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
+        let mut start = Self::new(snapshot);
+        if let Some(answers) = answers {
+            let answers = answers.0.iter();
+            let loose = answers.map(|(key, raw)| (key.as_ref().into(), raw.get().into()));
+            start.loose = loose.collect();
+        }
+        start
+    }
+
+    /// A resumed task, with the answers that are not in its journal yet. They enter in the order of their asks; unknown
+    /// keys are ignored.
     pub fn task(mut snapshot: Snapshot, answers: &[(String, String)]) -> Self {
-        let kept = snapshot.entries.len();
+        let journal = &mut snapshot.journal;
+        let kept = journal.entries.len();
         let (mut open, mut taken) = (Vec::new(), Vec::new());
-        for asked in std::mem::take(&mut snapshot.asked) {
+        for mut asked in std::mem::take(&mut journal.asked) {
             let answered = answers.iter().find(|(key, _)| **key == *asked.wire_key);
             let Some((key, json)) = answered else {
+                asked.made_here = false;
                 open.push(asked);
                 continue;
             };
@@ -79,26 +84,27 @@ impl Start {
             if fits(&asked, json) {
                 let held = Held::Value(json.as_str().into());
                 let entry = Entry::new(asked.key, asked.fingerprint, held);
-                snapshot.entries.push(entry);
+                journal.entries.push(entry);
             }
         }
-        let used = std::mem::take(&mut snapshot.used);
-        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
-        Self {
-            snapshot,
-            loose: Vec::new(),
-            trace,
-            task: Some(Box::new(TaskState::resumed(kept, open, taken, used))),
-        }
+        let mut start = Self::new(snapshot);
+        let task = TaskState {
+            kept,
+            published: open,
+            taken,
+            ..TaskState::default()
+        };
+        start.task = Some(task.into());
+        start
     }
 
-    /// A later round: the answers to what was asked enter the journal in the order they were asked.
-    /// Keys that were not asked are ignored; what is missing will be asked again.
+    /// A later round. Answers enter the journal in the order of their asks; unknown keys are ignored, and missing
+    /// answers are asked for again.
     pub fn resumed(
         mut snapshot: Snapshot,
         answers: Option<&Answers<'_>>,
     ) -> Result<Self, StartError> {
-        for asked in std::mem::take(&mut snapshot.asked) {
+        for asked in std::mem::take(&mut snapshot.journal.asked) {
             let Some(raw) = answers.and_then(|answers| answers.get(&asked.wire_key)) else {
                 continue;
             };
@@ -112,28 +118,22 @@ impl Start {
             let held = Held::Value(raw.get().into());
             let mut entry = Entry::new(asked.key, asked.fingerprint, held);
             entry.elicited = answer.map(|answer| Elicited::find(&answer, raw.get()));
-            snapshot.entries.push(entry);
+            snapshot.journal.entries.push(entry);
         }
-        let trace = Trace::new(snapshot.flow, snapshot.round, snapshot.trace);
-        Ok(Self {
-            snapshot,
-            loose: Vec::new(),
-            trace,
-            task: None,
-        })
+        Ok(Self::new(snapshot))
     }
 
-    /// Has the flow live until this time at least, in seconds since 1970.
+    /// Extends the flow's life to at least this time, in seconds since 1970.
     pub fn live_until(&mut self, deadline: u64) {
         self.snapshot.deadline = self.snapshot.deadline.max(deadline);
     }
 
-    /// Takes in what the round's request says about the trace it belongs to.
+    /// Takes the trace context of the round's request.
     pub fn receive_trace(&mut self, context: &TraceContext<'_>) {
         self.trace.receive(context);
     }
 
-    /// The trace the round belongs to.
+    /// Returns the trace of the round.
     pub fn trace(&mut self) -> &mut Trace {
         &mut self.trace
     }

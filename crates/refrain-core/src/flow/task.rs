@@ -1,14 +1,15 @@
 //! A flow whose home is a store.
 //!
-//! What always holds: before anything leaves the flow (a new step starts, an ask is published, the flow rests or ends),
-//! all that the handler has seen is written. A crash between two writes loses only what nobody else has seen.
+//! Invariant: before a step starts, an ask is published, or the flow rests or ends, all that the handler has seen is
+//! written. A crash between two writes loses only work without visible effects.
 //!
-//! Asks are published as soon as they are made, and other branches go on. A key is used for one ask in a task's life:
-//! one that is asked again gets another key.
+//! Asks are published as soon as they are made, while other branches continue. A wire key is used for one ask in a
+//! task's life: a repeated ask gets another key.
 
 use super::driver::Flow;
 use super::reply::{Then, Write};
-use super::state::{Phase, Shared, Slot, SlotId, State};
+use super::slot::{Phase, Slot, SlotId};
+use super::state::{Shared, State, Wakers};
 use crate::Source;
 use crate::journal::{Asked, Entry, FlowId, Held, Key, Snapshot};
 use refrain_wire::{Ask, check_answer_shape};
@@ -16,101 +17,73 @@ use serde_json::value::RawValue;
 use std::task::Waker;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a computation goes on between two checkpoints that are written.
+/// The least time between two writes of checkpoints.
 const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(1);
 
-/// What a flow knows of its store, or of the memory that is its home instead.
+/// The state of publishing and writing a flow whose home is a store or memory.
 #[derive(Debug, Default)]
 pub(crate) struct TaskState {
-    /// Nothing is written: the flow stays where it is. See [`memory`](super::memory).
+    /// The flow is not written; see [`memory`](super::memory).
     pub(super) in_memory: bool,
-    /// Entries that are written, or are being written.
-    kept: usize,
-    /// Asks that are published and have no answer.
-    pub(super) published: Vec<Published>,
-    /// Keys whose answers came in and are not written yet.
-    taken: Vec<String>,
-    /// Every key that an ask was published under.
-    used: Vec<Box<str>>,
+    /// The number of entries written or being written.
+    pub(super) kept: usize,
+    /// Published asks without an answer.
+    pub(super) published: Vec<Asked>,
+    /// Keys of answers that arrived and are not written yet.
+    pub(super) taken: Vec<String>,
     /// A checkpoint was made and is not written yet.
-    checkpoint: bool,
-    /// When the last write was made, in microseconds since 1970.
-    wrote_at: u64,
-    /// The steps that wait for the write that is under way, if one is.
-    under_way: Option<Vec<SlotId>>,
-    /// When rest was last reported: how much had happened, and whether there was perhaps more.
-    rested_at: Option<(u64, bool)>,
+    pub(super) checkpoint: bool,
+    /// The time of the last write, in microseconds since 1970.
+    pub(super) wrote_at: u64,
+    /// The steps that wait for the write in progress, if any.
+    pub(super) under_way: Option<Vec<SlotId>>,
+    /// `moves` when rest was last reported, and whether other work was possible then.
+    pub(super) rested_at: Option<(u64, bool)>,
 }
 
-#[derive(Debug)]
-pub(super) struct Published {
-    pub(super) asked: Asked,
-    /// Was it made by this run of the handler, and not only by an earlier one?
-    made_here: bool,
-}
-
-/// Which of the asks that are published and not open are withdrawn by a write.
+/// Published asks that a write withdraws if they are not open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Withdraw {
-    /// None: the next attempt asks them again.
+    /// None: the next attempt makes them again.
     Nothing,
-    /// Those that this run has made and dropped. What only an earlier run has made may still be made again.
+    /// Those that this run has made and dropped. Others may still be made again.
     Dropped,
     All,
 }
 
+/// The asks of a write.
+#[derive(Default)]
+struct AskChanges {
+    published: Vec<Asked>,
+    new: Vec<(String, Ask)>,
+    withdrawn: Vec<String>,
+}
+
 impl TaskState {
-    /// A task that goes on from what was written. Those of its asks that are answered are not among `open`.
-    pub(super) fn resumed(
-        kept: usize,
-        open: Vec<Asked>,
-        taken: Vec<String>,
-        used: Vec<Box<str>>,
-    ) -> Self {
-        let published = open.into_iter().map(|asked| Published {
-            asked,
-            made_here: false,
-        });
-        Self {
-            kept,
-            published: published.collect(),
-            taken,
-            used,
-            ..Self::default()
-        }
+    fn published(&self, wire_key: &str) -> Option<usize> {
+        let mut published = self.published.iter();
+        published.position(|asked| *asked.wire_key == *wire_key)
     }
 
-    /// The key that an ask is or will be published under; `plain` is the one it would have elsewhere. `open` says which
-    /// are taken by asks that wait to be published.
+    /// The key that an ask was published under, or will be: `plain`, or a numbered variant of it that is not taken.
     pub(super) fn wire_key(
         &mut self,
         key: &Key,
         fingerprint: u64,
         plain: String,
-        open: impl Fn(&str) -> bool,
+        taken: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut Published| p.asked.key == *key && p.asked.fingerprint == fingerprint;
+        let same = |p: &&mut Asked| p.key == *key && p.fingerprint == fingerprint;
         if let Some(known) = self.published.iter_mut().find(same) {
             known.made_here = true;
-            return known.asked.wire_key.clone();
+            return known.wire_key.clone();
         }
-        let free = |wire: &str| !open(wire) && self.used.iter().all(|used| **used != *wire);
         let numbered = (2..).map(|number| format!("{plain}.{number}"));
         std::iter::once(plain.clone())
             .chain(numbered)
-            .find(|wire| free(wire))
+            .find(|wire| !taken(wire))
             .unwrap_or(plain)
             .into()
-    }
-
-    pub(super) fn keep_checkpoint(&mut self) {
-        self.checkpoint = true;
-    }
-
-    /// Was the last write so long ago that a checkpoint is worth another?
-    pub(super) fn wants_checkpoint(&self, source: &dyn Source) -> bool {
-        let since = micros(source.now()).abs_diff(self.wrote_at);
-        u128::from(since) >= BETWEEN_CHECKPOINTS.as_micros()
     }
 }
 
@@ -119,33 +92,43 @@ impl State {
         self.task.as_ref().is_some_and(|task| !task.in_memory)
     }
 
-    /// Has the handler seen or done anything that is not written?
-    pub(crate) fn is_unwritten(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| {
-            !task.in_memory
-                && (self.entries.len() > task.kept
-                    || task.checkpoint
-                    || !task.taken.is_empty()
-                    || task.under_way.is_some())
+    /// Notes a checkpoint, and returns whether a task must write it now.
+    pub(crate) fn keep_checkpoint(&mut self, source: &dyn Source) -> bool {
+        let task = self.task.as_mut().filter(|task| !task.in_memory);
+        task.is_some_and(|task| {
+            task.checkpoint = true;
+            let since = micros(source.now()).abs_diff(task.wrote_at);
+            u128::from(since) >= BETWEEN_CHECKPOINTS.as_micros()
         })
     }
 
-    /// Is there an ask to publish, or one to withdraw?
-    pub(super) fn asks_changed(&self) -> bool {
-        let Some(task) = &self.task else {
-            return false;
-        };
-        let open = || self.slots.iter().filter_map(|slot| slot.phase.open_key());
-        let known = |wire: &str| task.published.iter().any(|p| *p.asked.wire_key == *wire);
-        let is_open = |wire: &str| open().any(|key| key == wire);
-        open().any(|wire| !known(wire))
-            || task
-                .published
-                .iter()
-                .any(|p| p.made_here && !is_open(&p.asked.wire_key))
+    /// Returns whether the handler has seen or done anything that is not written.
+    pub(crate) fn is_unwritten(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| {
+            !task.in_memory && (self.has_progress(task) || task.under_way.is_some())
+        })
     }
 
-    /// Nothing but asks and sleeps is left. Is that news?
+    fn has_progress(&self, task: &TaskState) -> bool {
+        self.journal.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty()
+    }
+
+    pub(super) fn has_new_asks(&self) -> bool {
+        self.task.as_ref().is_some_and(|task| {
+            let is_new = |wire: &str| task.published(wire).is_none();
+            self.any(|phase| phase.open_key().is_some_and(is_new))
+        })
+    }
+
+    /// Returns whether there is an ask to publish or to withdraw.
+    pub(super) fn asks_changed(&self) -> bool {
+        let is_open = |wire: &str| self.any(|phase| phase.open_key() == Some(wire));
+        let dropped = |asked: &Asked| asked.made_here && !is_open(&asked.wire_key);
+        let task = self.task.as_ref();
+        self.has_new_asks() || task.is_some_and(|task| task.published.iter().any(dropped))
+    }
+
+    /// Records that only asks and sleeps are left, and returns whether that is news.
     pub(super) fn rests_anew(&mut self, then: Then) -> bool {
         let Then::Rest { perhaps_more, .. } = then else {
             return false;
@@ -158,101 +141,85 @@ impl State {
         before.is_none_or(|before| before.0 != now.0 || (before.1 && !perhaps_more))
     }
 
-    /// Was rest reported, and has nothing happened since?
+    /// Returns whether rest was reported and nothing has happened since.
     fn rests(&self) -> bool {
         let rested_at = self.task.as_ref().and_then(|task| task.rested_at);
         self.running == 0 && rested_at.is_some_and(|(moves, _)| moves == self.moves)
     }
 
-    /// The asks that are open, to be written, and those that need no answer any more.
-    fn asks_to_write(
-        &self,
-        withdraw: Withdraw,
-    ) -> (Vec<Published>, Vec<(String, Ask)>, Vec<String>) {
-        let (mut published, mut new, mut withdrawn) = (Vec::new(), Vec::new(), Vec::new());
+    /// The open asks to write, and those that need no answer any more.
+    fn ask_changes(&self, withdraw: Withdraw) -> AskChanges {
+        let mut changes = AskChanges::default();
         let Some(task) = &self.task else {
-            return (published, new, withdrawn);
+            return changes;
         };
         for known in &task.published {
-            let wire = &*known.asked.wire_key;
-            let open = self.slots.iter().any(|s| s.phase.open_key() == Some(wire));
+            let wire = &*known.wire_key;
             let stays = match withdraw {
                 Withdraw::Nothing => true,
                 Withdraw::Dropped => !known.made_here,
                 Withdraw::All => false,
             };
-            if open || stays {
-                published.push(Published {
-                    asked: known.asked.clone(),
-                    made_here: known.made_here,
-                });
+            if stays || self.any(|phase| phase.open_key() == Some(wire)) {
+                changes.published.push(known.clone());
             } else {
-                withdrawn.push(wire.to_owned());
+                changes.withdrawn.push(wire.to_owned());
             }
         }
         for slot in &self.slots {
-            let Phase::Open {
+            if let Phase::Open {
                 ask,
                 wire_key,
                 fingerprint,
             } = &slot.phase
-            else {
-                continue;
-            };
-            if task.published.iter().all(|p| p.asked.wire_key != *wire_key) {
-                new.push((wire_key.to_string(), ask.clone()));
-                published.push(Published {
-                    asked: Asked {
-                        wire_key: wire_key.clone(),
-                        key: slot.key.clone(),
-                        fingerprint: *fingerprint,
-                    },
+                && task.published(wire_key).is_none()
+            {
+                changes.new.push((wire_key.to_string(), ask.clone()));
+                changes.published.push(Asked {
+                    wire_key: wire_key.clone(),
+                    key: slot.key.clone(),
+                    fingerprint: *fingerprint,
                     made_here: true,
                 });
             }
         }
-        (published, new, withdrawn)
+        changes
     }
 
-    /// All that is to be written.
-    pub(super) fn write(
-        &mut self,
-        flow: FlowId,
-        now: SystemTime,
-        then: Then,
-        withdraw: Withdraw,
-    ) -> Write {
-        let (published, asks, withdrawn) = self.asks_to_write(withdraw);
-        let asked = published.iter().map(|p| p.asked.clone()).collect();
+    /// Collects all that is to be written.
+    fn write(&mut self, flow: FlowId, now: SystemTime, then: Then, changes: AskChanges) -> Write {
+        let AskChanges {
+            published,
+            new: asks,
+            withdrawn,
+        } = changes;
+        let new_keys = asks.iter().map(|(wire, _)| wire.as_str().into());
+        self.journal.used.extend(new_keys);
+        let asked = published.clone();
         let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
         let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
+        let progress = (self.task.as_ref()).is_some_and(|task| self.has_progress(task));
         let mut taken = Vec::new();
-        let mut progress = !asks.is_empty();
         if let Some(task) = &mut self.task {
-            progress |= self.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty();
-            let new = asks.iter().map(|(wire, _)| wire.as_str().into());
-            task.used.extend(new);
             // From here on they can be answered.
             task.published = published;
             taken = std::mem::take(&mut task.taken);
-            task.kept = self.entries.len();
+            task.kept = self.journal.entries.len();
             task.wrote_at = micros(now);
             task.checkpoint = false;
             task.under_way = Some(held);
-            // What is asked in memory counts as a round, as it would elsewhere.
-            self.round += u32::from(task.in_memory && !asks.is_empty());
         }
         Write {
             snapshot: self.snapshot(flow, asked),
+            progress: progress || !asks.is_empty(),
             asks,
             taken,
             withdrawn,
-            progress,
             then,
         }
     }
 
-    /// The write of an incomplete reply in the explicit style: its asks under keys of their own.
+    /// The write of an incomplete reply in the explicit style.
     pub(super) fn write_explicit(
         &mut self,
         flow: FlowId,
@@ -260,63 +227,43 @@ impl State {
         asked: Vec<Asked>,
         asks: Vec<(String, Ask)>,
     ) -> Write {
-        let mut new = Vec::new();
-        let mut open = Vec::new();
-        for (mut asked, (plain, ask)) in asked.into_iter().zip(asks) {
-            let Some(task) = &mut self.task else { break };
-            let known = |p: &Published| {
-                p.asked.key == asked.key && p.asked.fingerprint == asked.fingerprint
-            };
-            let is_new = !task.published.iter().any(known);
-            asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain, |_| false);
-            if is_new {
-                task.used.push(asked.wire_key.clone());
-                new.push((asked.wire_key.to_string(), ask));
+        let mut changes = AskChanges::default();
+        if let Some(task) = &mut self.task {
+            let used = &self.journal.used;
+            for (mut asked, (plain, ask)) in asked.into_iter().zip(asks) {
+                let taken = |wire: &str| {
+                    used.iter().any(|used| **used == *wire)
+                        || changes.new.iter().any(|(new, _)| new == wire)
+                };
+                asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain, taken);
+                if task.published(&asked.wire_key).is_none() {
+                    changes.new.push((asked.wire_key.to_string(), ask));
+                }
+                changes.published.push(asked);
             }
-            open.push(asked);
+            let stays = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
+            let known = task.published.iter().map(|p| &*p.wire_key);
+            let withdrawn = known.filter(|wire| !stays(wire)).map(str::to_owned);
+            changes.withdrawn = withdrawn.collect();
         }
-        let then = if open.is_empty() {
-            Then::HandOn
-        } else {
-            Then::Rest {
+        let then = match changes.published.is_empty() {
+            true => Then::HandOn,
+            false => Then::Rest {
                 wake: None,
                 perhaps_more: false,
-            }
+            },
         };
-        let is_open = |wire: &str| open.iter().any(|asked| *asked.wire_key == *wire);
-        let before = self.task.iter().flat_map(|task| &task.published);
-        let withdrawn = before
-            .map(|p| p.asked.wire_key.to_string())
-            .filter(|wire| !is_open(wire))
-            .collect();
-        let mut write = self.write(flow, now, then, Withdraw::All);
-        write.withdrawn = withdrawn;
-        write.progress |= !new.is_empty();
-        write.asks = new;
-        write.snapshot.asked = open;
-        write.snapshot.round += 1;
-        write
+        self.journal.round += 1;
+        self.write(flow, now, then, changes)
     }
 
-    /// The flow as it is, for whoever takes it up again.
     fn snapshot(&self, flow: FlowId, asked: Vec<Asked>) -> Snapshot {
-        let entries = self.entries.iter().filter(|entry| !entry.void);
-        Snapshot {
-            flow,
-            round: self.round,
-            sheds: self.sheds,
-            deadline: self.deadline,
-            asked,
-            entries: entries.cloned().collect(),
-            retries: self.retries.clone(),
-            saved: self.saved.clone(),
-            state: self.own_state.clone(),
-            trace: self.trace,
-            used: self.task.as_ref().map_or_else(Vec::new, |t| t.used.clone()),
-        }
+        let mut journal = self.journal.clone();
+        journal.asked = asked;
+        Snapshot::without_void(flow, self.deadline, journal)
     }
 
-    /// When the first sleep ends.
+    /// The end of the first sleep.
     pub(super) fn wake_at(&self) -> Option<SystemTime> {
         let until = self.slots.iter().filter_map(|slot| match slot.phase {
             Phase::Asleep(until) => Some(until),
@@ -325,21 +272,15 @@ impl State {
         until.min().map(|at| UNIX_EPOCH + Duration::from_micros(at))
     }
 
-    /// Has those who have slept long enough woken.
-    pub(super) fn take_risen(&mut self, now: SystemTime) -> Vec<Option<Waker>> {
+    /// Wakes the sleeps that are over.
+    pub(super) fn end_sleeps(&mut self, now: SystemTime) -> Wakers {
         let now = micros(now);
-        let risen = |phase: &Phase| matches!(phase, Phase::Asleep(until) if *until <= now);
-        let mut wakers = Vec::new();
-        for slot in self.slots.iter_mut().filter(|slot| risen(&slot.phase)) {
-            slot.phase = Phase::Idle;
-            wakers.push(slot.waker.take());
-        }
-        wakers
+        self.release(|phase| matches!(phase, Phase::Asleep(until) if *until <= now))
     }
 
-    /// Lets these steps start, if they still wait for it: what they follow from is written.
-    fn free(&mut self, held: &[SlotId]) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    /// Lets the given steps start if they still wait, since all that precedes them is written.
+    fn free(&mut self, held: &[SlotId]) -> Wakers {
+        let mut wakers = Wakers::new();
         for slot in &mut self.slots {
             if held.contains(&slot.id) && matches!(slot.phase, Phase::Held) {
                 slot.phase = Phase::Free;
@@ -350,42 +291,42 @@ impl State {
         wakers
     }
 
-    /// What has come for an ask that is published. `held` says what of it enters the journal.
+    /// Settles a published ask. `held` returns the outcome for the journal, if it is valid.
     pub(super) fn take_in(
         &mut self,
         wire_key: &str,
         held: impl FnOnce(&Asked) -> Option<Held>,
-    ) -> Option<Waker> {
-        let task = self.task.as_mut()?;
-        let known = |p: &Published| *p.asked.wire_key == *wire_key;
-        let at = task.published.iter().position(known)?;
-        let asked = task.published.remove(at).asked;
+    ) -> Wakers {
+        let Some(task) = &mut self.task else {
+            return Wakers::new();
+        };
+        let Some(at) = task.published(wire_key) else {
+            return Wakers::new();
+        };
+        let asked = task.published.remove(at);
         task.taken.push(wire_key.to_owned());
         if let Some(held) = held(&asked) {
-            self.entries
-                .push(Entry::new(asked.key, asked.fingerprint, held));
+            let entry = Entry::new(asked.key, asked.fingerprint, held);
+            self.journal.entries.push(entry);
         }
         self.moves += 1;
-        let open = |phase: &Phase| phase.open_key() == Some(wire_key);
-        let slot = self.slots.iter_mut().find(|slot| open(&slot.phase))?;
-        slot.phase = Phase::Idle;
-        slot.waker.take()
+        self.release(|phase| phase.open_key() == Some(wire_key))
     }
 }
 
-/// A flow that is to become a task.
+/// A flow that is about to become a task.
 ///
 /// Store its snapshot. Then call [`Flow::become_task`], or [`Flow::stay`] if the store fails.
 #[derive(Debug)]
 #[must_use = "store the snapshot, then call Flow::become_task, or Flow::stay if the store fails"]
 pub struct Detachment {
     snapshot: Snapshot,
-    /// Entries of the journal in the snapshot.
+    /// The number of journal entries, including rejected answers.
     kept: usize,
 }
 
 impl Detachment {
-    /// What is to be stored.
+    /// Returns the snapshot to store.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -394,85 +335,81 @@ impl Detachment {
 impl Shared {
     pub(super) fn write(&self, then: Then, withdraw: Withdraw) -> Write {
         let now = self.env.source.now();
-        self.lock().write(self.flow, now, then, withdraw)
+        let mut state = self.lock();
+        let changes = state.ask_changes(withdraw);
+        // Asks of a flow in memory count as a round, as they would elsewhere.
+        state.journal.round += u32::from(state.is_in_memory() && !changes.new.is_empty());
+        state.write(self.flow, now, then, changes)
     }
 }
 
-/// Has the answer the shape that its ask calls for? One that has not is asked for again.
+/// Returns whether an answer has the shape that its ask requires. Otherwise it is asked for again.
 pub(super) fn fits(asked: &Asked, json: &str) -> bool {
     let raw: Option<&RawValue> = serde_json::from_str(json).ok();
-    let kind = asked.key.kind.ask();
-    let checked = raw
-        .zip(kind)
-        .map(|(raw, kind)| check_answer_shape(kind, raw));
-    checked.is_some_and(|checked| checked.is_ok())
+    let checked = raw.zip(asked.key.kind.ask());
+    checked.is_some_and(|(raw, kind)| check_answer_shape(kind, raw).is_ok())
 }
 
 impl Flow {
-    /// The flow as it is now, to be stored as a task.
+    /// Changes the state and has the handler polled. Wakers run without the lock.
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut State) -> Wakers) {
+        let wakers = change(&mut self.shared.lock());
+        self.due = true;
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Returns the flow as it is now, to be stored as a task.
     pub fn detachment(&self) -> Detachment {
         let state = self.shared.lock();
         Detachment {
             snapshot: state.snapshot(self.shared.flow, Vec::new()),
-            kept: state.entries.len(),
+            kept: state.journal.entries.len(),
         }
     }
 
     /// Makes the flow a task whose snapshot is stored: from here on it reports [`Event::Write`](super::Event::Write).
     /// `deadline` is the end of the task's life, in seconds since 1970.
     pub fn become_task(&mut self, stored: &Detachment, deadline: u64) {
-        let wake = {
-            let mut state = self.shared.lock();
+        let task = TaskState {
+            kept: stored.kept,
+            wrote_at: micros(self.shared.env.source.now()),
+            ..TaskState::default()
+        };
+        self.change(|state| {
             state.deadline = state.deadline.max(deadline);
-            let wrote_at = micros(self.shared.env.source.now());
-            state.task = Some(Box::new(TaskState {
-                kept: stored.kept,
-                wrote_at,
-                ..TaskState::default()
-            }));
+            state.task = Some(Box::new(task));
             state.notes.clear();
-            state.take_all(|phase| matches!(phase, Phase::Detaching))
-        };
-        self.due = true;
-        wake.into_iter().for_each(Waker::wake);
+            state.release(|phase| matches!(phase, Phase::Detaching))
+        });
     }
 
-    /// The flow could not be made a task: `detach` fails with this.
+    /// Makes `detach` fail with this reason.
     pub fn stay(&mut self, reason: String) {
-        let wake = {
-            let mut state = self.shared.lock();
+        self.change(|state| {
             state.no_task = Some(reason);
-            state.take_all(|phase| matches!(phase, Phase::Detaching))
-        };
-        self.due = true;
-        wake.into_iter().for_each(Waker::wake);
+            state.release(|phase| matches!(phase, Phase::Detaching))
+        });
     }
 
-    /// What was reported as [`Event::Write`](super::Event::Write) is written.
+    /// Confirms that the last [`Event::Write`](super::Event::Write) is written.
     pub fn written(&mut self) {
-        let wake = {
+        let (saved, freed) = {
             let mut state = self.shared.lock();
-            let mut wake = state.take_all(|phase| matches!(phase, Phase::Saving));
-            if let Some(task) = &mut state.task
-                && let Some(held) = task.under_way.take()
-            {
-                wake.extend(state.free(&held));
-            }
-            wake
+            let saved = state.release(|phase| matches!(phase, Phase::Saving));
+            let under_way = state.task.as_mut().and_then(|task| task.under_way.take());
+            (saved, state.free(&under_way.unwrap_or_default()))
         };
-        wake.into_iter().for_each(Waker::wake);
+        saved.into_iter().chain(freed).for_each(Waker::wake);
     }
 
-    /// An answer came for what was published, under this key. It is not asked for any more, whatever it says.
+    /// Takes the answer to the ask published under this key, which is settled even if the answer is malformed.
     pub fn answer(&mut self, wire_key: &str, json: &str) {
         let held = |asked: &Asked| fits(asked, json).then(|| Held::Value(json.into()));
-        let wake = self.shared.lock().take_in(wire_key, held);
-        self.due = true;
-        wake.into_iter().for_each(Waker::wake);
+        self.change(|state| state.take_in(wire_key, held));
     }
 
-    /// Sets the task down as it is: whatever is at work is dropped. It rests if it was at rest, and is to be taken up
-    /// again at once if not. The flow is over.
+    /// Suspends the task and drops running work. It rests if it was at rest; otherwise it is to be resumed at once.
+    /// The flow is over.
     pub fn set_down(&mut self) -> Write {
         let (rests, wake) = {
             let state = self.shared.lock();
@@ -482,33 +419,30 @@ impl Flow {
             wake,
             perhaps_more: false,
         };
-        let (then, withdraw) = if rests {
-            (rest, Withdraw::All)
-        } else {
-            (Then::HandOn, Withdraw::Dropped)
+        let write = match rests {
+            true => self.shared.write(rest, Withdraw::All),
+            false => self.shared.write(Then::HandOn, Withdraw::Dropped),
         };
-        let write = self.shared.write(then, withdraw);
         self.end();
         write
     }
 
-    /// Was rest reported, and has nothing happened since?
+    /// Returns whether rest was reported and nothing has happened since.
     pub fn rests(&self) -> bool {
         self.shared.lock().rests()
     }
 
-    /// When the handler wants to be polled again because of the time.
+    /// Returns the end of the handler's first sleep: it must be polled again then.
     pub fn wake_at(&self) -> Option<SystemTime> {
         self.shared.lock().wake_at()
     }
 
-    /// What the handler has said of how it stands, since this was last called.
+    /// Takes the status that the handler set since the last call.
     pub fn take_status(&mut self) -> Option<String> {
         self.shared.lock().status.take()
     }
 
-    /// What the handler has said last of how it stands, if nothing that it waited for has come in since: then it goes with
-    /// the result.
+    /// Takes the last status for the result, unless an awaited outcome was delivered after it.
     pub fn parting_status(&mut self) -> Option<String> {
         self.shared.lock().parting.take()
     }

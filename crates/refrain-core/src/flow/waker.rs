@@ -1,25 +1,46 @@
-//! The waker a handler is polled with: it remembers that it was used, and forwards.
+//! The wakers of handlers and steps: they record a wake and forward it.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-/// Remembers whether the handler was woken since its last poll began.
+/// The outer waker to forward to.
+#[derive(Default)]
+struct Forward(Mutex<Option<Waker>>);
+
+impl Forward {
+    fn set(&self, outer: &Waker) {
+        let old = {
+            let mut held = self.0.lock();
+            if held.as_ref().is_some_and(|waker| waker.will_wake(outer)) {
+                return;
+            }
+            held.replace(outer.clone())
+        };
+        // Author code: it runs without the lock.
+        drop(old);
+    }
+
+    fn wake(&self) {
+        let outer = self.0.lock().clone();
+        if let Some(outer) = outer {
+            outer.wake();
+        }
+    }
+}
+
+/// Records whether the handler was woken since its last poll began.
 #[derive(Default)]
 pub(crate) struct FlowWaker {
     woken: AtomicBool,
-    outer: Mutex<Option<Waker>>,
+    outer: Forward,
 }
 
 impl FlowWaker {
     /// Forwards later wakes to `outer`.
     pub(crate) fn forward_to(&self, outer: &Waker) {
-        let mut held = self.outer.lock();
-        match &mut *held {
-            Some(waker) => waker.clone_from(outer),
-            none => *none = Some(outer.clone()),
-        }
+        self.outer.set(outer);
     }
 
     /// Forgets earlier wakes: a poll begins.
@@ -39,10 +60,59 @@ impl Wake for FlowWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.woken.swap(true, Ordering::AcqRel) {
-            let outer = self.outer.lock().clone();
-            if let Some(outer) = outer {
-                outer.wake();
-            }
+            self.outer.wake();
         }
+    }
+}
+
+/// Counts the polls of the handler.
+#[derive(Default)]
+pub(crate) struct PassCounter(AtomicU64);
+
+impl PassCounter {
+    pub(crate) fn next(&self) {
+        self.0.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Distinguishes a step that was woken and never polled again from one that waits.
+pub(crate) struct StepSignal {
+    passes: Arc<PassCounter>,
+    woken_in: AtomicU64,
+    outer: Forward,
+}
+
+impl StepSignal {
+    /// The step has not been woken since its last poll.
+    const ASLEEP: u64 = u64::MAX;
+
+    pub(crate) fn new(passes: Arc<PassCounter>) -> Arc<Self> {
+        Arc::new(Self {
+            passes,
+            woken_in: AtomicU64::new(Self::ASLEEP),
+            outer: Forward::default(),
+        })
+    }
+
+    pub(crate) fn begin_poll(&self, waker: &Waker) {
+        self.woken_in.store(Self::ASLEEP, Ordering::Release);
+        self.outer.set(waker);
+    }
+
+    /// The poll of the handler in which the step was woken, if it was.
+    pub(crate) fn woken_in(&self) -> Option<u64> {
+        let pass = self.woken_in.load(Ordering::Acquire);
+        (pass != Self::ASLEEP).then_some(pass)
+    }
+}
+
+impl Wake for StepSignal {
+    fn wake(self: Arc<Self>) {
+        self.woken_in.store(self.passes.get(), Ordering::Release);
+        self.outer.wake();
     }
 }

@@ -1,4 +1,4 @@
-//! What a token is good for, and nothing else.
+//! The binding of a token to its call.
 
 use crate::Principal;
 use crate::journal::FlowId;
@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The call a token belongs to: audience, principal, method, target and canonical arguments.
 ///
-/// It can only be made whole, so a token cannot be sealed or opened without it.
+/// Tokens cannot be sealed or opened without a complete binding.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Binding(Vec<u8>);
 
@@ -38,12 +38,12 @@ impl Binding {
         Self(bytes)
     }
 
-    /// What is authenticated with a token's content.
+    /// The data that is authenticated with a token's content.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The flow of a call that the client gave an id of its own.
+    /// The flow of a call with an id chosen by the client.
     pub(super) fn flow_of_call(&self, call_id: &str) -> FlowId {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain call id v1");
@@ -56,7 +56,7 @@ impl Binding {
     }
 }
 
-/// The arguments may be secret.
+/// Hidden, since the arguments may be secret.
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Binding(..)")

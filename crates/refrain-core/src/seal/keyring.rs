@@ -6,8 +6,8 @@
 //! | minting | yes | yes; exactly one key is |
 //! | retiring | yes | no: until the last token under it has expired |
 //!
-//! In a file, a key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are passed over. In an
-//! environment variable several keys may share a line, with commas between them.
+//! In a file, a key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
+//! environment variable keys may share a line, separated by commas.
 
 use crate::Source;
 use base64::Engine;
@@ -18,7 +18,7 @@ use strum::{Display, EnumString};
 
 const SECRET: usize = 32;
 
-/// The name of a key: the first four bytes of its secret's digest.
+/// The id of a key: the first four bytes of its secret's digest.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyId([u8; 4]);
 
@@ -51,11 +51,11 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// What a key is used for.
+/// The use of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum KeyState {
-    /// Opens tokens, and will mint once every instance has it.
+    /// Opens tokens, and will seal once every instance has it.
     Staged,
     /// Seals new tokens.
     Minting,
@@ -65,32 +65,25 @@ pub enum KeyState {
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    id: KeyId,
+    pub(super) id: KeyId,
     state: KeyState,
-    secret: [u8; SECRET],
+    pub(super) secret: [u8; SECRET],
 }
 
 impl Key {
+    fn new(state: KeyState, secret: [u8; SECRET]) -> Self {
+        let id = KeyId::of(&secret);
+        Self { id, state, secret }
+    }
+
     fn generate(state: KeyState, source: &dyn Source) -> Self {
         let mut secret = [0; SECRET];
         source.fill(&mut secret);
-        Self {
-            id: KeyId::of(&secret),
-            state,
-            secret,
-        }
-    }
-
-    pub(super) fn id(&self) -> KeyId {
-        self.id
-    }
-
-    pub(super) fn secret(&self) -> &[u8] {
-        &self.secret
+        Self::new(state, secret)
     }
 }
 
-/// Why a key ring cannot be used, or a change to it cannot be made.
+/// Why a key ring is invalid, or a change to it is rejected.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// A line is not `ID STATE SECRET`.
@@ -98,7 +91,7 @@ pub enum KeyRingError {
     Line {
         /// The number of the line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: String,
     },
     /// There must be exactly one minting key.
@@ -107,12 +100,12 @@ pub enum KeyRingError {
     /// No key has this id.
     #[error("no key has the id {0}")]
     Unknown(String),
-    /// The minting key cannot be retired: promote another one first.
+    /// The minting key cannot be retired.
     #[error("{0} is minting; promote another key before it is retired")]
     InUse(KeyId),
 }
 
-/// What `main` shows when it returns this error.
+/// The message, since `main` prints this when it returns the error.
 impl fmt::Debug for KeyRingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -121,9 +114,8 @@ impl fmt::Debug for KeyRingError {
 
 /// The keys that a fleet shares. Its `Debug` output shows no secret.
 ///
-/// A key file (made by `refrain keys new`, or from [`KeyRing::to_text`]) has a line `ID STATE SECRET` for each key;
-/// empty lines and lines that start with `#` are passed over. The states are `staged` (opens tokens), `minting` (seals
-/// them too; exactly one key is) and `retiring` (opens old ones).
+/// A key file, made by `refrain keys new` or [`KeyRing::to_text`], has a line `ID STATE SECRET` for each key. The
+/// states are `staged` (opens tokens), `minting` (also seals tokens; exactly one key) and `retiring` (opens old tokens).
 ///
 /// ```
 /// use refrain_core::{KeyRing, SystemSource};
@@ -139,19 +131,19 @@ pub struct KeyRing {
 }
 
 impl KeyRing {
-    /// A ring with one new key, minting.
+    /// Makes a ring with one new minting key.
     pub fn generate(source: &dyn Source) -> Self {
         Self {
             keys: vec![Key::generate(KeyState::Minting, source)],
         }
     }
 
-    /// The ids and states of the keys, in the order of the file.
+    /// Returns the ids and states of the keys, in the order of the file.
     pub fn list(&self) -> impl Iterator<Item = (KeyId, KeyState)> + '_ {
         self.keys.iter().map(|key| (key.id, key.state))
     }
 
-    /// Adds a new key that opens tokens but does not seal any yet.
+    /// Adds a new staged key.
     pub fn stage(&mut self, source: &dyn Source) -> KeyId {
         let key = Key::generate(KeyState::Staged, source);
         let id = key.id;
@@ -159,7 +151,7 @@ impl KeyRing {
         id
     }
 
-    /// Lets a key mint; the one that did so far goes on opening tokens.
+    /// Makes a key the minting key; the previous one retires.
     pub fn promote(&mut self, id: &str) -> Result<(), KeyRingError> {
         let at = self.position(id)?;
         for key in &mut self.keys {
@@ -171,7 +163,7 @@ impl KeyRing {
         Ok(())
     }
 
-    /// Takes a key out of the ring: tokens under it are refused from then on.
+    /// Removes a key: tokens under it are rejected from then on.
     pub fn retire(&mut self, id: &str) -> Result<(), KeyRingError> {
         let at = self.position(id)?;
         if self.keys[at].state == KeyState::Minting {
@@ -188,7 +180,7 @@ impl KeyRing {
             .ok_or_else(|| KeyRingError::Unknown(id.to_owned()))
     }
 
-    /// The ring as the text of a key file, secrets included. Keep it where only the fleet can read it.
+    /// Returns the text of a key file, including secrets. Only the fleet may read it.
     pub fn to_text(&self) -> String {
         let mut text = String::from("# Refrain key ring: id, state, secret\n");
         for key in &self.keys {
@@ -246,11 +238,7 @@ impl FromStr for KeyRing {
                 .ok()
                 .and_then(|bytes| bytes.try_into().ok())
                 .ok_or_else(|| bad("the secret must be 32 bytes in base64url"))?;
-            let key = Key {
-                id: KeyId::of(&secret),
-                state,
-                secret,
-            };
+            let key = Key::new(state, secret);
             if key.id.to_string() != id {
                 return Err(bad("the id does not belong to the secret"));
             }

@@ -1,18 +1,19 @@
-//! What is decided when the handler is at rest.
+//! The decision of the driver when the handler is at rest.
 
 use super::driver::Event;
-use super::state::{Phase, Shared, Slot, State};
+use super::slot::{Phase, Slot};
+use super::state::{Shared, State};
 use super::waker::FlowWaker;
 use super::{Cut, Then};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Times others are let run before a cut, as long as nothing moves.
+/// Times other tasks are allowed to run before a cut, without progress.
 const SETTLE: u32 = 8;
-/// Times others are let run before a cut, in all.
+/// Times other tasks are allowed to run before a cut, in total.
 const SETTLE_IN_ALL: u32 = 256;
 
-/// How often others were let run.
+/// Counts how often other tasks were allowed to run.
 #[derive(Default)]
 pub(super) struct Settle {
     passes: u32,
@@ -20,7 +21,7 @@ pub(super) struct Settle {
     moves: u64,
 }
 
-/// What is to be done next.
+/// The next action of the driver.
 pub(super) enum Decision {
     Again,
     Wait,
@@ -37,9 +38,9 @@ pub(super) struct Rest<'a> {
     pub(super) waker: &'a Arc<FlowWaker>,
     pub(super) handler_waker: &'a Waker,
     pub(super) settle: &'a mut Settle,
-    /// The handler is to be polled again.
+    /// The handler must be polled again.
     pub(super) due: bool,
-    /// Who else is to be woken, without the lock.
+    /// Other tasks to wake once the lock is released.
     pub(super) wake: Vec<Waker>,
 }
 
@@ -48,14 +49,13 @@ impl Rest<'_> {
         if let Some(event) = over(state) {
             return Decision::Over(event);
         }
-        let detaching = |slot: &Slot| matches!(slot.phase, Phase::Detaching);
-        if state.slots.iter().any(detaching) {
+        if state.any(|phase| matches!(phase, Phase::Detaching)) {
             return Decision::Detach;
         }
         if let Some(decision) = self.go_on(state) {
             return decision;
         }
-        if self.forget_abandoned(state) || self.rise(state) {
+        if self.forget_abandoned(state) || self.end_sleeps(state) {
             return Decision::Again;
         }
         if state.publishes() {
@@ -64,51 +64,40 @@ impl Rest<'_> {
         if state.running > 0 {
             return Decision::Wait;
         }
-        let hand_on = state.shedding
-            && state
-                .slots
-                .iter()
-                .any(|slot| matches!(slot.phase, Phase::Parked | Phase::Held));
+        let hand_on = can_hand_on(state);
         if !hand_on && state.open_asks() == 0 {
             return Decision::Wait;
         }
         if self.should_settle(state) {
             return Decision::Settle;
         }
-        if state.passes_limit(state.open_asks(), &self.shared.env.limits) {
+        if state.passes_limit(state.open_asks(), &self.shared.env.limits, true) {
             return Decision::Again;
         }
         Decision::Cut(state.cut(self.shared.flow))
     }
 
-    /// The same for a task, which is written before it waits, and goes on while it asks; and for a flow in memory, which
-    /// only goes on.
+    /// Decides for a task, which is written before it waits, and for a flow in memory.
     fn decide_task(&mut self, state: &mut State) -> Decision {
-        let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked | Phase::Held);
-        if state.running == 0 && state.shedding && state.slots.iter().any(parked) {
+        if state.running == 0 && can_hand_on(state) {
             if self.should_settle(state) {
                 return Decision::Settle;
             }
             return Decision::Write(Then::HandOn);
         }
-        let waits = |slot: &Slot| matches!(slot.phase, Phase::Open { .. } | Phase::Asleep(_));
-        let works = |slot: &Slot| matches!(slot.phase, Phase::Running(_) | Phase::Saving);
-        let then = if !state.slots.iter().any(works) && state.slots.iter().any(waits) {
+        let waits = |phase: &Phase| matches!(phase, Phase::Open { .. } | Phase::Asleep(_));
+        let works = |phase: &Phase| matches!(phase, Phase::Running(_) | Phase::Saving);
+        let mut then = None;
+        if !state.any(works) && state.any(waits) {
             if self.should_settle(state) {
                 return Decision::Settle;
             }
-            Some(Then::Rest {
+            then = Some(Then::Rest {
                 wake: state.wake_at(),
                 perhaps_more: self.others_hold_waker(state),
-            })
-        } else {
-            None
-        };
-        let limits = &self.shared.env.limits;
-        if state.passes_limit_of_asks(state.open_asks(), limits)
-            || state.passes_limit_of_entries(limits)
-            || state.passes_limit_in_memory(limits)
-        {
+            });
+        }
+        if self.task_passes_limit(state) {
             return Decision::Again;
         }
         let rests_anew = then.is_some_and(|then| state.rests_anew(then));
@@ -118,38 +107,53 @@ impl Rest<'_> {
         Decision::Wait
     }
 
-    /// The handler does not come to rest: what need not wait for that goes on. Is something to be written?
+    /// Sets a fault if the open asks of a task or a flow in memory pass a limit.
+    fn task_passes_limit(&self, state: &mut State) -> bool {
+        let limits = &self.shared.env.limits;
+        let (asks, entries) = (state.open_asks(), limits.entries);
+        if state.passes_limit(asks, limits, false) {
+            return true;
+        }
+        if state.journal.entries.len() + asks > entries {
+            let message = format!(
+                "the journal is full: {entries} entries; the answers to what is asked do not fit"
+            );
+            state.set_fault(message, false);
+        }
+        let new_round = state.is_in_memory() && state.has_new_asks();
+        state.passes_limit(asks, limits, new_round)
+    }
+
+    /// Continues work that does not need a handler at rest, and returns whether a write is due.
     pub(super) fn in_passing(&mut self, state: &mut State) -> bool {
         match self.go_on(state) {
             Some(decision) => matches!(decision, Decision::Write(_)),
             None => {
-                self.rise(state);
+                self.end_sleeps(state);
                 state.asks_changed()
             }
         }
     }
 
-    /// Has those who have slept long enough polled.
-    fn rise(&mut self, state: &mut State) -> bool {
+    /// Polls the sleeps that are over, and returns whether there were any.
+    fn end_sleeps(&mut self, state: &mut State) -> bool {
         if state.wake_at().is_none() {
             return false;
         }
-        let risen = state.take_risen(self.shared.env.source.now());
-        let any = !risen.is_empty();
-        for waker in risen {
-            self.call(waker);
-        }
+        let ended = state.end_sleeps(self.shared.env.source.now());
+        let any = !ended.is_empty();
+        ended.into_iter().for_each(|waker| self.call(waker));
         any
     }
 
-    /// Lets whoever awaits the earliest entry have it. If none is awaited, new steps may start.
+    /// Gives the earliest awaited entry to its operation. If no entry is awaited, new steps may start.
     fn go_on(&mut self, state: &mut State) -> Option<Decision> {
         let given = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Given);
         if state.slots.iter().any(given) {
-            // Another task's operation: its task will poll it, and that has the driver look again.
+            // Another task will poll this operation, which wakes the driver.
             return Some(Decision::Wait);
         }
-        // What comes after a value that is handed on is seen where that is seen.
+        // Entries after a value that is handed on are delivered with it.
         let end = state.first_parked().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
             Phase::Waiting(entry) if entry < end => Some((entry, at)),
@@ -158,53 +162,49 @@ impl Rest<'_> {
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
         let reached = awaited.map_or(state.replayed, |(entry, _)| entry);
         if state.frontier < reached && self.should_settle(state) {
-            // An earlier entry may be another task's, who has not come to await it yet.
+            // Another task may still come to await an earlier entry.
             return Some(Decision::Settle);
         }
         state.frontier = state.frontier.max(reached);
         if let Some((_, at)) = awaited {
             let slot = &mut state.slots[at];
-            let waker = slot.waker.take();
-            if slot.outside && !slot.ready {
-                // Its task may be in the middle of a poll, with an earlier entry to await next: let it come round.
+            if let Some(waker) = slot.waker.take() {
                 self.call(waker);
+            }
+            if slot.outside && !slot.ready {
+                // Its task may be in the middle of a poll and await an earlier entry next.
                 return Some(Decision::Wait);
             }
             slot.phase = Phase::Given;
             state.moves += 1;
-            self.call(waker);
             return Some(Decision::Again);
         }
         state.live = true;
         if state.shedding {
             return None;
         }
-        let held = |slot: &Slot| matches!(slot.phase, Phase::Held);
-        if state.is_unwritten() && state.slots.iter().any(held) {
+        let held = |phase: &Phase| matches!(phase, Phase::Held);
+        if state.is_unwritten() && state.any(held) {
             return Some(Decision::Write(Then::GoOn));
         }
-        let mut any = false;
-        for slot in &mut state.slots {
-            if matches!(slot.phase, Phase::Held) {
-                any = true;
-                slot.phase = Phase::Idle;
-                self.call(slot.waker.take());
-            }
-        }
+        let released = state.release(held);
+        let any = !released.is_empty();
+        released.into_iter().for_each(|waker| self.call(waker));
         state.moves += u64::from(any);
         any.then_some(Decision::Again)
     }
 
-    /// Has an operation polled. The handler's own waker need not go through the outer one.
-    fn call(&mut self, waker: Option<Waker>) {
-        match waker {
-            Some(waker) if waker.will_wake(self.handler_waker) => self.due = true,
-            waker => self.wake.extend(waker),
+    /// Wakes an operation. The handler's own waker need not go through the outer one.
+    fn call(&mut self, waker: Waker) {
+        if waker.will_wake(self.handler_waker) {
+            self.due = true;
+        } else {
+            self.wake.push(waker);
         }
     }
 
-    /// A step that was woken and then left out of a whole poll is held somewhere and will not finish.
-    /// Returns whether another poll is needed to tell.
+    /// Abandons steps that were woken and then left out of a whole poll: they are held in a collection and will not
+    /// finish. Returns whether another poll is needed.
     fn forget_abandoned(&mut self, state: &mut State) -> bool {
         let Some(pass) = self.shared.passes.get().map(|passes| passes.get()) else {
             return false;
@@ -230,13 +230,12 @@ impl Rest<'_> {
         }
         state.running -= forgotten;
         if again {
-            // Polls the handler once more, to see whether the step is polled with it.
             self.due = true;
         }
         again || forgotten > 0
     }
 
-    /// Should others be let run first, so that their asks join this round?
+    /// Returns whether other tasks should run first, so that their asks join this round.
     fn should_settle(&mut self, state: &State) -> bool {
         if state.moves != self.settle.moves {
             self.settle.moves = state.moves;
@@ -253,7 +252,7 @@ impl Rest<'_> {
         settle
     }
 
-    /// Does the handler await something of its own?
+    /// Returns whether the handler awaits something outside of the flow.
     fn others_hold_waker(&self, state: &State) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots
@@ -263,6 +262,11 @@ impl Rest<'_> {
         // This flow, its waker and the shared state's copy.
         Arc::strong_count(self.waker) > 3 + own
     }
+}
+
+/// Returns whether the flow is to be handed on and has reached a point where it can be.
+fn can_hand_on(state: &State) -> bool {
+    state.shedding && state.any(|phase| matches!(phase, Phase::Parked | Phase::Held))
 }
 
 pub(super) fn over(state: &mut State) -> Option<Event> {

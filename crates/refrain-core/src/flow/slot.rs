@@ -1,0 +1,127 @@
+//! Slots: the operations of a handler that are alive, as the driver sees them.
+
+use super::state::Shared;
+use super::waker::StepSignal;
+use crate::journal::{Asked, Key};
+use refrain_wire::Ask;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Identifies an operation of a handler while it is alive.
+pub(crate) type SlotId = u64;
+
+/// The phase of an operation.
+pub(crate) enum Phase {
+    /// Created or woken, and not polled since.
+    Idle,
+    /// Waits for its turn to receive this entry.
+    Waiting(usize),
+    /// May take the entry it waited for.
+    Given,
+    /// An ask without an answer.
+    Open {
+        ask: Ask,
+        wire_key: Box<str>,
+        fingerprint: u64,
+    },
+    /// A new step that may not start yet.
+    Held,
+    /// A new step that may start, since all that precedes it is written.
+    Free,
+    /// A running step.
+    Running(Arc<StepSignal>),
+    /// Waits for the flow to be handed on.
+    Parked,
+    /// A checkpoint of a task that waits to be written.
+    Saving,
+    /// Waits to become a task.
+    Detaching,
+    /// Sleeps until this time, in microseconds since 1970.
+    Asleep(u64),
+}
+
+impl Phase {
+    /// The wire key of an open ask.
+    pub(super) fn open_key(&self) -> Option<&str> {
+        match self {
+            Self::Open { wire_key, .. } => Some(wire_key),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) struct Slot {
+    pub(crate) id: SlotId,
+    pub(crate) key: Key,
+    pub(crate) phase: Phase,
+    pub(crate) waker: Option<Waker>,
+    /// Polled by another task than the driver's.
+    pub(crate) outside: bool,
+    /// That task has finished a poll since this slot began to wait for its turn.
+    pub(crate) ready: bool,
+}
+
+impl Slot {
+    /// Stores the waker of the task that polls the operation.
+    pub(crate) fn wait_for(&mut self, poller: Poller<'_>) {
+        self.outside = poller.outside;
+        match &mut self.waker {
+            Some(old) => old.clone_from(poller.waker),
+            none => *none = Some(poller.waker.clone()),
+        }
+    }
+
+    /// Takes the ask out of an open slot.
+    pub(super) fn take_ask(&mut self) -> Option<((String, Ask), Asked)> {
+        match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Open {
+                ask,
+                wire_key,
+                fingerprint,
+            } => {
+                let named = (wire_key.to_string(), ask);
+                let asked = Asked {
+                    wire_key,
+                    key: self.key.clone(),
+                    fingerprint,
+                    made_here: true,
+                };
+                Some((named, asked))
+            }
+            other => {
+                self.phase = other;
+                None
+            }
+        }
+    }
+}
+
+/// The task that polls an operation.
+#[derive(Clone, Copy)]
+pub(crate) struct Poller<'a> {
+    pub(super) waker: &'a Waker,
+    /// Another task than the driver's.
+    pub(crate) outside: bool,
+}
+
+/// The slot of an operation; closed on drop.
+pub(crate) struct SlotGuard<'a> {
+    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) id: SlotId,
+}
+
+impl SlotGuard<'_> {
+    /// Closes the slot before the drop.
+    pub(crate) fn close(&self) {
+        let closed = self.shared.lock().close(self.id);
+        if closed.is_some_and(|slot| slot.outside) {
+            self.shared.kick();
+        }
+    }
+}
+
+impl Drop for SlotGuard<'_> {
+    fn drop(&mut self) {
+        self.close();
+    }
+}

@@ -1,0 +1,63 @@
+//! The flow that the current thread works for.
+
+use super::state::Shared;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::thread::LocalKey;
+
+thread_local! {
+    /// The flow whose driver polls on this thread.
+    static DRIVING: Cell<usize> = const { Cell::new(0) };
+    /// The flow whose step is polled on this thread.
+    static IN_STEP: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Marks the thread as working for a flow; restores the previous mark on drop.
+pub(crate) struct ThreadContext(&'static LocalKey<Cell<usize>>, usize);
+
+impl ThreadContext {
+    fn enter(mark: &'static LocalKey<Cell<usize>>, shared: &Arc<Shared>) -> Self {
+        Self(mark, mark.replace(address(shared)))
+    }
+
+    pub(crate) fn driving(shared: &Arc<Shared>) -> Self {
+        Self::enter(&DRIVING, shared)
+    }
+
+    pub(crate) fn in_step(shared: &Arc<Shared>) -> Self {
+        Self::enter(&IN_STEP, shared)
+    }
+}
+
+impl Drop for ThreadContext {
+    fn drop(&mut self) {
+        self.0.set(self.1);
+    }
+}
+
+fn address(shared: &Arc<Shared>) -> usize {
+    Arc::as_ptr(shared) as usize
+}
+
+/// Returns whether a step of this flow is being polled on this thread.
+pub(crate) fn in_step(shared: &Arc<Shared>) -> bool {
+    IN_STEP.get() == address(shared)
+}
+
+/// Returns whether the driver of this flow is polling on this thread.
+pub(crate) fn is_driving(shared: &Arc<Shared>) -> bool {
+    DRIVING.get() == address(shared)
+}
+
+/// Returns whether any driver is polling on this thread.
+pub(super) fn is_driving_any() -> bool {
+    DRIVING.get() != 0
+}
+
+/// Unwinds a task that outlived its flow, without a panic message, so that the code after its await does not run.
+/// Inside the driver this does nothing: the handler is about to be dropped.
+pub(super) fn end_quietly(shared: &Arc<Shared>) {
+    if !is_driving(shared) && cfg!(panic = "unwind") && !std::thread::panicking() {
+        std::panic::resume_unwind(Box::new("the call this task belonged to is over"));
+    }
+}
