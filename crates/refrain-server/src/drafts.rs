@@ -105,7 +105,7 @@ impl Drafted {
             }
             _ => return self.translate(bytes, message, None, context).await,
         };
-        if is_too_large(id) {
+        if is_rounded(id) {
             let error = RpcError::invalid_request("id: a number must fit into 64 bits");
             return Handled::Response(Response::refused(&self.server, Some(id), error));
         }
@@ -206,9 +206,10 @@ impl Endpoint for Drafted {
 }
 
 /// Would the translation round this id?
-fn is_too_large(id: Id<'_>) -> bool {
+fn is_rounded(id: Id<'_>) -> bool {
     let json = id.as_json();
-    !json.starts_with('"') && json.parse::<i64>().is_err() && json.parse::<u64>().is_err()
+    let read = serde_json::from_str::<Value>(json);
+    !json.starts_with('"') && read.map_or(true, |number| number.to_string() != json)
 }
 
 /// The reply to `initialize`, with the draft's tasks among the capabilities.

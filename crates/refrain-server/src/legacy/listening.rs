@@ -72,7 +72,9 @@ impl LegacySessions {
             uris: uris.to_vec(),
             tasks: Vec::new(),
         };
-        self.subscriptions.subscribe(filter, caller.clone())
+        self.subscriptions
+            .registry
+            .subscribe(filter, None, caller.clone())
     }
 }
 

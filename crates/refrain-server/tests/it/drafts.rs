@@ -283,12 +283,15 @@ async fn servers_can_count_together() {
 async fn id_beyond_64_bits_is_rejected_and_not_rounded() {
     let store = MemoryStore::new();
     let spoken = Spoken::start(Draft::Second, &store, eager()).await;
-    let large = "123456789012345678901234567890";
-    for method in ["tools/list", "initialize"] {
+    for (id, method) in [
+        ("123456789012345678901234567890", "tools/list"),
+        ("123456789012345678901234567890", "initialize"),
+        ("-0", "tools/list"),
+    ] {
         let body =
-            format!(r#"{{"jsonrpc": "2.0", "id": {large}, "method": "{method}", "params": {{}}}}"#);
+            format!(r#"{{"jsonrpc": "2.0", "id": {id}, "method": "{method}", "params": {{}}}}"#);
         let response = spoken.begin_text(&body).await.response().await;
         names(&response.error(400, -32600), &["64 bits"]);
-        assert!(response.text().contains(large), "{}", response.text());
+        assert!(response.text().contains(id), "{}", response.text());
     }
 }
