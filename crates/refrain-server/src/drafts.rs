@@ -208,8 +208,8 @@ impl Endpoint for Drafted {
 /// Would the translation round this id?
 fn is_rounded(id: Id<'_>) -> bool {
     let json = id.as_json();
-    let read = serde_json::from_str::<Value>(json);
-    !json.starts_with('"') && read.map_or(true, |number| number.to_string() != json)
+    let written = serde_json::from_str::<Value>(json).map(|number| number.to_string());
+    !json.starts_with('"') && written.ok().as_deref() != Some(json)
 }
 
 /// The reply to `initialize`, with the draft's tasks among the capabilities.
