@@ -1,8 +1,9 @@
 //! The methods that tools, prompts, resources and resource templates have in common.
 
-/// Adds the methods of every entry to a type. `$key` is its identifier in `info`; the text says what scopes are for.
+/// Adds the methods of every entry to a type. `$key` is its identifier in `info`; the text says what scopes are for; further
+/// fields are shown by `Debug`.
 macro_rules! entry {
-    ($type:ident, $key:ident, $to:literal) => {
+    ($type:ident, $key:ident, $to:literal $(, $field:ident)*) => {
         impl $type {
             /// A title to display.
             pub fn title(mut self, title: impl Into<String>) -> Self {
@@ -46,6 +47,7 @@ macro_rules! entry {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.debug_struct(stringify!($type))
                     .field(stringify!($key), &self.info.$key)
+                    $(.field(stringify!($field), &self.$field))*
                     .finish_non_exhaustive()
             }
         }

@@ -179,4 +179,4 @@ impl AsTask {
     }
 }
 
-entry!(Tool, name, "call it");
+entry!(Tool, name, "call it", version);
