@@ -43,10 +43,11 @@ pub(crate) fn reload_on_hangup(servers: Vec<Server>, keys: Option<PathBuf>) -> R
             };
             match keys::read(file) {
                 Ok(ring) => {
-                    tracing::info!(keys = ?ring, "the keys were read again");
                     for server in &servers {
                         server.reload_keys(ring.clone());
                     }
+                    // Logged last: from this line on the new keys are in use.
+                    tracing::info!(keys = ?ring, "the keys were read again");
                 }
                 Err(error) => tracing::error!(%error, "the keys stay as they are"),
             }

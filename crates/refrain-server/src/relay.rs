@@ -183,7 +183,7 @@ impl Relay {
             return Err(RelayError::Lost);
         }
         let began = Instant::now();
-        let sent = self.try_send(holder, request).await;
+        let sent = self.try_send(self.client(), holder, request).await;
         // A refused connection costs nothing, and the instance may be back at once.
         if let Err(RelayError::Connect(_)) = &sent
             && began.elapsed() >= SLOW
@@ -195,10 +195,11 @@ impl Relay {
 
     async fn try_send(
         &self,
+        client: &HttpClient,
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let sent = self.client().send(self.write(holder, &request)?);
+        let sent = client.send(self.write(holder, &request)?);
         let sent = within(self.silence, sent).await;
         let response = sent.ok_or(RelayError::Timeout)?.map_err(RelayError::of)?;
         let (head, body) = response.into_parts();
@@ -217,9 +218,12 @@ impl Relay {
     }
 
     fn client(&self) -> &HttpClient {
+        self.client.get_or_init(|| self.new_client())
+    }
+
+    fn new_client(&self) -> HttpClient {
         // Holders close a connection that was idle for `idle_time` or longer.
-        let idle = self.services.limits.idle_time / 2;
-        self.client.get_or_init(|| HttpClient::new(CONNECT, idle))
+        HttpClient::new(CONNECT, self.services.limits.idle_time / 2)
     }
 
     /// Is the process that was this holder gone?
@@ -232,7 +236,8 @@ impl Relay {
             caller: &caller,
             legacy: false,
         };
-        let sent = self.send(holder, probe).await;
+        // On a new connection: a pooled one may have ended with the process and still seem open.
+        let sent = self.try_send(&self.new_client(), holder, probe).await;
         sent.is_err_and(|error| error.is_gone())
     }
 
