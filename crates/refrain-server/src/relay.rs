@@ -24,6 +24,7 @@ use crate::dispatch::Begin;
 use crate::http::{LAST_EVENT, SESSION};
 use crate::http_client::HttpClient;
 use crate::limits::Permit;
+use crate::retry::Backoff;
 use crate::services::Services;
 use crate::timer::within;
 use base64::Engine;
@@ -44,6 +45,9 @@ use tokio::time::Instant;
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The header of a response to a relayed request: the instance that made it.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
+/// How often a holder is probed while its connections break off, and the wait after the first time.
+const PROBES: usize = 6;
+const PROBE_WAIT: Duration = Duration::from_millis(10);
 /// Time to connect to an instance.
 const CONNECT: Duration = Duration::from_secs(1);
 /// How long a holder may be silent beyond the time of a round or the keep-alive interval of a stream.
@@ -228,6 +232,20 @@ impl Relay {
 
     /// Is the process that was this holder gone?
     pub(crate) async fn is_gone(&self, holder: &Holder) -> bool {
+        // Not the pool: its connections may have ended with the process and still seem open.
+        let client = self.new_client();
+        let mut backoff = Backoff::new(PROBE_WAIT, PROBE_WAIT * 8);
+        for _ in 0..PROBES {
+            match self.probe(&client, holder).await {
+                // A process that is ending may still accept a connection, and then closes it.
+                Err(RelayError::Exchange(_)) => backoff.wait().await,
+                probed => return probed.is_err_and(|error| error.is_gone()),
+            }
+        }
+        false
+    }
+
+    async fn probe(&self, client: &HttpClient, holder: &Holder) -> Result<(), RelayError> {
         let caller = Caller::from(Principal::anonymous());
         let probe = RelayRequest {
             method: &Method::POST,
@@ -236,9 +254,7 @@ impl Relay {
             caller: &caller,
             legacy: false,
         };
-        // On a new connection: a pooled one may have ended with the process and still seem open.
-        let sent = self.try_send(&self.new_client(), holder, probe).await;
-        sent.is_err_and(|error| error.is_gone())
+        self.try_send(client, holder, probe).await.map(drop)
     }
 
     fn write(
