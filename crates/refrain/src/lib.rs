@@ -41,11 +41,11 @@
 //! | have a URL opened | [`cx.elicit_url`](Cx::elicit_url) |
 //! | ask the client's model | [`cx.sample`](Cx::sample) |
 //! | list the client's roots | [`cx.roots`](Cx::roots) |
-//! | do something once | [`cx.step`](Cx::step), [`cx.step_with_key`](Cx::step_with_key), [`cx.once`](Cx::once) |
+//! | do something and keep its value | [`cx.step`](Cx::step), [`cx.step_with_key`](Cx::step_with_key), [`cx.once`](Cx::once) |
 //! | compute for long | [`cx.checkpoint`](Cx::checkpoint), [`cx.resume`](Cx::resume) |
 //! | use one name in several places | [`cx.scope`](Cx::scope) |
 //! | tell the client how it goes | [`cx.progress`](Cx::progress), [`cx.log`](Cx::log) |
-//! | know time, chance and caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
+//! | read the time, a random number, the caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
 //! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`], [`Reply`] |
 //!
 //! The doc comment of a `#[tool]` is the description that models read; remarks for maintainers are plain `//` comments.
