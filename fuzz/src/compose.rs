@@ -62,6 +62,7 @@ struct Journal<'a> {
     saved: Vec<(Option<&'a str>, &'a str, &'a str)>,
     state: Option<&'a str>,
     trace: Option<([u8; 16], [u8; 8], u8)>,
+    used: Vec<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -105,6 +106,7 @@ pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
             .then(|| text(u, &["1", "2", "3", "{"]))
             .transpose()?,
         trace: u.ratio(1, 4)?.then(|| u.arbitrary()).transpose()?,
+        used: list(u, 3, |u| text(u, &WIRE_KEYS))?,
     };
     Ok(postcard::to_allocvec(&journal).expect("a vector takes any number of bytes"))
 }
