@@ -1,4 +1,4 @@
-//! `docs/protocol.md` and `docs/protocol-client.md` tell the truth: every rule has a test that is there, or a reason why
+//! `docs/project/conformance/server-rules.md` and `docs/project/conformance/client-rules.md` tell the truth: every rule has a test that is there, or a reason why
 //! it has none.
 
 mod page;
@@ -19,7 +19,7 @@ fn root() -> PathBuf {
 }
 
 /// The pages of rules: those for servers, and those for clients.
-const PAGES: [&str; 2] = ["docs/protocol.md", "docs/protocol-client.md"];
+const PAGES: [&str; 2] = ["docs/project/conformance/server-rules.md", "docs/project/conformance/client-rules.md"];
 
 fn text(page: &str) -> String {
     fs::read_to_string(root().join(page)).expect("the page can be read")

@@ -88,7 +88,7 @@
 //!
 //! A call that takes long becomes a task: when its handler calls [`Cx::detach`], when it has run for its
 //! [`Tool::task_after`](server::Tool::task_after), or because its tool says so ([`Tool::task`](server::Tool::task)). Its journal moves from the client into a
-//! [`store`], and whichever instance is alive carries it on. The guide is `docs/tasks.md`.
+//! [`store`], and whichever instance is alive carries it on. The guide is `docs/guide/tasks.md`.
 //!
 //! ```
 //! # use refrain::prelude::*;
@@ -201,5 +201,5 @@ struct Readme;
 
 /// The examples of the guide to tasks.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/tasks.md")]
+#[doc = include_str!("../../../docs/guide/tasks.md")]
 struct Tasks;

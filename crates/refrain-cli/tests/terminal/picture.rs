@@ -80,13 +80,13 @@ fn the_picture_is_what_is_seen_of_a_real_call() {
     // The system's choice of a port is no part of it.
     let seen = joined(&moments).replace(&format!("127.0.0.1:{port}"), "127.0.0.1:8080");
     let picture = Term::new().render_svg(seen.trim_end());
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/call.svg");
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images/call.svg");
     if std::env::var_os(WRITE).is_some() {
         std::fs::write(file, &picture).expect("the picture can be written");
     }
     let kept = std::fs::read_to_string(file).expect("the picture is in docs");
     assert!(
         kept == picture,
-        "docs/call.svg shows something else; scripts/picture makes it anew from:\n{seen}"
+        "docs/images/call.svg shows something else; scripts/picture makes it anew from:\n{seen}"
     );
 }

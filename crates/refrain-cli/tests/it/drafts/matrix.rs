@@ -1,4 +1,4 @@
-//! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/dialects.md says.
+//! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/reference/dialects.md says.
 
 use super::Place;
 use crate::support::{Files, Instance, Serve, root, within};
@@ -283,7 +283,7 @@ fn without_ids(text: &str) -> String {
 
 /// The table of the page: the row of each kind, with a cell for each dialect.
 fn table() -> Vec<(String, Vec<String>)> {
-    let page = std::fs::read_to_string(root().join("docs/dialects.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().to_owned()).collect()

@@ -1,7 +1,7 @@
 //! The drafts, spoken word for word: every JSON example of their documents is posted, or is what comes back.
 //!
 //! The examples are in `examples/DOCUMENT/NUMBER.json`, in the order of the documents and repaired where they are not
-//! JSON. docs/dialects.md lists each of them with the story that it is part of.
+//! JSON. docs/reference/dialects.md lists each of them with the story that it is part of.
 
 mod first;
 mod listed;

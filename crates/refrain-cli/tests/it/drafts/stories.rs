@@ -1,5 +1,5 @@
 //! The stories that examples of the documents are part of: each is run as a test, which fails if it leaves one out that
-//! docs/dialects.md lists with it.
+//! docs/reference/dialects.md lists with it.
 
 use super::{example, listed};
 use std::cell::RefCell;
@@ -52,7 +52,7 @@ async fn tell(name: &str, story: impl Future<Output = ()>) {
     let used = USED.scope(RefCell::default(), told).await;
     let listed = listed::listed().into_iter();
     let listed: Vec<_> = listed.filter(|(_, story)| story == name).collect();
-    assert!(!listed.is_empty(), "{name} is not in docs/dialects.md");
+    assert!(!listed.is_empty(), "{name} is not in docs/reference/dialects.md");
     for ((document, number), _) in listed {
         let how = Use::of(document, number);
         assert!(
