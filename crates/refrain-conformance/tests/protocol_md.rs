@@ -19,7 +19,10 @@ fn root() -> PathBuf {
 }
 
 /// The pages of rules: those for servers, and those for clients.
-const PAGES: [&str; 2] = ["docs/project/conformance/server-rules.md", "docs/project/conformance/client-rules.md"];
+const PAGES: [&str; 2] = [
+    "docs/project/conformance/server-rules.md",
+    "docs/project/conformance/client-rules.md",
+];
 
 fn text(page: &str) -> String {
     fs::read_to_string(root().join(page)).expect("the page can be read")

@@ -38,7 +38,8 @@ fn kept(document: u8) -> Vec<u8> {
 
 /// The rows of the table of examples: document and number, and the story.
 pub(super) fn listed() -> BTreeMap<(u8, u8), String> {
-    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+    let page =
+        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
     let rows = page.lines().filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [document, number, _, story] = cells[..] else {

@@ -283,7 +283,8 @@ fn without_ids(text: &str) -> String {
 
 /// The table of the page: the row of each kind, with a cell for each dialect.
 fn table() -> Vec<(String, Vec<String>)> {
-    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+    let page =
+        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().to_owned()).collect()

@@ -52,7 +52,10 @@ async fn tell(name: &str, story: impl Future<Output = ()>) {
     let used = USED.scope(RefCell::default(), told).await;
     let listed = listed::listed().into_iter();
     let listed: Vec<_> = listed.filter(|(_, story)| story == name).collect();
-    assert!(!listed.is_empty(), "{name} is not in docs/reference/dialects.md");
+    assert!(
+        !listed.is_empty(),
+        "{name} is not in docs/reference/dialects.md"
+    );
     for ((document, number), _) in listed {
         let how = Use::of(document, number);
         assert!(
