@@ -1,10 +1,9 @@
-//! Instructions and heap allocations per request, counted by valgrind: other work of the machine does not change them.
+//! Instructions and heap allocations per request, counted by valgrind, independent of the machine's load.
 //!
-//! A server is run twice under a tool, for N and for 2N requests, one after the other over one connection. Start, warm-up
-//! and end cost the same in both, so the difference of the tool's totals is the cost of N requests.
+//! A server runs twice under a tool, for N and for 2N sequential requests over one connection. Start, warm-up and end
+//! cost the same in both runs, so the difference of the totals is the cost of N requests.
 //!
-//! An allocation is a call that returns a block, growing one included. Only the system's allocator is counted; a server
-//! with another one would show none.
+//! An allocation is a call that returns a block; `realloc` counts. Only the system's allocator is counted.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -12,18 +11,18 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::load::{Workload, sequence};
 use crate::server::Program;
 
 /// N.
 const REQUESTS: u64 = 2000;
-/// Valgrind is some fifty times slower than the processor.
+/// A program runs about fifty times slower under valgrind.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The cost of one request. For the full exchange: the cost of both requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct RequestCounts {
     /// Instructions in user mode.
     pub(crate) instructions: f64,
     /// Heap allocations.
@@ -31,7 +30,7 @@ pub(crate) struct Counts {
 }
 
 /// A tool of valgrind.
-struct Tool {
+struct ValgrindTool {
     name: &'static str,
     options: &'static [&'static str],
     /// The text before the total in the tool's log, and after it.
@@ -39,20 +38,20 @@ struct Tool {
     after: &'static str,
 }
 
-const CALLGRIND: Tool = Tool {
+const CALLGRIND: ValgrindTool = ValgrindTool {
     name: "callgrind",
     options: &["--callgrind-out-file=/dev/null"],
     before: "Collected :",
     after: "",
 };
-const MEMCHECK: Tool = Tool {
+const MEMCHECK: ValgrindTool = ValgrindTool {
     name: "memcheck",
     options: &["--leak-check=no", "--undef-value-errors=no"],
     before: "total heap usage:",
     after: " allocs",
 };
 
-impl Tool {
+impl ValgrindTool {
     /// The total in the tool's log.
     fn total(&self, log: &str) -> Option<u64> {
         let rest = log.lines().find_map(|line| line.split_once(self.before))?.1;
@@ -64,7 +63,7 @@ impl Tool {
     }
 }
 
-/// The reason why the counts cannot be taken here, if there is one.
+/// Why valgrind cannot run here, or `None` if it can.
 pub(crate) fn obstacle() -> Option<String> {
     let tried = Command::new("valgrind").arg("--version").output();
     match tried {
@@ -79,28 +78,28 @@ pub(crate) async fn count(
     program: &Program,
     workload: Workload,
     core: usize,
-) -> Result<Counts, Error> {
+) -> Result<RequestCounts, BenchError> {
     let per_request = async |tool| {
         let once = total(&tool, program, workload, core, REQUESTS).await?;
         let twice = total(&tool, program, workload, core, 2 * REQUESTS).await?;
-        Ok::<f64, Error>((twice as f64 - once as f64) / REQUESTS as f64)
+        Ok::<f64, BenchError>((twice as f64 - once as f64) / REQUESTS as f64)
     };
-    Ok(Counts {
+    Ok(RequestCounts {
         instructions: per_request(CALLGRIND).await?,
         allocations: per_request(MEMCHECK).await?,
     })
 }
 
 async fn total(
-    tool: &Tool,
+    tool: &ValgrindTool,
     program: &Program,
     workload: Workload,
     core: usize,
     requests: u64,
-) -> Result<u64, Error> {
+) -> Result<u64, BenchError> {
     const WARM_UP: u64 = 20;
 
-    let log = tempfile::NamedTempFile::new().map_err(Error::system("no temporary file"))?;
+    let log = tempfile::NamedTempFile::new().map_err(BenchError::system("no temporary file"))?;
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
@@ -111,9 +110,9 @@ async fn total(
     sequence(&server, workload, WARM_UP + requests, PATIENCE).await?;
     server.stop().await?;
 
-    let log = std::fs::read_to_string(log.path()).map_err(Error::system("valgrind's log"))?;
+    let log = std::fs::read_to_string(log.path()).map_err(BenchError::system("valgrind's log"))?;
     let (tool_name, server) = (tool.name, program.name);
-    tool.total(&log).ok_or(Error::NoTotal {
+    tool.total(&log).ok_or(BenchError::NoTotal {
         tool: tool_name,
         server,
         log,

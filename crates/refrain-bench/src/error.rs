@@ -1,4 +1,4 @@
-//! Errors of a run, each with what to look at next.
+//! Errors that end a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,16 +13,15 @@ use tokio::task::JoinError;
 use crate::load::Workload;
 use crate::wire::WireError;
 
-/// The reason why a run could not be finished.
+/// Why a run could not finish.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum BenchError {
     #[error(
         "no server at {}: build it with `cargo build --profile dist`, name another with --refrain, \
          or measure the floor alone with --floor-only",
         path.display()
     )]
     NoServer { path: PathBuf },
-    /// A server did not start or end as it should.
     #[error("{server} {what}; its last lines:\n{tail}")]
     Server {
         server: &'static str,
@@ -54,7 +53,7 @@ pub(crate) enum Error {
     Open(#[from] OpenError),
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("the store holds {0} tasks: name an empty database for the benchmark")]
+    #[error("the store holds {0} tasks; the benchmark needs an empty database")]
     InUse(i64),
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -77,15 +76,15 @@ pub(crate) enum Error {
     Interrupted,
 }
 
-impl Error {
-    /// Adds to an I/O error what was being done.
+impl BenchError {
+    /// Adds context to an I/O error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 }
 
-/// The reason why an argument of the command line is invalid.
+/// Why a command-line argument is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
     #[error("expected a number of seconds between 0.01 and 3600")]

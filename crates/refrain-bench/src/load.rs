@@ -1,6 +1,6 @@
-//! The load: workloads, and how many of them a server does in a slice of time.
+//! Workloads, and the number that a server completes in a time slice.
 //!
-//! Every reply is checked. A connection that gets a wrong one stops, and then the slice is an error.
+//! Every reply is checked. A wrong reply fails the slice.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::error::Error;
-use crate::server::{Server, cpu_seconds};
+use crate::error::BenchError;
+use crate::server::{ServerProcess, cpu_seconds};
 use crate::stats::Sample;
-use crate::wire::{Connection, WireError, echo, round_1, round_2, token};
+use crate::wire::{BenchConnection, WireError, echo, round_1, round_2, token};
 
-/// How long a slice may take beyond its own length.
+/// The time limit of a slice beyond its length.
 const GRACE: Duration = Duration::from_secs(60);
 
 pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
@@ -58,26 +58,26 @@ impl fmt::Display for Workload {
 /// Connections to one server, and the requests that they share.
 #[derive(Debug)]
 pub(crate) struct Load<'s> {
-    server: &'s Server,
+    server: &'s ServerProcess,
     workload: Workload,
     /// The first request of the workload, and a text in its reply.
     request: (String, &'static str),
-    /// The answer to a dialogue that was opened before all others.
+    /// Round 2 of a dialogue that was opened before the load.
     round_2: String,
-    connections: Vec<Connection>,
+    connections: Vec<BenchConnection>,
 }
 
 impl<'s> Load<'s> {
-    /// Connects, and sends one request on each connection so that it is warm.
+    /// Connects, and warms each connection up with one request.
     pub(crate) async fn open(
-        server: &'s Server,
+        server: &'s ServerProcess,
         workload: Workload,
         connections: u16,
-    ) -> Result<Self, Error> {
+    ) -> Result<Self, BenchError> {
         let address = server.address;
         let opened = async {
             let asking = round_1(address, "New York");
-            let mut first = Connection::open(address).await?;
+            let mut first = BenchConnection::open(address).await?;
             let round_2 = round_2(address, token(first.exchange(&asking, ASKED).await?)?);
             let request = match workload {
                 Workload::Echo => (echo(address), ECHOED),
@@ -86,7 +86,7 @@ impl<'s> Load<'s> {
             };
             let mut open = Vec::new();
             for _ in 0..connections {
-                open.push(Connection::open(address).await?);
+                open.push(BenchConnection::open(address).await?);
             }
             Ok((request, round_2, open))
         };
@@ -102,12 +102,12 @@ impl<'s> Load<'s> {
         Ok(load)
     }
 
-    /// Gives every connection its share of the work and waits for all of them, or for the first failure.
+    /// Runs `work` on every connection, until all are done or one fails.
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&mut Connection, u64) -> Result<u64, WireError>,
-    ) -> Result<u64, Error> {
+        work: impl AsyncFn(&mut BenchConnection, u64) -> Result<u64, WireError>,
+    ) -> Result<u64, BenchError> {
         let numbered = self.connections.iter_mut().zip(0..);
         let running = numbered.map(|(connection, index)| work(connection, index));
         let mut running: FuturesUnordered<_> = running.collect();
@@ -121,12 +121,12 @@ impl<'s> Load<'s> {
         in_time(self.server, self.workload, limit, joined).await
     }
 
-    /// Does the workload over and over on each connection, at least once, until `is_over` says so of the number done.
+    /// Repeats the workload on each connection, at least once, until `is_over(number done)`.
     async fn repeat(
         &mut self,
         limit: Duration,
         is_over: impl Fn(u64) -> bool,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, BenchError> {
         let (address, workload) = (self.server.address, self.workload);
         let (request, expected) = self.request.clone();
         let all = self.all(limit, async |connection, _| {
@@ -144,11 +144,11 @@ impl<'s> Load<'s> {
         all.await
     }
 
-    /// Opens dialogues for different places and leaves them.
-    pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
+    /// Opens dialogues with different arguments and abandons them.
+    pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), BenchError> {
         let connections = self.connections.len().max(1) as u64;
         let count = numbers.end - numbers.start;
-        // A thousand a second is far below any server worth measuring.
+        // Any server worth measuring opens far more than a thousand per second.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
         let opened = self.all(limit, async |connection, index| {
@@ -162,8 +162,8 @@ impl<'s> Load<'s> {
         opened.await.map(drop)
     }
 
-    /// Answers the dialogue that was opened before these connections.
-    pub(crate) async fn answer_the_first(mut self) -> Result<(), Error> {
+    /// Answers the dialogue that was opened before the load.
+    pub(crate) async fn answer_first_dialogue(mut self) -> Result<(), BenchError> {
         self.connections.truncate(1);
         self.workload = Workload::Round2;
         self.request = (self.round_2.clone(), ANSWERED);
@@ -171,16 +171,16 @@ impl<'s> Load<'s> {
     }
 }
 
-/// Waits for replies up to a limit.
+/// Applies a time limit to work on a server.
 async fn in_time<T>(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     limit: Duration,
     work: impl Future<Output = Result<T, WireError>>,
-) -> Result<T, Error> {
+) -> Result<T, BenchError> {
     let done = timeout(limit, work).await;
     let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
-    done.map_err(|source| Error::WrongReply {
+    done.map_err(|source| BenchError::WrongReply {
         server: server.name,
         workload,
         source,
@@ -189,11 +189,11 @@ async fn in_time<T>(
 
 /// Loads one server with one workload for a slice of time.
 pub(crate) async fn slice(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     connections: u16,
     length: Duration,
-) -> Result<Sample, Error> {
+) -> Result<Sample, BenchError> {
     let mut load = Load::open(server, workload, connections).await?;
     let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
     let done = load.repeat(length + GRACE, |_| start.elapsed() >= length);
@@ -204,13 +204,13 @@ pub(crate) async fn slice(
     })
 }
 
-/// Does a workload `count` times, one after the other on one connection.
+/// Runs a workload `count` times in sequence on one connection.
 pub(crate) async fn sequence(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     count: u64,
     limit: Duration,
-) -> Result<(), Error> {
+) -> Result<(), BenchError> {
     let mut load = Load::open(server, workload, 1).await?;
     load.repeat(limit, |done| done >= count).await.map(drop)
 }

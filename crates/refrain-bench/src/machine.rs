@@ -3,7 +3,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::BenchError;
 
 /// The machine of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -56,7 +56,7 @@ fn processor(cpuinfo: &str) -> (&str, usize) {
 }
 
 /// Pins this thread to one core, with all threads and processes that it starts from now on.
-pub(crate) fn pin(core: usize) -> Result<(), Error> {
+pub(crate) fn pin(core: usize) -> Result<(), BenchError> {
     let mut cores = CpuSet::new();
     if core < CpuSet::MAX_CPU {
         cores.set(core);
@@ -65,18 +65,18 @@ pub(crate) fn pin(core: usize) -> Result<(), Error> {
 }
 
 /// Does something on another core, such as starting a process that stays there.
-pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Error> {
+pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, BenchError> {
     let before = sched_getaffinity(None);
-    let before = before.map_err(|error| Error::system("no list of cores")(error.into()))?;
+    let before = before.map_err(|error| BenchError::system("no list of cores")(error.into()))?;
     pin(core)?;
     let done = work();
     set_cores(&before, core)?;
     Ok(done)
 }
 
-fn set_cores(cores: &CpuSet, core: usize) -> Result<(), Error> {
+fn set_cores(cores: &CpuSet, core: usize) -> Result<(), BenchError> {
     let what = format!("could not pin to core {core}");
-    sched_setaffinity(None, cores).map_err(|error| Error::system(what)(error.into()))
+    sched_setaffinity(None, cores).map_err(|error| BenchError::system(what)(error.into()))
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@
 //! target/dist/refrain-bench tasks --json tasks.json
 //! ```
 //!
-//! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned to one core and the
-//! load ([`load`]) to another. Slices of both servers are interleaved, so that other work of the machine slows down both.
+//! The floor ([`floor`]) is the minimal server for the same dialogue. Each server is pinned to one core and the load
+//! ([`load`]) to another. Slices of both servers alternate, so other work on the machine slows down both.
 //! Throughput and processor time are medians of slices; instructions and allocations ([`counts`]) come from valgrind and
 //! do not depend on how busy the machine is.
 //!
-//! To see how far the machine itself strays, measure the floor against itself: the program also has a command `serve`, so
-//! `--refrain target/dist/refrain-bench` should give ratios of 1.
+//! To see the noise of the machine, measure the floor against itself: this program also has a command `serve`, so
+//! `--refrain target/dist/refrain-bench` should give ratios near 1.
 //!
 //! [`tasks`] are measured in this process, on real databases.
 
@@ -41,7 +41,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::error::{ArgumentError, Error};
+use crate::error::{ArgumentError, BenchError};
 
 /// Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
@@ -61,10 +61,10 @@ enum Command {
         listen: SocketAddr,
     },
     /// Measure both servers and print a table.
-    Run(run::Options),
-    /// Measure tasks and the same written by hand, and print a table.
-    Tasks(tasks::Options),
-    /// Serve as the instance that is left alone with tasks that wait.
+    Run(run::ServerBenchOptions),
+    /// Measure tasks against hand-written SQL and print a table.
+    Tasks(tasks::TaskBenchOptions),
+    /// Run the idle instance of `tasks`.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
 }
@@ -86,7 +86,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(anstream::stderr(), "refrain-bench: {error}");
+            let _ = writeln!(anstream::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -95,10 +95,10 @@ fn main() -> ExitCode {
 /// Runs a future and the tasks that it spawns on a new runtime.
 fn run_on<T>(
     mut builder: Builder,
-    work: impl Future<Output = Result<T, Error>>,
-) -> Result<T, Error> {
+    work: impl Future<Output = Result<T, BenchError>>,
+) -> Result<T, BenchError> {
     let runtime = builder.enable_all().build();
-    let runtime = runtime.map_err(Error::system("could not start the runtime"))?;
+    let runtime = runtime.map_err(BenchError::system("could not start the runtime"))?;
     runtime.block_on(work)
 }
 
@@ -108,8 +108,8 @@ fn spinner() -> ProgressBar {
 }
 
 /// Waits for SIGTERM or SIGINT.
-async fn interrupted() -> Result<(), Error> {
-    let handler = |kind| signal(kind).map_err(Error::system("could not handle signals"));
+async fn interrupted() -> Result<(), BenchError> {
+    let handler = |kind| signal(kind).map_err(BenchError::system("could not handle signals"));
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
     tokio::select! {
@@ -118,33 +118,35 @@ async fn interrupted() -> Result<(), Error> {
     }
 }
 
-/// Does a measurement, unless it is interrupted. Dropping it ends its child processes.
-async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+/// Measures until done or interrupted. Dropping the work ends its child processes.
+async fn unless_interrupted<T>(
+    work: impl Future<Output = Result<T, BenchError>>,
+) -> Result<T, BenchError> {
     tokio::select! {
         done = work => done,
-        signal = interrupted() => signal.and(Err(Error::Interrupted)),
+        signal = interrupted() => signal.and(Err(BenchError::Interrupted)),
     }
 }
 
-fn measure(options: &run::Options) -> Result<(), Error> {
+fn measure(options: &run::ServerBenchOptions) -> Result<(), BenchError> {
     machine::pin(options.load_core)?;
     let measured = unless_interrupted(run::run(options));
     let report = run_on(Builder::new_current_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-fn measure_tasks(options: &tasks::Options) -> Result<(), Error> {
+fn measure_tasks(options: &tasks::TaskBenchOptions) -> Result<(), BenchError> {
     let measured = unless_interrupted(tasks::run(options));
     let report = run_on(Builder::new_multi_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
 /// Prints a report, and writes its JSON to a file if there is one.
-fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), Error> {
+fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), BenchError> {
     anstream::stdout()
         .write_all(text.as_bytes())
-        .map_err(Error::system("could not print the table"))?;
+        .map_err(BenchError::system("could not print the table"))?;
     let Some(path) = path else { return Ok(()) };
     let what = format!("could not write {}", path.display());
-    std::fs::write(path, format!("{json:#}\n")).map_err(Error::system(what))
+    std::fs::write(path, format!("{json:#}\n")).map_err(BenchError::system(what))
 }

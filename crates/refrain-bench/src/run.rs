@@ -1,4 +1,4 @@
-//! A whole run: both servers started, slices interleaved, counts and memory where asked for.
+//! A run: starts both servers, alternates their slices, and takes the optional counts and memory readings.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,24 +7,24 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::counts;
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::load::{Load, Workload, slice};
 use crate::machine::Machine;
-use crate::report::{Measures, Memory, Report, Row};
-use crate::server::{Program, Server, resident_kib};
+use crate::report::{Measures, Memory, ServerReport, WorkloadRow};
+use crate::server::{Program, ServerProcess, resident_kib};
 use crate::{seconds, spinner};
 
-/// How long a server may take to start and to stop.
+/// The time limit for a server to start and to stop.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest warm-up of one workload.
+/// The longest warm-up of a workload, in seconds.
 const WARM_UP: f64 = 0.5;
-/// Resident memory is read after each of these parts of the dialogues.
+/// The number of readings of resident memory.
 const PARTS: u64 = 10;
 
-/// The options of `run`. The report has those that shape its numbers.
+/// The options of `run`. The serialized ones are part of the report.
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Options {
+pub(crate) struct ServerBenchOptions {
     /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` beside this program].
     #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
     #[serde(skip)]
@@ -52,7 +52,7 @@ pub(crate) struct Options {
     #[arg(long)]
     #[serde(skip)]
     allocations: bool,
-    /// Leave this many dialogues waiting and watch Refrain's resident memory meanwhile.
+    /// Leave this many dialogues pending and measure Refrain's resident memory.
     #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
     #[serde(skip)]
     memory: Option<u64>,
@@ -62,14 +62,14 @@ pub(crate) struct Options {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Does the run.
-pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
+/// Measures both servers.
+pub(crate) async fn run(options: &ServerBenchOptions) -> Result<ServerReport<'_>, BenchError> {
     let progress = spinner();
     let mut programs = vec![Program::floor()?];
     if !options.floor_only {
         programs.push(Program::refrain(options.refrain.clone())?);
     }
-    let mut rows = Workload::ALL.map(|workload| Row {
+    let mut rows = Workload::ALL.map(|workload| WorkloadRow {
         workload,
         servers: vec![Measures::default(); programs.len()],
     });
@@ -89,7 +89,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
         }
         _ => None,
     };
-    Ok(Report {
+    Ok(ServerReport {
         machine: Machine::read(),
         options,
         rows: rows.into(),
@@ -98,13 +98,13 @@ pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
     })
 }
 
-/// Loads the servers in turn, workload by workload, slice by slice.
+/// Loads the servers in turn, slice by slice.
 async fn time(
     programs: &[Program],
-    options: &Options,
-    rows: &mut [Row],
+    options: &ServerBenchOptions,
+    rows: &mut [WorkloadRow],
     progress: &ProgressBar,
-) -> Result<(), Error> {
+) -> Result<(), BenchError> {
     progress.set_message("starting the servers");
     let mut servers = Vec::new();
     for program in programs {
@@ -120,13 +120,13 @@ async fn time(
 
     let length = Duration::from_secs_f64(options.seconds_per_slice);
     for number in 1..=options.slices {
-        for Row {
+        for WorkloadRow {
             workload,
             servers: measures,
         } in rows.iter_mut()
         {
             let mut pairs: Vec<_> = servers.iter().zip(measures).collect();
-            // The second server may find the machine warmer: take turns.
+            // Alternate the order: the second server runs on a warmer machine.
             if number % 2 == 0 {
                 pairs.reverse();
             }
@@ -144,17 +144,17 @@ async fn time(
     Ok(())
 }
 
-/// Counts under valgrind. Returns the reason if that is impossible here.
+/// Counts under valgrind. Returns the reason if valgrind cannot run here.
 async fn count(
     programs: &[Program],
-    options: &Options,
-    rows: &mut [Row],
+    options: &ServerBenchOptions,
+    rows: &mut [WorkloadRow],
     progress: &ProgressBar,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<String>, BenchError> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
-    for Row { workload, servers } in rows {
+    for WorkloadRow { workload, servers } in rows {
         for (program, measures) in programs.iter().zip(servers) {
             progress.set_message(format!("counting: {}, {workload}", program.name));
             let counts = counts::count(program, *workload, options.server_core).await?;
@@ -164,14 +164,14 @@ async fn count(
     Ok(None)
 }
 
-/// Opens dialogues, each for another place, leaves them after round 1, and reads the server's resident memory meanwhile.
-/// The dialogue that was opened before all others is answered at the end, as proof that they only wait.
+/// Opens dialogues, abandons them after round 1, and reads the server's resident memory. A dialogue opened before all
+/// others is answered at the end, to prove that pending dialogues can still be completed.
 async fn watch(
-    server: &Server,
+    server: &ServerProcess,
     dialogues: u64,
     connections: u16,
     progress: &ProgressBar,
-) -> Result<Memory, Error> {
+) -> Result<Memory, BenchError> {
     let mut resident = vec![resident_kib(server.pid)?];
     let mut load = Load::open(server, Workload::Round1, connections).await?;
     for part in 0..PARTS {
@@ -180,7 +180,7 @@ async fn watch(
             .await?;
         resident.push(resident_kib(server.pid)?);
     }
-    load.answer_the_first().await?;
+    load.answer_first_dialogue().await?;
     Ok(Memory {
         dialogues,
         growth: resident[PARTS as usize] as f64 / resident[1].max(1) as f64,

@@ -1,4 +1,4 @@
-//! The servers under test: child processes that are pinned to a core and killed when their [`Server`] is dropped.
+//! The servers under test: child processes that are pinned to a core and killed when their [`ServerProcess`] is dropped.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,12 +15,12 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::machine::on_core;
 
-/// Ticks per second of the times in /proc, the same on every Linux that is in use.
+/// Clock ticks per second in /proc: 100 on every current Linux.
 const TICKS: f64 = 100.0;
-/// How many of a server's last lines an error shows.
+/// The number of a server's last log lines that an error shows.
 const TAIL: usize = 20;
 
 /// A server that can be started.
@@ -36,7 +36,7 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
 
 impl Program {
     /// The sealing floor: a command of this program.
-    pub(crate) fn floor() -> Result<Self, Error> {
+    pub(crate) fn floor() -> Result<Self, BenchError> {
         Ok(Self {
             name: "floor",
             path: this_program()?,
@@ -56,13 +56,13 @@ impl Program {
     }
 
     /// Refrain's server, by default the one beside this program.
-    pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, Error> {
+    pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, BenchError> {
         let path = match path {
             Some(path) => path,
             None => this_program()?.with_file_name("refrain"),
         };
         if !path.is_file() {
-            return Err(Error::NoServer { path });
+            return Err(BenchError::NoServer { path });
         }
         Ok(Self {
             name: "Refrain",
@@ -78,7 +78,7 @@ impl Program {
         core: usize,
         under: &[OsString],
         patience: Duration,
-    ) -> Result<Server, Error> {
+    ) -> Result<ServerProcess, BenchError> {
         let mut line = under.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
         let mut command = Command::new(&line[0]);
@@ -93,7 +93,7 @@ impl Program {
             .kill_on_drop(true);
         let spawned = on_core(core, || command.spawn())?;
         let what = format!("could not start {}", self.name);
-        let mut child = spawned.map_err(Error::system(what))?;
+        let mut child = spawned.map_err(BenchError::system(what))?;
         let tail = Tail::default();
         let (found, address) = oneshot::channel();
         if let Some(stderr) = child.stderr.take() {
@@ -101,7 +101,7 @@ impl Program {
         }
         let what = match (timeout(patience, address).await, child.id()) {
             (Ok(Ok(address)), Some(pid)) => {
-                return Ok(Server {
+                return Ok(ServerProcess {
                     name: self.name,
                     address,
                     pid,
@@ -120,9 +120,9 @@ impl Program {
     }
 }
 
-impl Server {
-    /// Ends the server with SIGTERM and waits for it; anything but a clean end is an error.
-    pub(crate) async fn stop(mut self) -> Result<(), Error> {
+impl ServerProcess {
+    /// Ends the server with SIGTERM; an exit status other than 0 is an error.
+    pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
         // `id` exists only until the child has been waited for, so the id is not reused.
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let ended = async {
@@ -142,17 +142,17 @@ impl Server {
     }
 }
 
-pub(crate) fn this_program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(Error::system("this program has no path"))
+pub(crate) fn this_program() -> Result<PathBuf, BenchError> {
+    std::env::current_exe().map_err(BenchError::system("this program has no path"))
 }
 
-fn failed(server: &'static str, what: String, tail: &Tail) -> Error {
+fn failed(server: &'static str, what: String, tail: &Tail) -> BenchError {
     let lines = Vec::from(tail.lock().clone());
     let tail = match lines.is_empty() {
         true => "(none)".to_owned(),
         false => lines.join("\n"),
     };
-    Error::Server { server, what, tail }
+    BenchError::Server { server, what, tail }
 }
 
 /// Reads a log to its end, so that the server never waits for a full pipe, and reports the first address in it.
@@ -180,13 +180,13 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 }
 
 /// Processor time that a process has used with all its threads, in user mode and in the kernel.
-pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, BenchError> {
     let ticks = read_field(format!("/proc/{pid}/stat"), "utime and stime", cpu_ticks)?;
     Ok(ticks as f64 / TICKS)
 }
 
 /// Resident memory of a process in KiB.
-pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
+pub(crate) fn resident_kib(pid: u32) -> Result<u64, BenchError> {
     read_field(format!("/proc/{pid}/status"), "VmRSS", resident)
 }
 
@@ -194,9 +194,9 @@ fn read_field(
     path: String,
     field: &'static str,
     parse: fn(&str) -> Option<u64>,
-) -> Result<u64, Error> {
-    let text = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
-    parse(&text).ok_or(Error::Unreadable { path, field })
+) -> Result<u64, BenchError> {
+    let text = std::fs::read_to_string(&path).map_err(BenchError::system(path.clone()))?;
+    parse(&text).ok_or(BenchError::Unreadable { path, field })
 }
 
 /// utime + stime of a /proc/PID/stat line. The name in it may hold spaces and parentheses.

@@ -1,25 +1,25 @@
-//! Measures tasks: their life, `tasks/get`, and the cost of an instance while many of them wait.
+//! Measures tasks: their life cycle, `tasks/get`, and the cost of an instance while many tasks wait.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `place` | the databases that are measured on |
+//! | `bench_database` | the databases of the benchmark |
 //! | `instance` | Refrain's side: an instance and its clients |
-//! | `plain` | the floor: the same, written by hand |
+//! | `sql_floor` | the floor: the same life cycle in hand-written SQL |
 //! | `database`, `wal` | statements on SQLite and Postgres, and the count of their commits |
-//! | `counted` | a store that counts its calls |
+//! | `counting_store` | a store that counts its calls |
 //! | `idle` | an instance while tasks wait |
 //! | `report` | the report |
 //!
-//! Both sides work on the same database in turn, with the same number of clients at a time. Both make the same commits
-//! for a task; the database itself counts them.
+//! Both sides use the same database in turn, with the same number of concurrent clients. Both make the same commits for
+//! a task; the database itself counts them.
 
-mod counted;
+mod bench_database;
+mod counting_store;
 mod database;
 mod idle;
 mod instance;
-mod place;
-mod plain;
 mod report;
+mod sql_floor;
 mod wal;
 
 use std::path::PathBuf;
@@ -32,22 +32,22 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::machine::Machine;
 use crate::server::cpu_seconds;
 use crate::stats::Sample;
 use crate::{seconds, spinner};
-use counted::Counted;
+use bench_database::StoreArgument;
+use counting_store::CountingStore;
 use database::{Database, Value};
 pub(crate) use idle::{InstanceOptions, instance};
-use instance::Instance;
-use place::StoreArgument;
-use plain::Floor;
-use report::{OnStore, PerTask, Report};
+use instance::TaskInstance;
+use report::{OnStore, PerTask, TaskReport};
+use sql_floor::SqlFloor;
 
-/// How long a slice may take beyond its own length.
+/// The time limit of a slice beyond its length.
 const GRACE: Duration = Duration::from_secs(60);
-/// Lives of a task that each client leads while commits are counted.
+/// Tasks that each client runs while commits are counted.
 const COUNTED: u64 = 8;
 /// The number of Refrain's tasks, and of those that are completed.
 const TASKS: &str =
@@ -57,12 +57,12 @@ const SELECT: &str = "
 SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
 FROM refrain_tasks WHERE id = $1";
 
-/// The options of `tasks`. The report has those that shape its numbers.
+/// The options of `tasks`. The serialized ones are part of the report.
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Options {
-    /// Where: `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which is left full
-    /// [default: a new file and a new server].
+pub(crate) struct TaskBenchOptions {
+    /// The database: `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which keeps
+    /// the benchmark's rows [default: a new file and a new server].
     #[arg(long = "store", value_name = "STORE", value_parser = StoreArgument::parse)]
     #[serde(skip)]
     stores: Vec<StoreArgument>,
@@ -72,13 +72,13 @@ pub(crate) struct Options {
     /// Slices for each store and side; 0 leaves out throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     slices: usize,
-    /// Clients at a time.
+    /// Concurrent clients.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
     concurrent: u16,
-    /// Leave up to so many tasks waiting and watch what that costs an instance; 0 leaves it out.
+    /// Measure the cost of an idle instance with up to this many waiting tasks; 0 skips this.
     #[arg(long, value_name = "TASKS", default_value_t = 100_000)]
     idle: u64,
-    /// How long to watch it each time.
+    /// The length of each idle measurement.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     idle_seconds: f64,
     /// Write everything measured, every slice included, to this file as JSON.
@@ -88,7 +88,7 @@ pub(crate) struct Options {
 }
 
 /// Measures on the stores of the options.
-pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
+pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, BenchError> {
     let progress = spinner();
     let arguments = match options.stores.as_slice() {
         [] => &[StoreArgument::Sqlite, StoreArgument::Postgres],
@@ -100,18 +100,18 @@ pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
         let place = argument.open().await?;
         stores.push(measure(&place.url, options, &progress).await?);
     }
-    Ok(Report {
+    Ok(TaskReport {
         machine: Machine::read(),
         options,
         stores,
     })
 }
 
-/// Both sides, and a waiting task of Refrain's.
+/// Both sides, and one waiting task of Refrain.
 struct Sides {
     database: Arc<Database>,
-    floor: Floor,
-    refrain: Instance,
+    floor: SqlFloor,
+    refrain: TaskInstance,
     waiting: TaskId,
 }
 
@@ -122,24 +122,28 @@ enum Side {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Work {
-    /// The whole life of a task.
+enum TaskWork {
+    /// The whole life cycle of a task.
     Life,
     /// `tasks/get` of a waiting task.
     Get,
 }
 
-async fn measure(url: &str, options: &Options, progress: &ProgressBar) -> Result<OnStore, Error> {
-    let store = Counted::new(refrain_store::open(url).await?);
+async fn measure(
+    url: &str,
+    options: &TaskBenchOptions,
+    progress: &ProgressBar,
+) -> Result<OnStore, BenchError> {
+    let store = CountingStore::new(refrain_store::open(url).await?);
     let database = Arc::new(Database::open(url).await?);
     let (tasks, _): (i64, i64) = database.fetch_one(TASKS, &[]).await?;
     if tasks > 0 {
-        return Err(Error::InUse(tasks));
+        return Err(BenchError::InUse(tasks));
     }
-    let refrain = Instance::start(store)?;
+    let refrain = TaskInstance::start(store)?;
     refrain.life().await?;
     let sides = Arc::new(Sides {
-        floor: Floor::start(database.clone()).await?,
+        floor: SqlFloor::start(database.clone()).await?,
         waiting: refrain.open().await?,
         database: database.clone(),
         refrain,
@@ -152,7 +156,7 @@ async fn measure(url: &str, options: &Options, progress: &ProgressBar) -> Result
     progress.set_message(format!("{}: counting commits", found.database));
     found.per_task = sides.count(options.concurrent).await?;
     sides.time(options, &mut found, progress).await?;
-    // The instance of this process would be measured too.
+    // The idle measurement must not include this process's instance.
     drop(sides);
     if options.idle > 0 {
         for tasks in [1, options.idle / 10, options.idle] {
@@ -166,28 +170,28 @@ async fn measure(url: &str, options: &Options, progress: &ProgressBar) -> Result
 }
 
 impl Sides {
-    async fn once(&self, side: Side, work: Work) -> Result<(), Error> {
+    async fn once(&self, side: Side, work: TaskWork) -> Result<(), BenchError> {
         match (side, work) {
-            (Side::Floor, Work::Life) => self.floor.life().await,
-            (Side::Refrain, Work::Life) => self.refrain.life().await,
-            (Side::Floor, Work::Get) => {
+            (Side::Floor, TaskWork::Life) => self.floor.life().await,
+            (Side::Refrain, TaskWork::Life) => self.refrain.life().await,
+            (Side::Floor, TaskWork::Get) => {
                 let id = [Value::Text(self.waiting.as_str())];
                 let _: (String,) = self.database.fetch_one(SELECT, &id).await?;
                 Ok(())
             }
-            (Side::Refrain, Work::Get) => self.refrain.get(&self.waiting).await,
+            (Side::Refrain, TaskWork::Get) => self.refrain.get(&self.waiting).await,
         }
     }
 
-    /// Has clients work until each has done it `most` times or the time is over, at least once each: on a busy machine
-    /// they may begin late. Returns how often it was done.
+    /// Repeats `work` in concurrent clients until each has done it `most` times or the time is up, at least once each.
+    /// Returns the number done.
     async fn clients(
         self: &Arc<Self>,
-        (side, work): (Side, Work),
+        (side, work): (Side, TaskWork),
         concurrent: u16,
         most: u64,
         length: Duration,
-    ) -> Result<u64, Error> {
+    ) -> Result<u64, BenchError> {
         let begun = Instant::now();
         let mut clients = JoinSet::new();
         for _ in 0..concurrent {
@@ -198,7 +202,7 @@ impl Sides {
                     sides.once(side, work).await?;
                     done += 1;
                     if done >= most || begun.elapsed() >= length {
-                        return Ok::<u64, Error>(done);
+                        return Ok::<u64, BenchError>(done);
                     }
                 }
             });
@@ -212,11 +216,11 @@ impl Sides {
         };
         let (limit, what) = (length + GRACE, format!("{work:?} of {side:?}"));
         let joined = timeout(limit, joined).await;
-        joined.map_err(|_| Error::TimedOut { what, limit })?
+        joined.map_err(|_| BenchError::TimedOut { what, limit })?
     }
 
-    /// Counts the commits of a life on each side, and Refrain's calls of its store.
-    async fn count(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, Error> {
+    /// Counts each side's commits per task, and Refrain's calls to its store.
+    async fn count(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, BenchError> {
         let before = self.refrain.store.counts();
         let refrain_commits = self.commits(Side::Refrain, concurrent).await?;
         let lives = (u64::from(concurrent) * COUNTED) as f64;
@@ -234,37 +238,40 @@ impl Sides {
         })
     }
 
-    /// Commits of one life of a task. All lives must have been completed.
-    async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, Error> {
+    /// Commits per task. All tasks must be completed.
+    async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, BenchError> {
         let (_, before): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
         let mark = self.database.mark().await?;
-        let led = self.clients((side, Work::Life), concurrent, COUNTED, GRACE);
+        let led = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
         let lives = led.await?;
         let commits = self.database.commits(mark).await?;
         let (_, after): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
         let completed = after.abs_diff(before);
         if side == Side::Refrain && completed != lives {
-            return Err(Error::Incomplete { completed, lives });
+            return Err(BenchError::Incomplete { completed, lives });
         }
         Ok(commits as f64 / lives as f64)
     }
 
-    /// Has both sides work in turn, slice by slice.
+    /// Measures both sides in turn, slice by slice.
     async fn time(
         self: &Arc<Self>,
-        options: &Options,
+        options: &TaskBenchOptions,
         found: &mut OnStore,
         progress: &ProgressBar,
-    ) -> Result<(), Error> {
+    ) -> Result<(), BenchError> {
         let slices = options.slices;
         for number in 1..=slices {
             progress.set_message(format!("{}: slice {number} of {slices}", found.database));
-            // The second side may find the machine warmer: take turns.
+            // Alternate the order: the second side runs on a warmer machine.
             let order = match number % 2 {
                 0 => [Side::Refrain, Side::Floor],
                 _ => [Side::Floor, Side::Refrain],
             };
-            for (work, pairs) in [(Work::Life, &mut found.life), (Work::Get, &mut found.get)] {
+            for (work, pairs) in [
+                (TaskWork::Life, &mut found.life),
+                (TaskWork::Get, &mut found.get),
+            ] {
                 for side in order {
                     let sample = self.slice(side, work, options).await?;
                     match side {
@@ -280,9 +287,9 @@ impl Sides {
     async fn slice(
         self: &Arc<Self>,
         side: Side,
-        work: Work,
-        options: &Options,
-    ) -> Result<Sample, Error> {
+        work: TaskWork,
+        options: &TaskBenchOptions,
+    ) -> Result<Sample, BenchError> {
         let length = Duration::from_secs_f64(options.seconds_per_slice);
         let this = std::process::id();
         let (cpu, begun) = (cpu_seconds(this)?, Instant::now());

@@ -86,20 +86,20 @@ pub(crate) enum WireError {
 
 /// An open connection and the bytes of the last reply.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct BenchConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
 /// Where the parts of a reply lie.
 #[derive(Debug, PartialEq, Eq)]
-struct Head {
+struct ReplyHead {
     status: u16,
     body: usize,
     end: usize,
 }
 
-impl Connection {
+impl BenchConnection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, WireError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -117,7 +117,7 @@ impl Connection {
     ) -> Result<&[u8], WireError> {
         self.stream.write_all(request.as_bytes()).await?;
         let (mut filled, mut head) = (0, None);
-        let Head { status, body, end } = loop {
+        let ReplyHead { status, body, end } = loop {
             if filled == self.buffer.len() {
                 return Err(WireError::TooLong);
             }
@@ -145,7 +145,7 @@ impl Connection {
     }
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
+fn parse_head(bytes: &[u8]) -> Result<Option<ReplyHead>, WireError> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(body) = response.parse(bytes)? else {
@@ -157,7 +157,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
         .and_then(|header| std::str::from_utf8(header.value).ok())
         .and_then(|value| value.trim().parse().ok())
         .ok_or(WireError::NoLength)?;
-    Ok(Some(Head {
+    Ok(Some(ReplyHead {
         status: response.code.unwrap_or(0),
         body,
         end: body.checked_add(length).ok_or(WireError::TooLong)?,
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn head_is_found_when_it_is_complete() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        let whole = Head {
+        let whole = ReplyHead {
             status: 200,
             body: 38,
             end: 40,

@@ -1,4 +1,4 @@
-//! The program itself: the floor measured against itself in slices too short to mean anything.
+//! Runs the program with very short slices; the figures mean nothing.
 
 use std::process::{Command, Output};
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-bench");
 
-/// Runs with everything on core 0, which any machine has.
+/// Runs everything on core 0, which every machine has.
 fn run(options: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(["run", "--server-core", "0", "--load-core", "0"])
@@ -17,7 +17,7 @@ fn run(options: &[&str]) -> Output {
 }
 
 #[test]
-fn the_floor_against_itself_gives_a_whole_report() {
+fn floor_against_itself_gives_a_complete_report() {
     let json = tempfile::NamedTempFile::new().unwrap();
     let path = json.path().to_str().unwrap();
     let output = run(&[
@@ -67,8 +67,8 @@ fn the_floor_against_itself_gives_a_whole_report() {
 }
 
 #[test]
-fn a_server_that_does_not_serve_is_named_with_its_words() {
-    // `cat` knows no option --listen: it complains and ends.
+fn server_that_exits_early_is_reported_with_its_output() {
+    // `cat` has no option --listen, so it exits with an error.
     let output = run(&["--refrain", "/bin/cat", "--slices", "1"]);
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -77,7 +77,7 @@ fn a_server_that_does_not_serve_is_named_with_its_words() {
 }
 
 #[test]
-fn a_missing_server_is_an_error_that_says_what_to_do() {
+fn missing_server_error_names_the_remedy() {
     let output = run(&["--refrain", "/nowhere/refrain"]);
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -85,7 +85,7 @@ fn a_missing_server_is_an_error_that_says_what_to_do() {
     assert!(stderr.contains("--floor-only"), "{stderr}");
 }
 
-/// The tasks' part, with next to nothing of everything.
+/// Runs `tasks` with minimal settings.
 fn tasks(options: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(["tasks", "--seconds-per-slice", "0.05", "--slices", "2"])
@@ -102,7 +102,12 @@ fn tasks_are_measured_on_both_stores() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    for expected in ["SQLite 3", "Postgres 1", "lives of a task", "tasks waiting"] {
+    for expected in [
+        "SQLite 3",
+        "Postgres 1",
+        "task life cycles",
+        "tasks waiting",
+    ] {
         assert!(
             stdout.contains(expected),
             "{expected} is missing:\n{stdout}"
@@ -120,7 +125,7 @@ fn tasks_are_measured_on_both_stores() {
                 assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
             }
         }
-        // Made, asked, answered and completed by themselves; taken by themselves or together.
+        // One commit each to create, ask, answer and complete; claims may be batched.
         for side in ["floorCommits", "refrainCommits"] {
             let commits = store["perTask"][side].as_f64().unwrap();
             assert!(4.0 < commits && commits < 6.0, "{side}: {commits}");
@@ -139,7 +144,7 @@ fn tasks_are_measured_on_both_stores() {
 }
 
 #[test]
-fn a_store_with_tasks_in_it_is_left_alone() {
+fn store_that_contains_tasks_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("a.db").display());
     let of_it = ["--store", &url, "--idle", "0", "--slices", "0"];

@@ -1,51 +1,52 @@
 //! The check of a run.
 //!
-//! Every task ended as its plan says. Every effect is in the ledger, once. Every attempt after the first is explained. None
-//! was made after the value was journaled, or before the value of the step before it was. No worker wrote after it had lost
-//! its lease, no lease was taken from a worker before it had run out, and the holder of the next lease found everything
-//! that was written under the one before.
+//! - Every task ended as planned, and every effect is in the ledger exactly once.
+//! - Every attempt after the first has an explanation.
+//! - No attempt was made after its value was journaled, or before the previous step's value was.
+//! - No worker wrote after it lost its lease, and no lease was taken over before it expired.
+//! - The next holder of a lease found everything written under the previous one.
 
-use crate::client::Ended;
-use crate::fleet::{Harm, Kill, Stop};
-use crate::history::{History, Lived};
+use crate::client::TaskEnd;
+use crate::fleet::{Disruptions, WorkerKill, WorkerStop};
+use crate::history::{History, LeaseHistory};
 use crate::ledger::{AttemptRow, EffectRow};
-use crate::plan::{Effect, Plan};
-use crate::record::{After, Event, Hold};
+use crate::plan::{Effect, TaskPlan};
+use crate::record::{LeaseId, NextState, RecordEvent};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
 /// The evidence of a run.
 #[derive(Debug)]
 pub(crate) struct Evidence {
-    pub(crate) ended: Vec<Ended>,
-    /// In the order in which they began.
+    pub(crate) ended: Vec<TaskEnd>,
+    /// By start time.
     pub(crate) attempts: Vec<AttemptRow>,
     pub(crate) effects: Vec<EffectRow>,
-    /// The records of the workers, by their runs.
-    pub(crate) records: Vec<Vec<Event>>,
-    pub(crate) harm: Harm,
-    /// How long a lease is, in microseconds.
+    /// The records of the workers, by run.
+    pub(crate) records: Vec<Vec<RecordEvent>>,
+    pub(crate) disruptions: Disruptions,
+    /// The lease in microseconds.
     pub(crate) lease: u64,
-    /// How many tasks the store has.
+    /// The number of tasks in the store.
     pub(crate) stored: usize,
 }
 
-/// Attempts after the first, by their explanations.
+/// Second and later attempts, by explanation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Explained {
-    /// The worker of the one before was killed.
+pub(crate) struct RetryCauses {
+    /// The previous worker was killed.
     pub(crate) killed: u64,
-    /// The worker of the one before was stopped for longer than its lease.
+    /// The previous worker was stopped for longer than its lease.
     pub(crate) stopped: u64,
-    /// The worker of the one before lost its lease while the database was away.
+    /// The previous worker lost its lease while the database was down.
     pub(crate) restarted: u64,
-    /// The worker of the one before lost its lease in another way: it could not extend it in time.
+    /// The previous worker did not extend its lease in time.
     pub(crate) lease_lost: u64,
-    /// A step of the task asked to be tried again.
+    /// A step asked for a retry.
     pub(crate) retried: u64,
 }
 
-impl Explained {
+impl RetryCauses {
     pub(crate) fn total(&self) -> u64 {
         self.killed + self.stopped + self.restarted + self.lease_lost + self.retried
     }
@@ -56,28 +57,28 @@ impl Explained {
 pub(crate) struct Findings {
     pub(crate) effects: u64,
     pub(crate) attempts: u64,
-    pub(crate) second_attempts: Explained,
-    /// Attempts of a worker that was stopped between looking at its lease and the attempt.
-    pub(crate) caught_unawares: u64,
-    /// Leases that were taken from a worker that had not given them up.
+    pub(crate) second_attempts: RetryCauses,
+    /// Attempts of a worker that was stopped between the check of its lease and the attempt.
+    pub(crate) interrupted_attempts: u64,
+    /// Leases taken over from a worker that had not released them.
     pub(crate) takeovers: u64,
-    /// Writes that were refused since the lease was lost.
-    pub(crate) writes_refused: u64,
+    /// Writes rejected because the lease was lost.
+    pub(crate) writes_rejected: u64,
     pub(crate) faults: Vec<String>,
 }
 
-/// An attempt and the lease that it was made under.
+/// An attempt and its lease.
 struct Attempt<'a> {
     row: &'a AttemptRow,
-    hold: &'a Hold,
+    hold: &'a LeaseId,
 }
 
-/// Checks everything.
+/// Runs all checks.
 pub(crate) fn check(evidence: &Evidence) -> Findings {
     let ids = evidence.ended.iter();
     let ids: HashMap<u32, &str> = ids.map(|it| (it.plan.number, it.id.as_str())).collect();
     let mut history = History::new(&evidence.records, &ids);
-    let mut check = Check {
+    let mut check = Checker {
         evidence,
         findings: Findings {
             faults: std::mem::take(&mut history.faults),
@@ -103,20 +104,20 @@ pub(crate) fn check(evidence: &Evidence) -> Findings {
     check.findings
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     evidence: &'a Evidence,
     history: &'a History,
     findings: Findings,
-    /// Attempts that came too late, with their faults, by id.
+    /// Late attempts and their faults, by id.
     late: BTreeMap<i64, (&'a AttemptRow, String)>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> Checker<'a> {
     fn fault(&mut self, fault: String) {
         self.findings.faults.push(fault);
     }
 
-    /// Every task ended as its plan says, and there are no others.
+    /// Every task ended as planned, and the store has no others.
     fn tasks(&mut self) {
         let ended = &self.evidence.ended;
         for it in ended {
@@ -137,12 +138,12 @@ impl<'a> Check<'a> {
         if stored != ended.len() {
             let made = ended.len();
             self.fault(format!(
-                "{made} calls were made, and the store has {stored} tasks"
+                "{made} calls were made, but the store has {stored} tasks"
             ));
         }
     }
 
-    /// The ledger has the effects of the plans, each once.
+    /// The ledger has each planned effect once, and no others.
     fn ledger(&mut self) {
         let evidence = self.evidence;
         let mut times: BTreeMap<Effect, u64> = BTreeMap::new();
@@ -150,7 +151,7 @@ impl<'a> Check<'a> {
             *times.entry(row.effect).or_default() += 1;
         }
         let plans = evidence.ended.iter().map(|it| &it.plan);
-        for effect in plans.flat_map(Plan::effects) {
+        for effect in plans.flat_map(TaskPlan::effects) {
             match times.remove(&effect) {
                 Some(1) => {}
                 Some(times) => self.fault(format!("{effect} was done {times} times")),
@@ -158,7 +159,7 @@ impl<'a> Check<'a> {
             }
         }
         for effect in times.keys() {
-            self.fault(format!("{effect} was done, and is in no plan"));
+            self.fault(format!("{effect} was done but not planned"));
         }
         let attempts = evidence.attempts.iter().map(|row| (row.id, row));
         let attempts: HashMap<i64, &AttemptRow> = attempts.collect();
@@ -172,13 +173,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Leases were taken when they had run out or were given up, and nothing was written without one.
+    /// Leases changed hands only after expiry or release, and every write had a lease.
     fn leases(&mut self) {
         let history = self.history;
-        // Clocks may be adjusted in small steps, so a little is left to them.
+        // Allow for small clock adjustments.
         let leeway = self.evidence.lease / 20;
         for (hold, lived) in &history.leases {
-            let (Hold { task, fence }, run) = (hold, lived.run);
+            let (LeaseId { task, fence }, run) = (hold, lived.run);
             let Some((next, taker)) = history.next(hold) else {
                 continue;
             };
@@ -195,10 +196,10 @@ impl<'a> Check<'a> {
             }
             for effect in lived.left.iter().filter(|it| !taker.came.contains(it)) {
                 self.fault(format!(
-                    "{effect} was journaled by run {run} under fence {fence}, and not there when {holder}"
+                    "{effect} was journaled by run {run} under fence {fence}, but was missing when {holder}"
                 ));
             }
-            if lived.given_up.is_some() || lived.perhaps_given_up.is_some() {
+            if lived.released.is_some() || lived.maybe_released.is_some() {
                 continue;
             }
             self.findings.takeovers += 1;
@@ -206,16 +207,17 @@ impl<'a> Check<'a> {
             if taker.taken + leeway < sure {
                 let (taker, early) = (taker.run, (sure - taker.taken) / 1000);
                 self.fault(format!(
-                    "task {task}: run {taker} took it {early} ms before the lease of run {run} had run out"
+                    "task {task}: run {taker} took it {early} ms before the lease of run {run} expired"
                 ));
             }
         }
-        let refused = |event: &&Event| matches!(event, Event::NotWritten { lost: true, .. });
+        let refused =
+            |event: &&RecordEvent| matches!(event, RecordEvent::NotWritten { lost: true, .. });
         let events = self.evidence.records.iter().flatten();
-        self.findings.writes_refused = events.filter(refused).count() as u64;
+        self.findings.writes_rejected = events.filter(refused).count() as u64;
     }
 
-    /// All attempts by their effects, with the leases that they were made under.
+    /// All attempts with their leases, by effect.
     fn by_effect(&mut self) -> BTreeMap<Effect, Vec<Attempt<'a>>> {
         let mut all: BTreeMap<Effect, Vec<Attempt<'a>>> = BTreeMap::new();
         let mut keys: HashMap<&str, Effect> = HashMap::new();
@@ -236,14 +238,14 @@ impl<'a> Check<'a> {
         all
     }
 
-    /// Every attempt after the first is explained by the end of the lease of the one before.
+    /// Every attempt after the first is explained by the end of the previous lease.
     fn second_attempts(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         for pair in attempts.windows(2) {
             let [one, other] = pair else { continue };
             if one.row.idempotency_key != other.row.idempotency_key {
                 self.fault(format!("{effect} had two idempotency keys"));
             }
-            let Hold { fence, .. } = one.hold;
+            let LeaseId { fence, .. } = one.hold;
             if one.hold == other.hold {
                 self.fault(format!("{effect} was tried twice under fence {fence}"));
                 continue;
@@ -255,35 +257,35 @@ impl<'a> Check<'a> {
                 Some(explained) => *explained += 1,
                 None => self.fault(format!(
                     "{effect} was tried by run {} under fence {fence} and again by run {} under fence {}, \
-                     and the first had given the task up ({:?}) without asking for another attempt",
+                     but the first released the task ({:?}) without asking for a retry",
                     one.row.run,
                     other.row.run,
                     other.hold.fence,
-                    lived.given_up.or(lived.perhaps_given_up)
+                    lived.released.or(lived.maybe_released)
                 )),
             }
         }
     }
 
-    fn explain(&mut self, one: &Attempt<'a>, lived: &Lived) -> Option<&mut u64> {
+    fn explain(&mut self, one: &Attempt<'a>, lived: &LeaseHistory) -> Option<&mut u64> {
         let run = one.row.run;
         let taken = self.history.next(one.hold);
         let taken = taken.map_or(u64::MAX, |(_, taker)| taker.taken);
         let while_held = |from: u64, to: u64| from <= taken && to >= lived.held;
-        let Harm {
+        let Disruptions {
             kills,
             stops,
             restarts,
             ..
-        } = &self.evidence.harm;
-        let killed = |kill: &Kill| kill.run == run && kill.at <= taken;
-        let stopped = |stop: &Stop| stop.run == run && while_held(stop.from, stop.to);
+        } = &self.evidence.disruptions;
+        let killed = |kill: &WorkerKill| kill.run == run && kill.at <= taken;
+        let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
         let explained = &mut self.findings.second_attempts;
-        Some(match lived.given_up {
-            Some(After::Retry) => &mut explained.retried,
+        Some(match lived.released {
+            Some(NextState::Retry) => &mut explained.retried,
             Some(_) => return None,
             None if kills.iter().any(killed) => &mut explained.killed,
-            None if lived.perhaps_given_up == Some(After::Retry) => &mut explained.retried,
+            None if lived.maybe_released == Some(NextState::Retry) => &mut explained.retried,
             None if stops.iter().any(stopped) => &mut explained.stopped,
             None if restarts.iter().any(|it| while_held(it.0, it.1)) => &mut explained.restarted,
             None => &mut explained.lease_lost,
@@ -299,7 +301,7 @@ impl<'a> Check<'a> {
             let (run, fence) = (row.run, hold.fence);
             if fence > journaled.fence {
                 self.fault(format!(
-                    "{effect} was tried by run {run} under fence {fence}, and was in the journal since fence {}",
+                    "{effect} was tried by run {run} under fence {fence}, but was in the journal since fence {}",
                     journaled.fence
                 ));
             } else if row.at > journaled.at {
@@ -309,9 +311,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// No step began before the values of those before it were journaled; and none was tried after a later one had begun,
-    /// whatever the records say of journals.
-    fn order(&mut self, plan: &Plan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
+    /// No step started before the values of earlier steps were journaled, and none was tried after a later one started.
+    fn order(&mut self, plan: &TaskPlan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
         let effects = plan.effects();
         for first in &effects {
             let later = effects
@@ -339,12 +340,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A worker looks at its lease and then lets the handler go on. If it is stopped between the two, it makes its attempt
-    /// when it goes on, and nothing can prevent that. It has one thread, so each stop can catch one handler at most.
+    /// A worker checks its lease and then polls the handler. If it is stopped between the two, it makes its attempt when it
+    /// continues; nothing can prevent that. It has one thread, so each stop can affect at most one handler.
     fn late_attempts(&mut self) {
         let mut caught: HashMap<(u32, u64), u64> = HashMap::new();
         for (row, fault) in std::mem::take(&mut self.late).into_values() {
-            let stops = self.evidence.harm.stops.iter();
+            let stops = self.evidence.disruptions.stops.iter();
             let stop = stops
                 .filter(|stop| stop.run == row.run && stop.from <= row.at)
                 .max_by_key(|stop| stop.from);
@@ -352,7 +353,7 @@ impl<'a> Check<'a> {
                 *caught.entry((stop.run, stop.from)).or_insert(row.turn) == row.turn
             });
             match allowed {
-                true => self.findings.caught_unawares += 1,
+                true => self.findings.interrupted_attempts += 1,
                 false => self.fault(fault),
             }
         }

@@ -1,13 +1,13 @@
-//! The client of one task: it has it created, answers its asks, and follows it to its end.
+//! The client of one task: creates it, answers its asks, and waits for its end.
 //!
-//! It is as bad a client as the protocol allows: it repeats itself, and answers late, one ask at a time, twice, wrongly,
-//! and under keys that do not exist.
+//! It misbehaves as far as the protocol allows: it repeats requests, and answers late, one ask at a time, twice, with
+//! wrong types and under keys that do not exist.
 
 use crate::clock::PATIENCE;
-use crate::error::Error;
-use crate::plan::{Effect, Plan};
+use crate::error::CrashError;
+use crate::plan::{Effect, TaskPlan};
 use crate::random::Random;
-use crate::run::Run;
+use crate::run::CrashRun;
 use crate::worker::TOOL;
 use refrain::auth::Principal;
 use refrain::runtime::PROTOCOL_VERSION;
@@ -20,36 +20,36 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Separates the random numbers of clients from others of the same seed.
+/// The random stream of the clients.
 const PURPOSE: u64 = 0x63_6c_69_65;
-/// The interval of `tasks/get`, about.
+/// The mean interval between `tasks/get` requests.
 const LOOK: Duration = Duration::from_millis(300);
-/// The latest answer to an ask, in milliseconds.
+/// The maximum delay of an answer, in milliseconds.
 const LATE: u64 = 1500;
 
-/// Counts of all clients.
+/// The counts of all clients.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Deeds {
+pub(crate) struct ClientCounts {
     /// Asks answered.
     pub(crate) answers: u64,
     /// Asks answered with a value of the wrong type.
     pub(crate) answers_wrong: u64,
     /// Asks answered again, with another value.
-    pub(crate) answers_doubled: u64,
+    pub(crate) answers_duplicated: u64,
     /// Answers to keys that do not exist.
     pub(crate) answers_unknown: u64,
-    /// Calls that were sent again, since no reply came.
+    /// Calls retried because no reply came.
     pub(crate) calls_repeated: u64,
-    /// Calls that were sent again for no reason.
-    pub(crate) calls_doubled: u64,
-    /// Requests about tasks that were sent again, since the store could not be reached.
+    /// Calls sent twice on purpose.
+    pub(crate) calls_duplicated: u64,
+    /// Requests about tasks retried because the store was unavailable.
     pub(crate) requests_repeated: u64,
 }
 
 /// The end of a task, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) plan: Plan,
+pub(crate) struct TaskEnd {
+    pub(crate) plan: TaskPlan,
     pub(crate) id: String,
     pub(crate) status: String,
     /// The text of the result, or an error.
@@ -58,50 +58,50 @@ pub(crate) struct Ended {
 }
 
 /// The client of one task.
-pub(crate) struct Client<'a> {
-    run: &'a Run,
-    plan: Plan,
+pub(crate) struct TaskClient<'a> {
+    run: &'a CrashRun,
+    plan: TaskPlan,
     random: Random,
     complaints: Vec<String>,
 }
 
 /// An ask, and when it will be answered.
-struct Asked {
+struct PlannedAnswer {
     part: u8,
     ask: u8,
     due: Instant,
 }
 
-impl<'a> Client<'a> {
-    pub(crate) fn new(run: &'a Run, number: u32) -> Self {
+impl<'a> TaskClient<'a> {
+    pub(crate) fn new(run: &'a CrashRun, number: u32) -> Self {
         Self {
             run,
-            plan: Plan::new(run.seed, number),
+            plan: TaskPlan::new(run.seed, number),
             random: Random::new(run.seed, PURPOSE ^ (u64::from(number) << 32)),
             complaints: Vec::new(),
         }
     }
 
-    /// Follows the task to its end.
-    pub(crate) async fn run(mut self) -> Result<Ended, Error> {
+    /// Runs the task to its end.
+    pub(crate) async fn run(mut self) -> Result<TaskEnd, CrashError> {
         let id = self.create().await?;
         let number = self.plan.number;
-        self.run.under_way.lock().insert(number, id.clone());
+        self.run.in_flight.lock().insert(number, id.clone());
         if self.random.percent(10) {
-            self.run.deeds.lock().calls_doubled += 1;
+            self.run.counts.lock().calls_duplicated += 1;
             if self.create().await? != id {
-                let complaint = "a call that was repeated became another task";
+                let complaint = "a repeated call created a second task";
                 self.complaints.push(complaint.to_owned());
             }
         }
-        let mut asked: HashMap<String, Asked> = HashMap::new();
+        let mut asked: HashMap<String, PlannedAnswer> = HashMap::new();
         let mut answered: HashSet<String> = HashSet::new();
         let mut wronged: HashSet<(u8, u8)> = HashSet::new();
         loop {
             let task = self.about("tasks/get", json!({"taskId": id})).await?;
             let status = task["status"].as_str().unwrap_or_default();
             if ["completed", "failed", "cancelled"].contains(&status) {
-                self.run.under_way.lock().remove(&number);
+                self.run.in_flight.lock().remove(&number);
                 return Ok(self.ended(id, &task));
             }
             let open = task["inputRequests"].as_object().cloned();
@@ -109,7 +109,7 @@ impl<'a> Client<'a> {
             asked.retain(|key, _| open.contains_key(key));
             for (key, ask) in &open {
                 if answered.contains(key) {
-                    let complaint = format!("{key:?} was answered, and is asked for again");
+                    let complaint = format!("{key:?} was asked again after its answer");
                     self.complaints.push(complaint);
                 } else if !asked.contains_key(key) {
                     asked.insert(key.clone(), self.plan_answer(ask)?);
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
             }
             let now = Instant::now();
             let due = asked.extract_if(|_, asked| asked.due <= now);
-            let due: Vec<(String, Asked)> = due.collect();
+            let due: Vec<(String, PlannedAnswer)> = due.collect();
             for (key, asked) in due {
                 let wrong = self.random.percent(7) && wronged.insert((asked.part, asked.ask));
                 self.answer(&id, &key, &asked, wrong).await?;
@@ -128,21 +128,21 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Has a worker create the task. Every repetition has the same call id, so it creates one task.
-    async fn create(&self) -> Result<String, Error> {
+    /// Creates the task. Retries use the same call id, so only one task is created.
+    async fn create(&self) -> Result<String, CrashError> {
         let mut meta = meta();
         meta[CALL_ID_KEY] = json!(format!("task {}", self.plan.number));
         let params = json!({"name": TOOL, "arguments": self.plan, "_meta": meta});
-        let repeated = |deeds: &mut Deeds| deeds.calls_repeated += 1;
+        let repeated = |counts: &mut ClientCounts| counts.calls_repeated += 1;
         let send = |id, line| self.run.fleet.request(id, line);
         let result = self.request("tools/call", &params, repeated, send).await?;
         let id = result["taskId"].as_str().map(ToOwned::to_owned);
         id.ok_or_else(|| self.answered_with("tools/call", &result))
     }
 
-    /// When an ask will be answered.
-    fn plan_answer(&mut self, ask: &Value) -> Result<Asked, Error> {
-        // After an answer of the wrong type, the reason follows in the next line.
+    /// Chooses when to answer an ask.
+    fn plan_answer(&mut self, ask: &Value) -> Result<PlannedAnswer, CrashError> {
+        // After an answer of the wrong type, the second line states the reason.
         let message = ask["params"]["message"].as_str().unwrap_or_default();
         let first = message.lines().next().unwrap_or_default();
         let Some(asked) = Effect::parse(first).filter(|it| it.number == self.plan.number) else {
@@ -152,7 +152,7 @@ impl<'a> Client<'a> {
             true => Duration::ZERO,
             false => self.random.millis_below(LATE),
         };
-        Ok(Asked {
+        Ok(PlannedAnswer {
             part: asked.part,
             ask: asked.step,
             due: Instant::now() + wait,
@@ -163,25 +163,25 @@ impl<'a> Client<'a> {
         &mut self,
         id: &str,
         key: &str,
-        asked: &Asked,
+        asked: &PlannedAnswer,
         wrong: bool,
-    ) -> Result<(), Error> {
+    ) -> Result<(), CrashError> {
         let number = self.plan.answer(asked.part, asked.ask);
         let mut answers = json!({key: accept(&json!(number))});
         if wrong {
-            self.run.deeds.lock().answers_wrong += 1;
+            self.run.counts.lock().answers_wrong += 1;
             answers[key] = accept(&json!("many"));
         }
         if self.random.percent(15) {
-            self.run.deeds.lock().answers_unknown += 1;
-            answers["nobody-asked"] = accept(&json!(-1));
+            self.run.counts.lock().answers_unknown += 1;
+            answers["unknown-key"] = accept(&json!(-1));
         }
         let params = json!({"taskId": id, "inputResponses": answers});
         self.about("tasks/update", params).await?;
-        self.run.deeds.lock().answers += 1;
+        self.run.counts.lock().answers += 1;
         if !wrong && self.random.percent(20) {
-            // The first one counts.
-            self.run.deeds.lock().answers_doubled += 1;
+            // The first answer counts.
+            self.run.counts.lock().answers_duplicated += 1;
             let answers = json!({key: accept(&json!(-2))});
             let params = json!({"taskId": id, "inputResponses": answers});
             self.about("tasks/update", params).await?;
@@ -189,10 +189,10 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Sends a request about a task to the instance that runs none.
-    async fn about(&self, method: &'static str, mut params: Value) -> Result<Value, Error> {
+    /// Sends a request about a task to the instance that runs no tasks.
+    async fn about(&self, method: &'static str, mut params: Value) -> Result<Value, CrashError> {
         params["_meta"] = meta();
-        let repeated = |deeds: &mut Deeds| deeds.requests_repeated += 1;
+        let repeated = |counts: &mut ClientCounts| counts.requests_repeated += 1;
         let send = |_, line: Vec<u8>| async move {
             let caller = Principal::anonymous();
             let mut response = self.run.server.handle(&line, caller).await;
@@ -202,14 +202,14 @@ impl<'a> Client<'a> {
         self.request(method, &params, repeated, send).await
     }
 
-    /// Sends a request, again for as long as there is no reply or the store cannot be reached. Returns its result.
+    /// Sends a request, with retries while there is no reply or the store is unavailable. Returns its result.
     async fn request<F: Future<Output = Option<Value>>>(
         &self,
         method: &'static str,
         params: &Value,
-        repeated: fn(&mut Deeds),
+        repeated: fn(&mut ClientCounts),
         send: impl Fn(u64, Vec<u8>) -> F,
-    ) -> Result<Value, Error> {
+    ) -> Result<Value, CrashError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
         let begun = Instant::now();
@@ -227,7 +227,7 @@ impl<'a> Client<'a> {
                 }
                 last = reply;
             }
-            repeated(&mut self.run.deeds.lock());
+            repeated(&mut self.run.counts.lock());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let seconds = PATIENCE.as_secs();
@@ -235,7 +235,7 @@ impl<'a> Client<'a> {
         Err(self.failed(method, what))
     }
 
-    fn ended(self, id: String, task: &Value) -> Ended {
+    fn ended(self, id: String, task: &Value) -> TaskEnd {
         let status = task["status"].as_str().unwrap_or_default();
         let result = &task["result"];
         let failed = result["isError"].as_bool().unwrap_or(false);
@@ -244,7 +244,7 @@ impl<'a> Client<'a> {
             Some(text) => text.to_owned(),
             None => task.to_string(),
         };
-        Ended {
+        TaskEnd {
             plan: self.plan,
             id,
             status: status.to_owned(),
@@ -253,13 +253,13 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn answered_with(&self, method: &'static str, reply: &Value) -> Error {
+    fn answered_with(&self, method: &'static str, reply: &Value) -> CrashError {
         self.failed(method, format!("answered with {reply}"))
     }
 
-    fn failed(&self, method: &'static str, what: String) -> Error {
+    fn failed(&self, method: &'static str, what: String) -> CrashError {
         let number = self.plan.number;
-        Error::Reply {
+        CrashError::Reply {
             number,
             method,
             what,

@@ -1,21 +1,21 @@
-//! Errors that end a run. Faults that a run finds are in its report.
+//! Errors that end a run. Faults found by the check are in the report.
 
 use refrain::runtime::store::cluster::ClusterError;
 use refrain::runtime::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
-/// The reason why a run could not be finished.
+/// Why a run could not finish.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum CrashError {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the task store has tasks already: name an empty one")]
+    #[error("the task store contains tasks; the test needs an empty one")]
     NotEmpty,
     #[error("ledger failed: {0}")]
-    Ledger(#[from] sqlx::Error),
+    EffectLedger(#[from] sqlx::Error),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
@@ -26,7 +26,7 @@ pub(crate) enum Error {
     },
     #[error("the server could not be built: {0}")]
     Build(#[from] refrain::server::BuildError),
-    /// A reply that the protocol does not allow, or none at all.
+    /// An unexpected reply, or no reply.
     #[error("task {number}: {method} was {what}")]
     Reply {
         number: u32,
@@ -39,15 +39,15 @@ pub(crate) enum Error {
     Interrupted,
 }
 
-impl Error {
-    /// Adds to an I/O error what was being done.
+impl CrashError {
+    /// Adds context to an I/O error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 }
 
-/// An invalid argument for the task store.
+/// An invalid `--store` argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected `sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`")]
 pub(crate) struct InvalidStore;

@@ -1,10 +1,9 @@
-//! The worker processes: started, called, killed, stopped and started again.
+//! The worker processes: start, call, kill, stop and restart.
 //!
-//! A worker is killed when the fleet is dropped, on errors and on interrupts too; and it ends when its standard input
-//! does.
+//! Workers are killed when the fleet is dropped, and end when their standard input closes.
 
 use crate::clock::micros;
-use crate::error::Error;
+use crate::error::CrashError;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -18,80 +17,80 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// How many workers there are.
+/// The number of workers.
 pub(crate) const WORKERS: usize = 3;
-/// How many of a worker's last lines an error shows.
+/// The number of a worker's last log lines that an error shows.
 const TAIL: usize = 20;
-/// How long a worker has for a reply.
+/// The time limit of a reply.
 const REPLY: Duration = Duration::from_secs(5);
 
 /// A worker was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct WorkerKill {
     pub(crate) run: u32,
-    /// Just before the kill.
+    /// The time just before the kill.
     pub(crate) at: u64,
 }
 
 /// A worker was stopped for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct WorkerStop {
     pub(crate) run: u32,
-    /// Just before the stop.
+    /// The time just before the stop.
     pub(crate) from: u64,
-    /// Just after it went on.
+    /// The time just after it continued.
     pub(crate) to: u64,
 }
 
-/// All harm to the workers and the database.
+/// All disruptions of a run.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Harm {
-    pub(crate) kills: Vec<Kill>,
-    pub(crate) stops: Vec<Stop>,
-    /// Connections that were cut.
+pub(crate) struct Disruptions {
+    pub(crate) kills: Vec<WorkerKill>,
+    pub(crate) stops: Vec<WorkerStop>,
+    /// Cut connections.
     pub(crate) cuts: u64,
-    /// Restarts of the database: from, to.
+    /// Database restarts: start and end.
     pub(crate) restarts: Vec<(u64, u64)>,
 }
 
 /// The workers.
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct WorkerFleet {
     program: PathBuf,
     /// The URL of the task store.
     store: String,
     dir: PathBuf,
     seed: u64,
-    workers: Mutex<Vec<Worker>>,
-    pub(crate) harm: Mutex<Harm>,
+    workers: Mutex<Vec<WorkerProcess>>,
+    pub(crate) disruptions: Mutex<Disruptions>,
     runs: AtomicU32,
     next: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerProcess {
     run: u32,
     child: Child,
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<WorkerRequest>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct WorkerRequest {
     id: u64,
     line: Vec<u8>,
     reply: oneshot::Sender<Value>,
 }
 
-impl Fleet {
-    pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, Error> {
+impl WorkerFleet {
+    pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, CrashError> {
         let program = std::env::current_exe();
         let fleet = Self {
-            program: program.map_err(Error::system("this program has no path"))?,
+            program: program.map_err(CrashError::system("this program has no path"))?,
             store,
             dir: dir.to_owned(),
             seed,
             workers: Mutex::default(),
-            harm: Mutex::default(),
+            disruptions: Mutex::default(),
             runs: AtomicU32::new(0),
             next: AtomicUsize::new(0),
         };
@@ -102,10 +101,10 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn start_one(&self) -> Result<Worker, Error> {
+    fn start_one(&self) -> Result<WorkerProcess, CrashError> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let path = log_path(&self.dir, run);
-        let log = File::create(&path).map_err(Error::system(path.display().to_string()))?;
+        let log = File::create(&path).map_err(CrashError::system(path.display().to_string()))?;
         let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
@@ -119,56 +118,62 @@ impl Fleet {
             .stderr(log)
             .kill_on_drop(true)
             .spawn();
-        let mut child = child.map_err(Error::system("a worker could not be started"))?;
+        let mut child = child.map_err(CrashError::system("a worker could not be started"))?;
         let (requests, received) = mpsc::unbounded_channel();
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
             tokio::spawn(talk(stdin, stdout, received));
         }
-        Ok(Worker {
+        Ok(WorkerProcess {
             run,
             child,
             requests,
         })
     }
 
-    /// How many processes there were in all.
+    /// The number of processes started so far.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
 
-    /// Sends a request to the next worker. `None`: it ended, or did not reply in time.
+    /// Sends a request to the next worker. `None` if it ended or did not reply in time.
     pub(crate) async fn request(&self, id: u64, line: Vec<u8>) -> Option<Value> {
         let (reply, replied) = oneshot::channel();
         {
             let workers = self.workers.lock();
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let worker = &workers[next % WORKERS];
-            worker.requests.send(Request { id, line, reply }).ok()?;
+            worker
+                .requests
+                .send(WorkerRequest { id, line, reply })
+                .ok()?;
         }
         tokio::time::timeout(REPLY, replied).await.ok()?.ok()
     }
 
-    /// Kills a worker with SIGKILL, which it cannot see coming, and starts another in its place.
-    pub(crate) fn kill(&self, at: usize) -> Result<(), Error> {
+    /// Kills a worker with SIGKILL and starts a new one.
+    pub(crate) fn kill(&self, at: usize) -> Result<(), CrashError> {
         let mut workers = self.workers.lock();
         let worker = &mut workers[at];
         worker.must_run(&self.dir)?;
         let (run, at) = (worker.run, micros());
         let kill = worker.child.start_kill();
-        kill.map_err(Error::system("a worker could not be killed"))?;
-        self.harm.lock().kills.push(Kill { run, at });
+        kill.map_err(CrashError::system("a worker could not be killed"))?;
+        self.disruptions.lock().kills.push(WorkerKill { run, at });
         // The handle of the killed worker waits for its end by itself.
         *worker = self.start_one()?;
         Ok(())
     }
 
     /// Stops a worker for a while.
-    pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), Error> {
+    pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), CrashError> {
         let Some((run, pid)) = self.pid(at)? else {
             return Ok(());
         };
         let (from, to) = (micros(), u64::MAX);
-        self.harm.lock().stops.push(Stop { run, from, to });
+        self.disruptions
+            .lock()
+            .stops
+            .push(WorkerStop { run, from, to });
         signal(pid, Signal::STOP)?;
         tokio::time::sleep(time).await;
         // It may have been killed meanwhile.
@@ -178,14 +183,14 @@ impl Fleet {
             signal(pid, Signal::CONT)?;
         }
         let to = micros();
-        let mut harm = self.harm.lock();
-        if let Some(stop) = harm.stops.iter_mut().rfind(|stop| stop.run == run) {
+        let mut disruptions = self.disruptions.lock();
+        if let Some(stop) = disruptions.stops.iter_mut().rfind(|stop| stop.run == run) {
             stop.to = to;
         }
         Ok(())
     }
 
-    fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, Error> {
+    fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, CrashError> {
         let mut workers = self.workers.lock();
         let worker = &mut workers[at];
         worker.must_run(&self.dir)?;
@@ -194,14 +199,14 @@ impl Fleet {
         Ok(id.and_then(Pid::from_raw).map(|pid| (worker.run, pid)))
     }
 
-    /// An error if a worker has ended by itself.
-    pub(crate) fn must_run(&self) -> Result<(), Error> {
+    /// Fails if a worker has exited by itself.
+    pub(crate) fn must_run(&self) -> Result<(), CrashError> {
         let mut workers = self.workers.lock();
         let mut workers = workers.iter_mut();
         workers.try_for_each(|worker| worker.must_run(&self.dir))
     }
 
-    /// Ends all workers. There are no requests afterwards.
+    /// Ends all workers.
     pub(crate) async fn end(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {
@@ -211,17 +216,18 @@ impl Fleet {
     }
 }
 
-impl Worker {
-    fn must_run(&mut self, dir: &Path) -> Result<(), Error> {
+impl WorkerProcess {
+    fn must_run(&mut self, dir: &Path) -> Result<(), CrashError> {
         let run = self.run;
         let ended = self.child.try_wait();
-        let Some(status) = ended.map_err(Error::system("a worker could not be waited for"))? else {
+        let Some(status) = ended.map_err(CrashError::system("a worker could not be waited for"))?
+        else {
             return Ok(());
         };
         let log = std::fs::read_to_string(log_path(dir, run)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-        Err(Error::WorkerEnded { run, status, tail })
+        Err(CrashError::WorkerEnded { run, status, tail })
     }
 }
 
@@ -229,23 +235,23 @@ fn log_path(dir: &Path, run: u32) -> PathBuf {
     dir.join(format!("run-{run}.log"))
 }
 
-fn signal(pid: Pid, signal: Signal) -> Result<(), Error> {
+fn signal(pid: Pid, signal: Signal) -> Result<(), CrashError> {
     kill_process(pid, signal)
-        .map_err(|error| Error::system("a worker could not be signalled")(error.into()))
+        .map_err(|error| CrashError::system("a worker could not be signalled")(error.into()))
 }
 
-/// Passes on requests and replies until the worker ends. That drops the senders of all replies that are missing.
+/// Forwards requests and replies until the worker ends, which fails the pending requests.
 async fn talk(
     mut stdin: ChildStdin,
     stdout: ChildStdout,
-    mut requests: mpsc::UnboundedReceiver<Request>,
+    mut requests: mpsc::UnboundedReceiver<WorkerRequest>,
 ) {
     let mut lines = BufReader::new(stdout).lines();
     let mut waiting: HashMap<u64, oneshot::Sender<Value>> = HashMap::new();
     loop {
         tokio::select! {
             request = requests.recv() => {
-                let Some(Request { id, mut line, reply }) = request else {
+                let Some(WorkerRequest { id, mut line, reply }) = request else {
                     return;
                 };
                 line.push(b'\n');

@@ -1,32 +1,32 @@
-//! The history of all leases, from the records of all workers: their holders, and the writes under each fence.
+//! The history of all leases, reconstructed from the workers' records.
 
 use crate::plan::Effect;
-use crate::record::{After, Event, Hold};
+use crate::record::{LeaseId, NextState, RecordEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-/// The life of one lease.
+/// The history of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lived {
-    /// The run of its worker.
+pub(crate) struct LeaseHistory {
+    /// The run of the worker.
     pub(crate) run: u32,
-    /// When it had been taken.
+    /// The time of the claim.
     pub(crate) taken: u64,
-    /// When the last successful request to take or extend it was sent: it is held for the time of a lease from then on.
+    /// The time of the last successful claim or extension, from which the lease counts.
     pub(crate) held: u64,
-    /// How it was given up, as far as is known.
-    pub(crate) given_up: Option<After>,
-    /// How its worker was about to give it up.
-    pub(crate) perhaps_given_up: Option<After>,
-    /// The effects in the journal that came with it.
+    /// How the worker released the lease, if it did.
+    pub(crate) released: Option<NextState>,
+    /// How the worker was about to release the lease.
+    pub(crate) maybe_released: Option<NextState>,
+    /// The effects in the journal at the claim.
     pub(crate) came: Vec<Effect>,
-    /// The effects in the last journal that was written under it.
+    /// The effects in the last journal written under this lease.
     pub(crate) left: Vec<Effect>,
-    /// When each successful write was sent.
+    /// The times of successful writes.
     pub(crate) wrote: Vec<u64>,
 }
 
-/// When the value of an effect was journaled, at the latest.
+/// The latest possible time at which the value of an effect was journaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Journaled {
     pub(crate) fence: u64,
@@ -36,25 +36,25 @@ pub(crate) struct Journaled {
 /// All leases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    pub(crate) leases: BTreeMap<Hold, Lived>,
+    pub(crate) leases: BTreeMap<LeaseId, LeaseHistory>,
     pub(crate) journaled: HashMap<Effect, Journaled>,
     /// The lease under which each turn of a handler ran, by run and turn.
-    pub(crate) turns: HashMap<(u32, u64), Hold>,
+    pub(crate) turns: HashMap<(u32, u64), LeaseId>,
     /// Contradictions between the records.
     pub(crate) faults: Vec<String>,
 }
 
 impl History {
-    /// Reads one record for each run. `ids` are the tasks' ids by their numbers.
-    pub(crate) fn new(records: &[Vec<Event>], ids: &HashMap<u32, &str>) -> Self {
+    /// Reads one record per run. `ids` maps task numbers to task ids.
+    pub(crate) fn new(records: &[Vec<RecordEvent>], ids: &HashMap<u32, &str>) -> Self {
         let mut history = Self::default();
         for (run, record) in (0..).zip(records) {
-            let mut latest: HashMap<&str, &Hold> = HashMap::new();
+            let mut latest: HashMap<&str, &LeaseId> = HashMap::new();
             for event in record {
-                if let Event::Taken { hold, .. } = event {
+                if let RecordEvent::Taken { hold, .. } = event {
                     latest.insert(&hold.task, hold);
                 }
-                if let Event::Turn { number, turn } = event {
+                if let RecordEvent::Turn { number, turn } = event {
                     match ids.get(number).and_then(|id| latest.get(id)) {
                         Some(hold) => {
                             history.turns.insert((run, *turn), (*hold).clone());
@@ -70,42 +70,42 @@ impl History {
         history
     }
 
-    /// Adds an event, unless it is a turn.
-    fn add(&mut self, run: u32, event: &Event) {
+    /// Adds an event other than a turn.
+    fn add(&mut self, run: u32, event: &RecordEvent) {
         match event {
-            Event::Taken {
+            RecordEvent::Taken {
                 hold,
                 asked,
                 done,
                 journal,
             } => {
-                // It was written under an earlier fence.
+                // The journal was written under an earlier fence.
                 self.journal(hold.fence.saturating_sub(1), *done, journal);
-                let lived = Lived {
+                let lived = LeaseHistory {
                     run,
                     taken: *done,
                     held: *asked,
-                    given_up: None,
-                    perhaps_given_up: None,
+                    released: None,
+                    maybe_released: None,
                     came: journal.clone(),
                     left: journal.clone(),
                     wrote: Vec::new(),
                 };
                 if let Some(other) = self.leases.insert(hold.clone(), lived) {
-                    let (Hold { task, fence }, other) = (hold, other.run);
+                    let (LeaseId { task, fence }, other) = (hold, other.run);
                     self.faults.push(format!(
-                        "task {task}: fence {fence} was given to run {other} and to run {run}"
+                        "task {task}: fence {fence} was assigned to run {other} and to run {run}"
                     ));
                 }
             }
-            Event::Extended { holds, asked } => {
+            RecordEvent::Extended { holds, asked } => {
                 for hold in holds {
                     if let Some(lived) = self.leases.get_mut(hold) {
                         lived.held = lived.held.max(*asked);
                     }
                 }
             }
-            Event::Wrote {
+            RecordEvent::Wrote {
                 hold,
                 then,
                 asked,
@@ -115,28 +115,28 @@ impl History {
                 self.journal(hold.fence, *done, journal);
                 self.write(run, hold, *then, *asked, journal);
             }
-            Event::GivesUp { hold, then } => {
+            RecordEvent::GivesUp { hold, then } => {
                 if let Some(lived) = self.leases.get_mut(hold) {
-                    lived.perhaps_given_up = Some(*then);
+                    lived.maybe_released = Some(*then);
                 }
             }
-            Event::NotWritten { .. } | Event::Turn { .. } => {}
+            RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } => {}
         }
     }
 
-    fn write(&mut self, run: u32, hold: &Hold, then: After, asked: u64, journal: &[Effect]) {
+    fn write(&mut self, run: u32, hold: &LeaseId, then: NextState, asked: u64, journal: &[Effect]) {
         let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
-            let Hold { task, fence } = hold;
+            let LeaseId { task, fence } = hold;
             self.faults.push(format!(
-                "task {task}: run {run} wrote under fence {fence}, which it was never given"
+                "task {task}: run {run} wrote under fence {fence}, without a lease for it"
             ));
             return;
         };
         lived.wrote.push(asked);
-        if then != After::Keep {
-            lived.given_up = Some(then);
+        if then != NextState::Keep {
+            lived.released = Some(then);
         }
-        // The commit of an end has no journal.
+        // The final commit has no journal.
         if !journal.is_empty() {
             lived.left = journal.to_vec();
         }
@@ -151,13 +151,13 @@ impl History {
         }
     }
 
-    /// The lease that was taken after this one, as far as is known.
-    pub(crate) fn next(&self, hold: &Hold) -> Option<(&Hold, &Lived)> {
-        let last = Hold {
+    /// The next known lease of the same task.
+    pub(crate) fn next(&self, hold: &LeaseId) -> Option<(&LeaseId, &LeaseHistory)> {
+        let last = LeaseId {
             task: hold.task.clone(),
             fence: u64::MAX,
         };
         let after = (Bound::Excluded(hold), Bound::Included(&last));
-        self.leases.range::<Hold, _>(after).next()
+        self.leases.range::<LeaseId, _>(after).next()
     }
 }

@@ -1,9 +1,7 @@
-//! The attempts table and the ledger: the attempts at effects, and the effects.
-//!
-//! They are in a file of SQLite beside the task store, so that neither the store's lock nor its connections are shared.
+//! The tables of attempts and of effects, in a SQLite file separate from the task store.
 
 use crate::clock::{PATIENCE, retry};
-use crate::error::Error;
+use crate::error::CrashError;
 use crate::plan::Effect;
 use sqlx::ConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
@@ -24,17 +22,17 @@ CREATE TABLE crash_ledger (
     effect TEXT NOT NULL,
     attempt BIGINT NOT NULL);";
 
-/// One attempt at an effect. It is written before anything is done.
+/// An attempt at an effect, written before the effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AttemptRow {
-    /// The run of its worker, and the number of attempts of that run before it.
+    /// The run of the worker, and the serial number of the attempt in that run.
     pub(crate) id: i64,
     pub(crate) effect: Effect,
     pub(crate) idempotency_key: String,
     pub(crate) run: u32,
-    /// The turn of the handler in that run.
+    /// The handler's turn in that run.
     pub(crate) turn: u64,
-    /// When it began.
+    /// The start time.
     pub(crate) at: u64,
 }
 
@@ -43,15 +41,15 @@ pub(crate) struct AttemptRow {
 pub(crate) struct EffectRow {
     pub(crate) idempotency_key: String,
     pub(crate) effect: Effect,
-    /// The attempt that did it.
+    /// The attempt that caused the effect.
     pub(crate) attempt: i64,
 }
 
 /// The database of attempts and effects.
 #[derive(Clone, Debug)]
-pub(crate) struct Ledger(SqlitePool);
+pub(crate) struct EffectLedger(SqlitePool);
 
-impl Ledger {
+impl EffectLedger {
     /// Opens the ledger in the directory of a run.
     pub(crate) fn open(dir: &Path) -> Self {
         let options = SqliteConnectOptions::new()
@@ -66,13 +64,13 @@ impl Ledger {
     }
 
     /// Creates the tables.
-    pub(crate) async fn prepare(&self) -> Result<(), Error> {
+    pub(crate) async fn prepare(&self) -> Result<(), CrashError> {
         sqlx::raw_sql(TABLES).execute(&self.0).await?;
         Ok(())
     }
 
-    /// Writes an attempt. Until that is on the disk, nothing is done.
-    pub(crate) async fn attempt(&self, attempt: &AttemptRow) -> Result<(), Error> {
+    /// Writes an attempt and waits until it is on disk.
+    pub(crate) async fn attempt(&self, attempt: &AttemptRow) -> Result<(), CrashError> {
         const INSERT: &str = "
             INSERT INTO crash_attempts (id, effect, idempotency_key, run, turn, at, retried)
             VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT DO NOTHING";
@@ -90,24 +88,24 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many attempts with this key have asked to be tried again.
-    pub(crate) async fn retries(&self, key: &str) -> Result<i64, Error> {
+    /// The number of attempts with this key that asked for a retry.
+    pub(crate) async fn retries(&self, key: &str) -> Result<i64, CrashError> {
         const COUNT: &str =
             "SELECT count(*) FROM crash_attempts WHERE idempotency_key = $1 AND retried = 1";
         let count = || sqlx::query_scalar(COUNT).bind(key).fetch_one(&self.0);
         Ok(retry(is_temporary, count).await?)
     }
 
-    /// Notes that this attempt asks to be tried again.
-    pub(crate) async fn retried(&self, attempt: i64) -> Result<(), Error> {
+    /// Marks an attempt as one that asked for a retry.
+    pub(crate) async fn retried(&self, attempt: i64) -> Result<(), CrashError> {
         const UPDATE: &str = "UPDATE crash_attempts SET retried = 1 WHERE id = $1";
         let update = || sqlx::query(UPDATE).bind(attempt).execute(&self.0);
         retry(is_temporary, update).await?;
         Ok(())
     }
 
-    /// The effect itself: once for each key, however often it is tried.
-    pub(crate) async fn effect(&self, attempt: &AttemptRow) -> Result<(), Error> {
+    /// Writes the effect, at most once per key.
+    pub(crate) async fn effect(&self, attempt: &AttemptRow) -> Result<(), CrashError> {
         const INSERT: &str = "
             INSERT INTO crash_ledger (idempotency_key, effect, attempt)
             VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
@@ -122,8 +120,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// All attempts, in the order in which they began.
-    pub(crate) async fn attempts(&self) -> Result<Vec<AttemptRow>, Error> {
+    /// All attempts by start time.
+    pub(crate) async fn attempts(&self) -> Result<Vec<AttemptRow>, CrashError> {
         const ALL: &str = "
             SELECT id, effect, idempotency_key, run, turn, at FROM crash_attempts ORDER BY at, id";
         type Row = (i64, String, String, u32, i64, i64);
@@ -142,7 +140,7 @@ impl Ledger {
     }
 
     /// All effects.
-    pub(crate) async fn effects(&self) -> Result<Vec<EffectRow>, Error> {
+    pub(crate) async fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
         const ALL: &str = "SELECT idempotency_key, effect, attempt FROM crash_ledger";
         type Row = (String, String, i64);
         let rows: Vec<Row> = sqlx::query_as(ALL).fetch_all(&self.0).await?;
@@ -157,12 +155,12 @@ impl Ledger {
     }
 }
 
-fn parse(effect: &str) -> Result<Effect, Error> {
+fn parse(effect: &str) -> Result<Effect, CrashError> {
     let malformed = || sqlx::Error::Decode(format!("malformed effect {effect}").into());
     Ok(Effect::parse(effect).ok_or_else(malformed)?)
 }
 
-/// Only a statement that the database rejects fails for good.
+/// Whether a retry can help. Only errors in the statement itself are permanent.
 fn is_temporary(error: &sqlx::Error) -> bool {
     // Code 1 of SQLite: an error in the statement or a missing table.
     let code = error.as_database_error().and_then(|error| error.code());

@@ -6,17 +6,18 @@
 //! target/dist/refrain-crash run --store postgres --json
 //! ```
 //!
-//! The tasks ask, step and sleep ([`plan`]). They are created by calls to the workers, and followed by clients that are as
-//! bad as the protocol allows ([`client`]). Meanwhile workers are killed, stopped and started again, connections are cut
-//! and the database is restarted ([`trouble`]). Every attempt at an effect is appended to a table before anything is done,
-//! every effect to a ledger under the step's idempotency key ([`ledger`]); each worker records its leases and its writes
-//! under them ([`record`]). In the end all of it must fit together ([`check`]).
+//! The tasks ask, step and sleep ([`plan`]). Clients create them, and misbehave as far as the protocol allows
+//! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut and the database is restarted
+//! ([`disruptions`]). Every attempt at an effect is written to a table first, and every effect to a ledger under the
+//! step's idempotency key ([`ledger`]). Each worker records its leases and its writes ([`record`]). At the end all these
+//! records must agree ([`check`]).
 //!
-//! A seed repeats the tasks, their clients and the trouble; not the timing of the machine.
+//! A seed reproduces the tasks, the clients and the disruptions, but not the timing.
 
 mod check;
 mod client;
 mod clock;
+mod disruptions;
 mod error;
 mod fleet;
 mod history;
@@ -26,18 +27,17 @@ mod random;
 mod record;
 mod report;
 mod run;
-mod trouble;
 mod worker;
 
-use crate::error::{Error, InvalidStore};
-use crate::report::Report;
+use crate::error::{CrashError, InvalidStore};
+use crate::report::CrashReport;
 use crate::worker::WorkerOptions;
 use clap::{Args, Parser, Subcommand};
 use std::io::Write as _;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Kills workers while they run tasks, and checks what they did.
+/// Kills workers while they run tasks, and checks the results.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -47,25 +47,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run tasks, make trouble, check, and print a table. The exit code is 1 if anything does not hold.
+    /// Run tasks, disrupt them, check, and print a table. The exit code is 1 if a check fails.
     Run(RunOptions),
-    /// Be one of the workers. The run starts these by itself.
+    /// Run a worker process. `run` starts these.
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
 
 #[derive(Args)]
 struct RunOptions {
-    /// Where tasks are kept: `sqlite` or `postgres` for a new store, or the URL of an empty one.
-    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreArgument::parse)]
-    store: StoreArgument,
-    /// How many tasks.
+    /// The task store: `sqlite` or `postgres` for a new one, or the URL of an empty one.
+    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreChoice::parse)]
+    store: StoreChoice,
+    /// The number of tasks.
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
-    /// Repeats a run [default: another one each time].
+    /// The seed of an earlier run [default: random].
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// How many tasks are under way at the same time.
+    /// The number of tasks in flight.
     #[arg(long, value_name = "COUNT", default_value = "150", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     at_once: u16,
     /// Print JSON instead of a table.
@@ -73,9 +73,9 @@ struct RunOptions {
     json: bool,
 }
 
-/// The task store as the command line names it. A URL may contain a password, so there is no `Debug`.
+/// A `--store` argument. A URL may contain a password, so there is no `Debug`.
 #[derive(Clone)]
-enum StoreArgument {
+enum StoreChoice {
     /// A new file.
     Sqlite,
     /// A new server.
@@ -84,7 +84,7 @@ enum StoreArgument {
     Url(String),
 }
 
-impl StoreArgument {
+impl StoreChoice {
     fn parse(text: &str) -> Result<Self, InvalidStore> {
         match text.split_once(':') {
             None if text == "sqlite" => Ok(Self::Sqlite),
@@ -113,35 +113,35 @@ async fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            let _ = writeln!(anstream::stderr(), "refrain-crash: {error}");
+            let _ = writeln!(anstream::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs the test. `true` if everything holds.
-async fn run_all(options: RunOptions) -> Result<bool, Error> {
+/// Runs the test. Returns whether all checks passed.
+async fn run_all(options: RunOptions) -> Result<bool, CrashError> {
     let json = options.json;
     let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
-    let dir = dir.map_err(Error::system("no directory for the run"))?;
+    let dir = dir.map_err(CrashError::system("no directory for the run"))?;
     // A seed that is easy to write down.
     let seed = options
         .seed
         .unwrap_or_else(|| clock::micros() % 1_000_000_000);
     let mut terminate =
-        signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
+        signal(SignalKind::terminate()).map_err(CrashError::system("no handler for SIGTERM"))?;
     // Dropping the run ends its child processes.
     let report = tokio::select! {
         report = run::run(options, seed, dir.path()) => report,
-        _ = terminate.recv() => Err(Error::Interrupted),
-        _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
+        _ = terminate.recv() => Err(CrashError::Interrupted),
+        _ = tokio::signal::ctrl_c() => Err(CrashError::Interrupted),
     };
-    let holds = report.as_ref().is_ok_and(Report::holds);
+    let holds = report.as_ref().is_ok_and(CrashReport::holds);
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(
             anstream::stderr(),
-            "refrain-crash: seed {seed}; the files of the run are in {}",
+            "hint: repeat with --seed {seed}; the files of the run are in {}",
             kept.display()
         );
     }
@@ -149,6 +149,6 @@ async fn run_all(options: RunOptions) -> Result<bool, Error> {
     let text = if json { report.json() } else { report.table() };
     anstream::stdout()
         .write_all(text.as_bytes())
-        .map_err(Error::system("could not print the report"))?;
+        .map_err(CrashError::system("could not print the report"))?;
     Ok(holds)
 }

@@ -1,4 +1,4 @@
-//! Random numbers that a seed repeats.
+//! Reproducible random numbers.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use std::time::Duration;
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The source for one purpose. Two purposes of one seed have different numbers.
+    /// The random stream of a seed and a purpose.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut source = Self(seed);
         let mixed = source.next() ^ purpose.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -22,7 +22,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `end`, which is not 0.
+    /// A number below `end`, which must not be 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
@@ -32,17 +32,17 @@ impl Random {
         first + self.below(last - first + 1)
     }
 
-    /// `true` in so many of a hundred cases.
+    /// `true` with this probability in percent.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// A time between half of this one and one and a half of it.
+    /// A random time from 0.5 to 1.5 times `time`.
     pub(crate) fn about(&mut self, time: Duration) -> Duration {
         time.mul_f64(0.5 + self.below(1001) as f64 / 1000.0)
     }
 
-    /// A time below this many milliseconds, which are not 0.
+    /// A random time below this many milliseconds, which must not be 0.
     pub(crate) fn millis_below(&mut self, millis: u64) -> Duration {
         Duration::from_micros(self.below(millis * 1000))
     }

@@ -1,9 +1,9 @@
 //! The record of a worker: its leases, its writes and the turns of its handlers.
 //!
-//! A line is in the file, whole, before the worker goes on, so a killed worker loses no line.
+//! Each line is written before the worker continues, so a killed worker loses no line.
 
 use crate::clock::micros;
-use crate::error::Error;
+use crate::error::CrashError;
 use crate::plan::Effect;
 use refrain::auth::Principal;
 use refrain::runtime::store::{
@@ -18,43 +18,43 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 
-/// A line of a record. Times are those of [`micros`]; a journal is given by the effects whose values are in it.
+/// A line of a record. Times come from [`micros`]; a journal is listed as the effects whose values it contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Event {
-    /// A lease was taken, by a claim or by creating a task.
+pub(crate) enum RecordEvent {
+    /// A lease was acquired by a claim or by creating a task.
     Taken {
-        hold: Hold,
+        hold: LeaseId,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
     /// Leases were extended.
-    Extended { holds: Vec<Hold>, asked: u64 },
-    /// A task is about to be given up. A worker that is stopped or killed now may have done it.
-    GivesUp { hold: Hold, then: After },
+    Extended { holds: Vec<LeaseId>, asked: u64 },
+    /// A lease is about to be released. If the worker dies now, it may have been.
+    GivesUp { hold: LeaseId, then: NextState },
     /// A commit succeeded.
     Wrote {
-        hold: Hold,
-        then: After,
+        hold: LeaseId,
+        then: NextState,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
-    /// A commit failed. `lost`: nothing was written, since the lease was lost; otherwise that is unknown.
-    NotWritten { hold: Hold, lost: bool },
-    /// A handler was begun from the top.
+    /// A commit failed. With `lost` the lease was lost and nothing was written; otherwise that is unknown.
+    NotWritten { hold: LeaseId, lost: bool },
+    /// A handler was started from the top.
     Turn { number: u32, turn: u64 },
 }
 
-/// A task, by its id, and a fence.
+/// A lease: task id and fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Hold {
+pub(crate) struct LeaseId {
     pub(crate) task: String,
     pub(crate) fence: u64,
 }
 
-impl From<&Lease> for Hold {
+impl From<&Lease> for LeaseId {
     fn from(lease: &Lease) -> Self {
         Self {
             task: lease.task.to_string(),
@@ -66,18 +66,18 @@ impl From<&Lease> for Hold {
 /// The state of a task after a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum After {
-    /// The worker keeps it.
+pub(crate) enum NextState {
+    /// The worker keeps the task.
     Keep,
-    /// It is set down, or handed on.
+    /// The task is set down or handed on.
     SetDown,
-    /// It is tried again later.
+    /// The task is retried later.
     Retry,
-    /// It is over.
+    /// The task has ended.
     Over,
 }
 
-impl From<&Next> for After {
+impl From<&Next> for NextState {
     fn from(next: &Next) -> Self {
         match next {
             Next::Keep => Self::Keep,
@@ -92,12 +92,12 @@ fn path(dir: &Path, run: u32) -> PathBuf {
     dir.join(format!("run-{run}.jsonl"))
 }
 
-/// Reads the record of a run. A line that was cut when its worker was killed is left out.
-pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
+/// Reads the record of a run, without an incomplete last line.
+pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError> {
     let path = path(dir, run);
-    let failed = || Error::system(path.display().to_string());
+    let failed = || CrashError::system(path.display().to_string());
     let text = match std::fs::read_to_string(&path) {
-        // It was killed before it began.
+        // The worker was killed before it started.
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
         read => read.map_err(failed())?,
     };
@@ -106,36 +106,36 @@ pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
     events.map_err(|error| failed()(error.into()))
 }
 
-/// The record of a run, to be written.
+/// The record file of a run.
 #[derive(Debug)]
-pub(crate) struct Record(File);
+pub(crate) struct RecordFile(File);
 
-impl Record {
-    pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, Error> {
+impl RecordFile {
+    pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, CrashError> {
         let path = path(dir, run);
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(Error::system(path.display().to_string()))?;
+        let file = file.map_err(CrashError::system(path.display().to_string()))?;
         Ok(Self(file))
     }
 
-    /// Writes a line. A worker that cannot must not go on.
-    pub(crate) fn write(&self, event: &Event) {
-        let mut line = serde_json::to_vec(event).expect("an event can be written");
+    /// Writes a line, or panics: a worker must not continue without its record.
+    pub(crate) fn write(&self, event: &RecordEvent) {
+        let mut line = serde_json::to_vec(event).expect("events serialize to JSON");
         line.push(b'\n');
         let written = (&self.0).write_all(&line);
-        written.expect("the record can be written");
+        written.expect("the record file is writable");
     }
 }
 
-/// A store whose calls are recorded.
-pub(crate) struct RecordedStore {
+/// A store that records its calls.
+pub(crate) struct RecordingStore {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) record: Arc<Record>,
+    pub(crate) record: Arc<RecordFile>,
 }
 
-impl RecordedStore {
+impl RecordingStore {
     fn taken(&self, lease: &Lease, asked: u64, journal: &[u8]) {
-        self.record.write(&Event::Taken {
+        self.record.write(&RecordEvent::Taken {
             hold: lease.into(),
             asked,
             done: micros(),
@@ -144,7 +144,7 @@ impl RecordedStore {
     }
 }
 
-impl TaskStore for RecordedStore {
+impl TaskStore for RecordingStore {
     fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
         Box::pin(async move {
             let asked = micros();
@@ -188,31 +188,31 @@ impl TaskStore for RecordedStore {
         Box::pin(async move {
             let asked = micros();
             let held = self.store.extend(leases, lease).await?;
-            let holds = held.iter().map(Hold::from).collect();
-            self.record.write(&Event::Extended { holds, asked });
+            let holds = held.iter().map(LeaseId::from).collect();
+            self.record.write(&RecordEvent::Extended { holds, asked });
             Ok(held)
         })
     }
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
         Box::pin(async move {
-            let then = After::from(&commit.next);
-            if then != After::Keep {
+            let then = NextState::from(&commit.next);
+            if then != NextState::Keep {
                 let hold = lease.into();
-                self.record.write(&Event::GivesUp { hold, then });
+                self.record.write(&RecordEvent::GivesUp { hold, then });
             }
             let (asked, journal) = (micros(), commit.journal.clone());
             let committed = self.store.commit(lease, commit).await;
             let (hold, done) = (lease.into(), micros());
             self.record.write(&match &committed {
-                Ok(_) => Event::Wrote {
+                Ok(_) => RecordEvent::Wrote {
                     hold,
                     then,
                     asked,
                     done,
                     journal: Effect::all_in(journal.as_deref().unwrap_or_default()),
                 },
-                Err(error) => Event::NotWritten {
+                Err(error) => RecordEvent::NotWritten {
                     hold,
                     lost: matches!(error, StoreError::Lost),
                 },

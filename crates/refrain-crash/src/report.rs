@@ -1,7 +1,7 @@
 //! The report of a run, as a table and as JSON.
 
 use crate::check::Findings;
-use crate::client::Deeds;
+use crate::client::ClientCounts;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -10,19 +10,19 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
-/// Faults that are printed; the rest are in the JSON.
+/// The number of faults printed; the JSON has all.
 const SHOWN: usize = 30;
 
 /// The report of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CrashReport {
     pub(crate) store: &'static str,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
     pub(crate) tasks: usize,
     pub(crate) seconds: f64,
     #[serde(flatten)]
-    pub(crate) deeds: Deeds,
+    pub(crate) counts: ClientCounts,
     pub(crate) kills: usize,
     pub(crate) stops: usize,
     pub(crate) cuts: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Report {
     pub(crate) findings: Findings,
 }
 
-impl Report {
+impl CrashReport {
     pub(crate) fn holds(&self) -> bool {
         self.findings.faults.is_empty()
     }
@@ -45,45 +45,54 @@ impl Report {
     /// The lines of the table. Those without an indent are headings.
     fn rows(&self) -> [(&'static str, u64); 27] {
         let Self {
-            deeds, findings, ..
+            counts, findings, ..
         } = self;
         let second = &findings.second_attempts;
         [
             ("clients", 0),
             ("  tasks", self.tasks as u64),
-            ("  calls repeated for want of a reply", deeds.calls_repeated),
-            ("  calls repeated for no reason", deeds.calls_doubled),
-            ("  answers", deeds.answers),
-            ("    that did not fit", deeds.answers_wrong),
-            ("    given again, differently", deeds.answers_doubled),
-            ("    that nobody had asked for", deeds.answers_unknown),
+            ("  calls retried without a reply", counts.calls_repeated),
+            ("  calls sent twice on purpose", counts.calls_duplicated),
+            ("  answers", counts.answers),
+            ("    of the wrong type", counts.answers_wrong),
             (
-                "  requests repeated, the store away",
-                deeds.requests_repeated,
+                "    sent twice, with another value",
+                counts.answers_duplicated,
             ),
-            ("trouble", 0),
+            ("    to keys that do not exist", counts.answers_unknown),
+            (
+                "  requests retried, store unavailable",
+                counts.requests_repeated,
+            ),
+            ("disruptions", 0),
             ("  workers killed (SIGKILL)", self.kills as u64),
             (
-                "  workers stopped beyond their lease (SIGSTOP)",
+                "  workers stopped past their lease (SIGSTOP)",
                 self.stops as u64,
             ),
             ("  connections cut", self.cuts),
-            ("  restarts of the database", self.restarts as u64),
+            ("  database restarts", self.restarts as u64),
             ("leases", 0),
-            ("  taken from a worker that was lost", findings.takeovers),
-            ("  writes refused, the lease lost", findings.writes_refused),
+            ("  taken over from a lost worker", findings.takeovers),
+            (
+                "  writes rejected after a lost lease",
+                findings.writes_rejected,
+            ),
             ("steps", 0),
             ("  effects in the ledger", findings.effects),
             ("  attempts", findings.attempts),
             ("  second attempts", second.total()),
             ("    the worker was killed", second.killed),
             ("    the worker was stopped", second.stopped),
-            ("    the database was away", second.restarted),
-            ("    the lease was lost otherwise", second.lease_lost),
-            ("    a step asked to be tried again", second.retried),
+            ("    the database was down", second.restarted),
             (
-                "  attempts of a worker caught unawares",
-                findings.caught_unawares,
+                "    the lease was lost for another reason",
+                second.lease_lost,
+            ),
+            ("    a step asked for a retry", second.retried),
+            (
+                "  attempts of a worker stopped in mid-attempt",
+                findings.interrupted_attempts,
             ),
         ]
     }
@@ -99,7 +108,7 @@ impl Report {
             };
         }
         if self.store == "SQLite" {
-            let note = "A file has no connections to cut and no server to restart.";
+            let note = "SQLite has no connections to cut and no server to restart.";
             let _ = writeln!(out, "{DIM}{note}{DIM:#}");
         }
         let Self {
@@ -115,7 +124,7 @@ impl Report {
         );
         let faults = &self.findings.faults;
         if faults.is_empty() {
-            let _ = writeln!(out, "{GOOD}everything holds{GOOD:#}");
+            let _ = writeln!(out, "{GOOD}all checks passed{GOOD:#}");
             return out;
         }
         let _ = writeln!(out, "{BAD}{} faults{BAD:#}", faults.len());

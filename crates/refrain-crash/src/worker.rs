@@ -1,13 +1,13 @@
 //! A worker process: an instance that serves its standard input and output, and runs tasks.
 //!
-//! It has one thread for all handlers, so that a signal finds at most one of them in the middle of something.
+//! All handlers share one thread, so a signal interrupts at most one of them.
 
 use crate::clock::{micros, retry};
-use crate::error::Error as RunError;
-use crate::ledger::{AttemptRow, Ledger};
-use crate::plan::{Effect, Part, Plan};
+use crate::error::CrashError;
+use crate::ledger::{AttemptRow, EffectLedger};
+use crate::plan::{Effect, PlanPart, TaskPlan};
 use crate::random::Random;
-use crate::record::{Event, Record, RecordedStore};
+use crate::record::{RecordEvent, RecordFile, RecordingStore};
 use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::runtime::store::{OpenError, StoreError};
@@ -21,11 +21,11 @@ use tokio::io::BufReader;
 
 /// The tool that the tasks call.
 pub(crate) const TOOL: &str = "errand";
-/// How long a worker has a task before another may take it.
+/// The lease of a task.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
-/// The longest pause of a step before and after its effect, in milliseconds, so that it may be killed there.
+/// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
 const PAUSE: u64 = 120;
-/// Separates the random numbers of a worker from others of the same seed.
+/// The random stream of a worker.
 const PURPOSE: u64 = 0x64_65_73_6b;
 
 /// The options of a worker.
@@ -46,9 +46,9 @@ pub(crate) struct WorkerOptions {
 }
 
 /// The state that the tool's handlers share.
-struct Desk {
-    ledger: Ledger,
-    record: Arc<Record>,
+struct ToolState {
+    ledger: EffectLedger,
+    record: Arc<RecordFile>,
     run: u32,
     turns: AtomicU64,
     attempts: AtomicU32,
@@ -61,7 +61,7 @@ pub(crate) fn options() -> TaskOptions {
         concurrent: 48,
         lease: LEASE,
         look: Duration::from_millis(100),
-        // A worker that is killed has used up one attempt. Many more than that are a fault.
+        // Each kill costs one attempt. Many more attempts than kills are a fault.
         attempts: 40,
         retry_after: Duration::from_millis(100),
         retry_at_most: Duration::from_secs(1),
@@ -70,8 +70,8 @@ pub(crate) fn options() -> TaskOptions {
     }
 }
 
-/// Works until its standard input ends.
-pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
+/// Serves until standard input closes.
+pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(false)
@@ -81,9 +81,9 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
     let is_temporary =
         |error: &OpenError| matches!(error, OpenError::Store(StoreError::Unavailable(_)));
     let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
-    let record = Arc::new(Record::create(&dir, run)?);
-    let desk = Desk {
-        ledger: Ledger::open(&dir),
+    let record = Arc::new(RecordFile::create(&dir, run)?);
+    let state = ToolState {
+        ledger: EffectLedger::open(&dir),
         record: record.clone(),
         run,
         turns: AtomicU64::new(0),
@@ -91,31 +91,31 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
         random: Mutex::new(Random::new(seed, PURPOSE ^ (u64::from(run) << 32))),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
-        .tasks(Arc::new(RecordedStore { store, record }), options())
-        .state(desk)
+        .tasks(Arc::new(RecordingStore { store, record }), options())
+        .state(state)
         .tool(errand())
         .build()?;
     let input = BufReader::new(tokio::io::stdin());
     serve_stdio(server, input, tokio::io::stdout(), std::future::pending())
         .await
-        .map_err(RunError::system("standard input and output"))
+        .map_err(CrashError::system("standard input and output"))
 }
 
 #[derive(Deserialize, Elicit)]
-struct Number {
+struct NumberAnswer {
     number: i64,
 }
 
-/// Does what its plan says.
+/// Runs its plan.
 #[tool(task)]
-async fn errand(cx: Cx, desk: State<Desk>, plan: Plan) -> Result<String> {
-    let turn = desk.begin_turn(plan.number);
+async fn errand(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<String> {
+    let turn = state.begin_turn(plan.number);
     let mut words = Vec::new();
     for (at, part) in plan.numbered() {
         let cx = cx.scope(format!("part-{at}"));
-        let work = Work {
+        let work = PartRun {
             cx: &cx,
-            desk: &desk,
+            state: &state,
             plan: &plan,
             turn,
             part: at,
@@ -125,42 +125,42 @@ async fn errand(cx: Cx, desk: State<Desk>, plan: Plan) -> Result<String> {
     Ok(words.join(" "))
 }
 
-/// One part of a plan at work.
-struct Work<'a> {
+/// A running part of a plan.
+struct PartRun<'a> {
     cx: &'a Cx,
-    desk: &'a Desk,
-    plan: &'a Plan,
+    state: &'a ToolState,
+    plan: &'a TaskPlan,
     turn: u64,
     part: u8,
 }
 
-impl Work<'_> {
-    async fn part(&self, part: Part) -> Result<Vec<String>> {
+impl PartRun<'_> {
+    async fn part(&self, part: PlanPart) -> Result<Vec<String>> {
         Ok(match part {
-            Part::Steps(count) => self.steps(count).await?,
-            Part::Together(count) => self.together(count).await?,
-            Part::Flaky(times) => vec![self.step("flaky", 0, times).await?],
-            Part::Ask => vec![self.ask("number", 0).await?],
-            Part::Asks => {
+            PlanPart::Steps(count) => self.steps(count).await?,
+            PlanPart::Together(count) => self.together(count).await?,
+            PlanPart::Flaky(times) => vec![self.step("flaky", 0, times).await?],
+            PlanPart::Ask => vec![self.ask("number", 0).await?],
+            PlanPart::Asks => {
                 let (one, other) = tokio::try_join!(self.ask("one", 0), self.ask("other", 1))?;
                 vec![one, other]
             }
-            Part::AskBeside(count) => {
+            PlanPart::AskBeside(count) => {
                 let (answer, steps) = tokio::try_join!(self.ask("number", 0), self.steps(count))?;
                 std::iter::once(answer).chain(steps).collect()
             }
-            Part::Sleep(millis) => {
+            PlanPart::Sleep(millis) => {
                 self.sleep(millis).await?;
                 Vec::new()
             }
-            Part::SleepBeside(millis, count) => {
+            PlanPart::SleepBeside(millis, count) => {
                 let (_, steps) = tokio::try_join!(self.sleep(millis), self.steps(count))?;
                 steps
             }
         })
     }
 
-    /// Steps one after another, all of one name.
+    /// Sequential steps with the same name.
     async fn steps(&self, count: u8) -> Result<Vec<String>> {
         let mut values = Vec::new();
         for step in 0..count {
@@ -169,7 +169,7 @@ impl Work<'_> {
         Ok(values)
     }
 
-    /// Up to four steps side by side.
+    /// Up to four concurrent steps.
     async fn together(&self, count: u8) -> Result<Vec<String>> {
         let side = |name, step| async move {
             match step < count {
@@ -184,14 +184,14 @@ impl Work<'_> {
 
     async fn step(&self, name: &'static str, step: u8, flaky: u8) -> Result<String> {
         let effect = self.plan.effect(self.part, step);
-        let work = |key| self.desk.attempt(effect, key, self.turn, flaky);
+        let work = |key| self.state.attempt(effect, key, self.turn, flaky);
         self.cx.step_with_key(name, work).await
     }
 
-    /// The message tells the client which ask it is.
+    /// The message identifies the ask to the client.
     async fn ask(&self, name: &'static str, ask: u8) -> Result<String> {
         let message = self.plan.effect(self.part, ask).to_string();
-        let number: Number = self.cx.elicit(name, message).await?;
+        let number: NumberAnswer = self.cx.elicit(name, message).await?;
         Ok(number.number.to_string())
     }
 
@@ -201,10 +201,10 @@ impl Work<'_> {
     }
 }
 
-impl Desk {
+impl ToolState {
     fn begin_turn(&self, number: u32) -> u64 {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        self.record.write(&Event::Turn { number, turn });
+        self.record.write(&RecordEvent::Turn { number, turn });
         turn
     }
 
@@ -213,7 +213,7 @@ impl Desk {
         tokio::time::sleep(time).await;
     }
 
-    /// Does an effect, once for each key. `flaky`: how many times it asks to be tried again first.
+    /// Causes an effect, at most once per key, after asking for `flaky` retries.
     async fn attempt(
         &self,
         effect: Effect,

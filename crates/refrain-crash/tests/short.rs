@@ -1,9 +1,9 @@
-//! The short form of the crash test: the program itself, with fewer tasks.
+//! The short form of the crash test: fewer tasks.
 
 use serde_json::Value;
 use std::process::Command;
 
-/// Runs it on this kind of store, and gives what it printed.
+/// Runs the test on this kind of store and returns the printed report.
 fn crash(store: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
         .args(["run", "--json", "--store", store])
@@ -16,18 +16,18 @@ fn crash(store: &str) -> Value {
     serde_json::from_str(&printed).expect("JSON")
 }
 
-/// There was trouble, and it was felt. That everything holds is what the exit code says.
+/// Checks that the run was disrupted. The exit code says whether all checks passed.
 #[track_caller]
-fn assert_trouble(report: &Value) {
+fn assert_disrupted(report: &Value) {
     assert_eq!(report["tasks"], 60, "{report:#}");
     assert_eq!(report["faults"], Value::Array(Vec::new()), "{report:#}");
     let at_least_one = [
         "/kills",
         "/takeovers",
         "/answers_wrong",
-        "/answers_doubled",
+        "/answers_duplicated",
         "/answers_unknown",
-        "/calls_doubled",
+        "/calls_duplicated",
         "/second_attempts/retried",
     ];
     for count in at_least_one {
@@ -37,21 +37,21 @@ fn assert_trouble(report: &Value) {
 }
 
 #[test]
-fn tasks_in_a_file_survive() {
-    assert_trouble(&crash("sqlite"));
+fn tasks_on_sqlite_survive() {
+    assert_disrupted(&crash("sqlite"));
 }
 
 #[test]
-fn tasks_in_a_database_survive() {
+fn tasks_on_postgres_survive() {
     let report = crash("postgres");
-    assert_trouble(&report);
+    assert_disrupted(&report);
     assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
     let own = std::env::var_os("REFRAIN_TEST_POSTGRES").is_none();
     assert_eq!(report["restarts"], u64::from(own), "{report:#}");
 }
 
 #[test]
-fn a_store_that_is_not_empty_is_refused() {
+fn store_that_is_not_empty_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tasks.db");
     let run = || {
@@ -67,5 +67,5 @@ fn a_store_that_is_not_empty_is_refused() {
     let second = run();
     assert!(!second.status.success(), "{second:?}");
     let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("name an empty one"), "{said}");
+    assert!(said.contains("needs an empty one"), "{said}");
 }

@@ -1,7 +1,6 @@
-//! A database with Refrain's tables and those of the floor, on SQLite or Postgres.
+//! A SQLite or Postgres database with the tables of Refrain and of the floor.
 //!
-//! The floor's statements are the same on both, apart from `FOR UPDATE SKIP LOCKED` and from how several answers are read
-//! at once. Each database counts the commits in its own way.
+//! The floor's statements differ only in `FOR UPDATE SKIP LOCKED`, in reading several answers, and in counting commits.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -17,12 +16,12 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::wal::Log;
-use crate::error::Error;
+use super::wal::WriteAheadLog;
+use crate::error::BenchError;
 
 pub(crate) type Done<T> = Result<T, sqlx::Error>;
 
-/// Connections to Postgres, and connections that read a file of SQLite, as many as Refrain's store has.
+/// The size of the Postgres pool and of the SQLite reader pool, as in Refrain's store.
 const CONNECTIONS: u32 = 10;
 const READERS: u32 = 4;
 
@@ -52,8 +51,8 @@ CREATE TABLE floor_asks (
 );
 ";
 
-/// Notes every transaction that writes a task or an ask on Postgres, and no other: a transaction that only notifies has a
-/// number too, but writes nothing to the disk.
+/// Records the id of each Postgres transaction that writes a task or an ask. Transactions that only notify do not count:
+/// they write nothing to disk.
 const COUNT: &str = "
 CREATE UNLOGGED TABLE floor_commits (number XID8 NOT NULL PRIMARY KEY);
 CREATE FUNCTION floor_count() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -85,12 +84,15 @@ pub(crate) enum Value<'a> {
 /// A statement with its parameters.
 pub(crate) type Statement<'a> = (SqlStr, Vec<Value<'a>>);
 
-/// A row that both databases can be read into.
-pub(crate) trait Row:
+/// A row type that both databases can be read into.
+pub(crate) trait PortableRow:
     for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin
 {
 }
-impl<T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin> Row for T {}
+impl<T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin> PortableRow
+    for T
+{
+}
 
 fn arguments<'a, DB: sqlx::Database>(values: &[Value<'a>]) -> Done<DB::Arguments>
 where
@@ -138,15 +140,15 @@ pub(crate) enum Database {
     Postgres(PgPool),
 }
 
-/// The begin of a count of commits.
+/// The start of a count of commits.
 pub(crate) enum Mark {
-    /// A reader that keeps the log of changes from beginning anew, and the log as it was.
-    Sqlite(SqliteConnection, Log),
+    /// A reader that keeps the write-ahead log from restarting, and the log at the start.
+    Sqlite(SqliteConnection, WriteAheadLog),
     Postgres,
 }
 
 impl Database {
-    /// Connects, and creates the tables of the floor anew.
+    /// Connects, and recreates the tables of the floor.
     pub(crate) async fn open(url: &str) -> Done<Self> {
         if let Some(file) = url.strip_prefix("sqlite:") {
             return Self::open_file(file.strip_prefix("//").unwrap_or(file).into()).await;
@@ -161,7 +163,7 @@ impl Database {
         Ok(Self::Postgres(pool))
     }
 
-    /// Every commit of SQLite is on the disk.
+    /// Each SQLite commit is flushed to disk (`synchronous = FULL`).
     async fn open_file(file: PathBuf) -> Done<Self> {
         let options = SqliteConnectOptions::new()
             .filename(&file)
@@ -216,7 +218,7 @@ impl Database {
         }
     }
 
-    pub(crate) async fn fetch<T: Row>(
+    pub(crate) async fn fetch<T: PortableRow>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -233,7 +235,7 @@ impl Database {
         }
     }
 
-    pub(crate) async fn fetch_one<T: Row>(
+    pub(crate) async fn fetch_one<T: PortableRow>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
@@ -242,7 +244,7 @@ impl Database {
         rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// Claims due tasks of the floor, and reads all that is needed to carry them on.
+    /// Claims due tasks of the floor, and reads their content.
     pub(crate) async fn claim(&self, lease: i64, most: i64) -> Done<Vec<String>> {
         type Claimed = (String, Vec<u8>, Vec<u8>);
         const CLAIM: &str = "
@@ -256,7 +258,7 @@ RETURNING id, call, journal";
         const ANSWERS: &str = "SELECT key, answer FROM floor_asks WHERE task = $1";
         const ALL_ANSWERS: &str = "SELECT task, key, answer FROM floor_asks WHERE task = ANY($1)";
 
-        // The time is read when the connection is there, so that a batch is as large as possible.
+        // Read the time after acquiring the connection, so that the batch is as large as possible.
         let values = || {
             let now = now();
             [now, now + lease, most].map(Value::Int)
@@ -285,11 +287,11 @@ RETURNING id, call, journal";
         }
     }
 
-    /// Copies one of Refrain's tasks, which waits, until so many of them wait.
+    /// Copies a waiting task of Refrain until `waiting` tasks wait.
     pub(crate) async fn copy(&self, id: &str, waiting: u64) -> Done<()> {
         const WAITING: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
 
-        // A row number of SQLite is not copied: the database chooses it.
+        // SQLite assigns the row number.
         let (columns, new_id, new_flow) = match self {
             Self::Sqlite { .. } => (
                 "SELECT name FROM pragma_table_info($1) WHERE name <> 'ord'",
@@ -326,14 +328,14 @@ RETURNING id, call, journal";
             .await
     }
 
-    /// Begins to count commits, whichever connection makes them.
-    pub(crate) async fn mark(&self) -> Result<Mark, Error> {
+    /// Starts a count of the commits of all connections.
+    pub(crate) async fn mark(&self) -> Result<Mark, BenchError> {
         match self {
             Self::Sqlite { file, options, .. } => {
                 let mut reader = options.connect().await?;
                 reader.execute("BEGIN").await?;
                 reader.execute("SELECT count(*) FROM floor_tasks").await?;
-                Ok(Mark::Sqlite(reader, Log::read(file)?))
+                Ok(Mark::Sqlite(reader, WriteAheadLog::read(file)?))
             }
             Self::Postgres(pool) => {
                 sqlx::raw_sql(COUNT).execute(pool).await?;
@@ -343,10 +345,10 @@ RETURNING id, call, journal";
     }
 
     /// The commits since the mark.
-    pub(crate) async fn commits(&self, mark: Mark) -> Result<u64, Error> {
+    pub(crate) async fn commits(&self, mark: Mark) -> Result<u64, BenchError> {
         match (self, mark) {
             (Self::Sqlite { file, .. }, Mark::Sqlite(reader, before)) => {
-                let commits = Log::read(file)?.commits_since(&before);
+                let commits = WriteAheadLog::read(file)?.commits_since(&before);
                 reader.close().await?;
                 Ok(commits)
             }

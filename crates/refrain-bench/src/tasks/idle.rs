@@ -1,4 +1,4 @@
-//! The cost of an instance while tasks wait: a process whose worker finds nothing to do.
+//! The cost of an idle instance: a process whose tasks all wait.
 
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
@@ -11,17 +11,17 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::GRACE;
-use super::counted::Counted;
+use super::counting_store::CountingStore;
 use super::instance::server;
-use crate::error::Error;
+use crate::error::BenchError;
 use crate::server::{resident_kib, this_program};
 
-/// The threads of this process.
+/// The thread directory of this process.
 const THREADS: &str = "/proc/self/task";
-/// The interval of sweeps: short enough for a few of them in a short measurement.
+/// The sweep interval, short enough for several sweeps per measurement.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The cost of an instance while so many tasks waited.
+/// The cost of an instance with this many waiting tasks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Idle {
@@ -37,13 +37,13 @@ pub(crate) struct Idle {
     pub(crate) call_micros: f64,
 }
 
-/// The options of the process of an instance.
+/// The options of the instance process.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstanceOptions {
     /// The URL of the task store.
     #[arg(long, env = "REFRAIN_BENCH_STORE", hide_env_values = true)]
     store: String,
-    /// The number of tasks that wait in it.
+    /// The number of waiting tasks.
     #[arg(long)]
     waiting: u64,
     /// How long to measure.
@@ -51,32 +51,32 @@ pub(crate) struct InstanceOptions {
     seconds: f64,
 }
 
-/// The process of an instance: it runs its worker, measures itself, and prints the cost.
-pub(crate) async fn instance(options: InstanceOptions) -> Result<(), Error> {
+/// The instance process: runs a worker, measures itself, and prints the cost.
+pub(crate) async fn instance(options: InstanceOptions) -> Result<(), BenchError> {
     let InstanceOptions {
         store,
         waiting,
         seconds,
     } = options;
-    let store = Counted::new(refrain_store::open(&store).await?);
+    let store = CountingStore::new(refrain_store::open(&store).await?);
     let options = TaskOptions {
         sweep: SWEEP,
         ..TaskOptions::default()
     };
     let server = server(store.clone(), options)?;
-    let mut idle = Err(Error::Interrupted);
+    let mut idle = Err(BenchError::Interrupted);
     let time = Duration::from_secs_f64(seconds);
     let measure = async { idle = measure(&store, waiting, time).await };
     server.work(measure).await;
     let line = serde_json::to_string(&idle?)?;
     let printed = writeln!(std::io::stdout(), "{line}");
-    printed.map_err(Error::system("could not print the cost"))
+    printed.map_err(BenchError::system("could not print the cost"))
 }
 
-async fn measure(store: &Counted, waiting: u64, time: Duration) -> Result<Idle, Error> {
-    // Work at the start is done by then.
+async fn measure(store: &CountingStore, waiting: u64, time: Duration) -> Result<Idle, BenchError> {
+    // Exclude the work at the start.
     tokio::time::sleep(time.min(Duration::from_secs(2))).await;
-    let cpu = || cpu_of(Path::new(THREADS)).map_err(Error::system(THREADS));
+    let cpu = || cpu_of(Path::new(THREADS)).map_err(BenchError::system(THREADS));
     let (begun, cpu_before, before) = (Instant::now(), cpu()?, store.total());
     tokio::time::sleep(time).await;
     let (seconds, after) = (begun.elapsed().as_secs_f64(), store.total());
@@ -91,8 +91,8 @@ async fn measure(store: &Counted, waiting: u64, time: Duration) -> Result<Idle, 
     })
 }
 
-/// Starts an instance in another process, leaves it alone for a while and returns its cost.
-pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle, Error> {
+/// Starts an instance process and returns its cost.
+pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle, BenchError> {
     let output = Command::new(this_program()?)
         .args(["instance", "--waiting", &waiting.to_string()])
         .args(["--seconds", &seconds.to_string()])
@@ -105,11 +105,11 @@ pub(crate) async fn watch(url: &str, waiting: u64, seconds: f64) -> Result<Idle,
     let limit = Duration::from_secs_f64(seconds) + GRACE;
     let output = timeout(limit, output).await;
     let what = "the idle instance".to_owned();
-    let output = output.map_err(|_| Error::TimedOut { what, limit })?;
-    let output = output.map_err(Error::system("could not start an instance"))?;
+    let output = output.map_err(|_| BenchError::TimedOut { what, limit })?;
+    let output = output.map_err(BenchError::system("could not start an instance"))?;
     match output.status.success() {
         true => Ok(serde_json::from_slice(&output.stdout)?),
-        false => Err(Error::IdleInstance(output.status)),
+        false => Err(BenchError::IdleInstance(output.status)),
     }
 }
 

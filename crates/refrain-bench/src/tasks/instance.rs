@@ -1,6 +1,6 @@
-//! Refrain's side: an instance with a worker, and clients of it without a transport.
+//! Refrain's side: an instance with a worker, and clients without a transport.
 //!
-//! A client waits for its task as a listener would, by the store's hints, and does not poll.
+//! A client waits for the store's hints instead of polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -19,23 +19,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::counted::Counted;
-use crate::error::Error;
+use super::counting_store::CountingStore;
+use crate::error::BenchError;
 use crate::wire::ANSWER;
 
 /// How long a client waits for a hint before it sends `tasks/get`.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it does that.
+/// The number of such requests before a client gives up.
 const LOOKS: u32 = 15;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
 #[derive(Deserialize)]
-struct Login {
+struct LoginForm {
     name: String,
 }
 
-impl Elicit for Login {
+impl Elicit for LoginForm {
     fn form() -> &'static Form {
         static FORM: OnceLock<Form> = OnceLock::new();
         FORM.get_or_init(|| Form::new([Field::string("name")]))
@@ -43,14 +43,14 @@ impl Elicit for Login {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Weather {
-    /// Where.
+struct WeatherArguments {
+    /// The location.
     location: String,
 }
 
-/// The tool of the documents: it asks once.
-async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
-    let login: Login = cx
+/// A tool that asks once.
+async fn get_weather(cx: Cx, args: WeatherArguments) -> Handled<String> {
+    let login: LoginForm = cx
         .elicit("github_login", "Please provide your GitHub username")
         .await?;
     let (name, location) = (login.name, args.location);
@@ -60,22 +60,25 @@ async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
 }
 
 /// A server with the tool and the store.
-pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<Server, Error> {
+pub(crate) fn server(
+    store: Arc<dyn TaskStore>,
+    options: TaskOptions,
+) -> Result<Server, BenchError> {
     let tool = Tool::new("get_weather", get_weather).task_required();
     let server = Server::builder("refrain-bench", "0.1.0").tool(tool);
     Ok(server.tasks(store, options).build()?)
 }
 
 /// An instance with a worker, and the hints for its clients. Dropping it stops the worker.
-pub(crate) struct Instance {
+pub(crate) struct TaskInstance {
     server: Server,
-    pub(crate) store: Arc<Counted>,
+    pub(crate) store: Arc<CountingStore>,
     heard: Arc<Heard>,
     _work: JoinSet<()>,
 }
 
-impl Instance {
-    pub(crate) fn start(store: Arc<Counted>) -> Result<Self, Error> {
+impl TaskInstance {
+    pub(crate) fn start(store: Arc<CountingStore>) -> Result<Self, BenchError> {
         let server = server(store.clone(), TaskOptions::default())?;
         let heard = Arc::new(Heard::default());
         let mut work = JoinSet::new();
@@ -90,8 +93,8 @@ impl Instance {
         })
     }
 
-    /// The whole life of a task: called, asked, answered, completed.
-    pub(crate) async fn life(&self) -> Result<(), Error> {
+    /// Runs the life cycle of a task: called, asked, answered, completed.
+    pub(crate) async fn life(&self) -> Result<(), BenchError> {
         let id = self.open().await?;
         let update = format!(r#""taskId":"{id}",{ANSWER}"#);
         self.request("tasks/update", &update).await?;
@@ -101,7 +104,7 @@ impl Instance {
     }
 
     /// Creates a task that waits for its answer.
-    pub(crate) async fn open(&self) -> Result<TaskId, Error> {
+    pub(crate) async fn open(&self) -> Result<TaskId, BenchError> {
         let call = r#""name":"get_weather","arguments":{"location":"New York"}"#;
         let reply = self.request("tools/call", call).await?;
         let id = reply["result"]["taskId"].as_str().and_then(TaskId::parse);
@@ -111,7 +114,7 @@ impl Instance {
     }
 
     /// One `tasks/get` of a waiting task.
-    pub(crate) async fn get(&self, id: &TaskId) -> Result<(), Error> {
+    pub(crate) async fn get(&self, id: &TaskId) -> Result<(), BenchError> {
         let message = message("tasks/get", &format!(r#""taskId":"{id}""#));
         let reply = self.exchange(&message).await?;
         match memchr::memmem::find(&reply, b"\"inputRequests\":{\"github_login\"") {
@@ -123,8 +126,8 @@ impl Instance {
         }
     }
 
-    /// Waits for so many hints of a task, or, if hints were missed, for its status.
-    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
+    /// Waits for `times` hints of a task or, if hints were missed, for its status.
+    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), BenchError> {
         let mut heard = self.heard.of(id).subscribe();
         for _ in 0..LOOKS {
             let often = heard.wait_for(|heard| *heard >= times);
@@ -137,13 +140,13 @@ impl Instance {
                 return Ok(());
             }
         }
-        Err(Error::TimedOut {
+        Err(BenchError::TimedOut {
             what: format!("a task that should become {status}"),
             limit: PATIENCE * LOOKS,
         })
     }
 
-    async fn request(&self, method: &str, params: &str) -> Result<Value, Error> {
+    async fn request(&self, method: &str, params: &str) -> Result<Value, BenchError> {
         let reply = self.exchange(&message(method, params)).await?;
         let reply: Value = serde_json::from_slice(&reply)?;
         match reply.get("result") {
@@ -152,7 +155,7 @@ impl Instance {
         }
     }
 
-    async fn exchange(&self, message: &str) -> Result<Vec<u8>, Error> {
+    async fn exchange(&self, message: &str) -> Result<Vec<u8>, BenchError> {
         let caller = Principal::new("bench");
         let mut response = self.server.handle(message.as_bytes(), caller).await;
         let reply = response.next().await;
@@ -164,8 +167,8 @@ fn message(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#)
 }
 
-fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
-    Error::Unexpected {
+fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Unexpected {
         expected,
         reply: reply.to_string(),
     }
@@ -189,7 +192,7 @@ async fn listen(mut hints: Receiver<Hint>, heard: Arc<Heard>) {
     loop {
         match hints.recv().await {
             Ok(hint) if hint.own => heard.of(&hint.task).send_modify(|times| *times += 1),
-            // A client whose hint was lost sends `tasks/get`.
+            // A client that missed its hint sends `tasks/get`.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

@@ -1,4 +1,4 @@
-//! The report of a run on tasks, as text and as JSON.
+//! The report of `tasks`, as text and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,16 +6,16 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Options;
+use super::TaskBenchOptions;
 use super::idle::Idle;
 use crate::machine::Machine;
 use crate::stats::{Sample, Spread, median, ratio};
 use crate::table::{BOLD, DIM, grid, number, verdict};
 
-/// The lowest ratio of lives per second that reaches the target.
+/// The target: the lowest ratio of tasks per second to the floor's.
 const TARGET: f64 = 0.6;
 
-/// The same work by both sides, slice by slice.
+/// The samples of both sides for the same work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
     pub(crate) floor: Vec<Sample>,
@@ -44,13 +44,13 @@ impl Pairs {
     }
 }
 
-/// Counts of one life of a task.
+/// Counts per task.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PerTask {
     pub(crate) floor_commits: f64,
     pub(crate) refrain_commits: f64,
-    /// Refrain's calls of its store, by operation.
+    /// Refrain's calls to its store, by operation.
     pub(crate) calls: BTreeMap<&'static str, f64>,
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct OnStore {
 }
 
 impl OnStore {
-    /// Tasks per second over the floor's.
+    /// The ratio of tasks per second to the floor's.
     fn throughput(&self) -> Option<f64> {
         let ratio = self.life.ratio(Sample::per_second);
         ratio.map(|ratio| ratio.median)
@@ -86,13 +86,13 @@ impl OnStore {
 
 /// The report of a run.
 #[derive(Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct TaskReport<'a> {
     pub(crate) machine: Machine,
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a TaskBenchOptions,
     pub(crate) stores: Vec<OnStore>,
 }
 
-impl Report<'_> {
+impl TaskReport<'_> {
     /// The whole report, every slice included.
     pub(crate) fn json(&self) -> Value {
         json!({
@@ -116,9 +116,8 @@ impl Report<'_> {
         let options = self.options;
         let _ = writeln!(
             out,
-            "{DIM}Slices: {} of {} s, {} at a time. A ratio is the median over slices side by side; half of them lie in \
-             the range behind it. CPU time is that of the client's and the instance's process, not of a database \
-             server's.{DIM:#}",
+            "{DIM}Slices: {} of {} s, {} concurrent clients. A ratio is the median of the ratios of paired slices, followed by \
+             its interquartile range. CPU time is that of the benchmark's process, without the database server.{DIM:#}",
             options.slices, options.seconds_per_slice, options.concurrent,
         );
         let _ = writeln!(out, "{}.", self.machine);
@@ -148,13 +147,13 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
         }
         line
     };
-    let [life, get] = [("lives of a task", &store.life), ("tasks/get", &store.get)].map(line);
+    let [life, get] = [("task life cycles", &store.life), ("tasks/get", &store.get)].map(line);
     grid(out, 1, &[headings.map(str::to_owned).into(), life, get]);
     if let Some(ratio) = store.throughput() {
         let verdict = verdict(Some(ratio >= TARGET));
         let _ = writeln!(
             out,
-            "lives of a task, Refrain's over the floor's  >= {TARGET}  {ratio:.2}  {verdict}"
+            "tasks per second, ratio to the floor  >= {TARGET}  {ratio:.2}  {verdict}"
         );
     }
 }
@@ -167,7 +166,7 @@ fn per_task_lines(out: &mut String, per_task: &PerTask) {
         .collect();
     let _ = writeln!(
         out,
-        "commits of a life: floor {:.2}, Refrain {:.2}; Refrain's calls of its store: {}",
+        "commits per task: floor {:.2}, Refrain {:.2}; store calls of Refrain: {}",
         per_task.floor_commits,
         per_task.refrain_commits,
         calls.join(", "),
@@ -183,7 +182,7 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
         "CPU ms/s",
         "resident KiB",
         "calls/s",
-        "µs a call",
+        "µs/call",
     ];
     let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
@@ -210,15 +209,15 @@ mod tests {
     use super::*;
     use clap::Parser as _;
 
-    fn options() -> Options {
+    fn options() -> TaskBenchOptions {
         match crate::Cli::parse_from(["refrain-bench", "tasks"]).command {
             crate::Command::Tasks(options) => options,
             other => panic!("{other:?}"),
         }
     }
 
-    /// On one store, on which Refrain does 0.8 times what the floor does.
-    fn example(options: &Options) -> Report<'_> {
+    /// A report on one store, where Refrain's throughput is 0.8 times the floor's.
+    fn example(options: &TaskBenchOptions) -> TaskReport<'_> {
         let samples = |done: u64| {
             let sample = |slice: u32| Sample {
                 done,
@@ -250,7 +249,7 @@ mod tests {
             },
             idle: [0, 10, 100].map(idle).into(),
         };
-        Report {
+        TaskReport {
             machine: Machine::read(),
             options,
             stores: vec![store],
@@ -258,18 +257,18 @@ mod tests {
     }
 
     #[test]
-    fn text_has_ratios_commits_and_the_cost_of_waiting() {
+    fn text_has_ratios_commits_and_idle_cost() {
         let options = options();
         let text = example(&options).text();
         let text = anstream::adapter::strip_str(&text).to_string();
         for expected in [
-            "lives of a task",
+            "task life cycles",
             "0.80 (0.80 - 0.80)",
             ">= 0.6  0.80  held",
             "floor 4.50, Refrain 4.25",
             "claim 0.50, commit 2.00",
             "12,345",
-            "Slices: 12 of 1 s, 32 at a time",
+            "Slices: 12 of 1 s, 32 concurrent clients",
         ] {
             assert!(text.contains(expected), "{expected} is missing:\n{text}");
         }

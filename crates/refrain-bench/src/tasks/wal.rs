@@ -1,25 +1,25 @@
-//! SQLite's log of changes (WAL), as far as its commits are concerned.
+//! Counts the commits in SQLite's write-ahead log (WAL).
 
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::BenchError;
 
-/// The log beside a file: the salt that tells it from an earlier one, and the number of its commits.
+/// The salt of a write-ahead log, which identifies it, and the number of its commits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Log {
+pub(crate) struct WriteAheadLog {
     salt: [u8; 8],
     commits: u64,
 }
 
-impl Log {
-    pub(crate) fn read(file: &Path) -> Result<Self, Error> {
+impl WriteAheadLog {
+    pub(crate) fn read(file: &Path) -> Result<Self, BenchError> {
         let path = format!("{}-wal", file.display());
-        let bytes = std::fs::read(&path).map_err(Error::system(path))?;
+        let bytes = std::fs::read(&path).map_err(BenchError::system(path))?;
         Ok(Self::parse(&bytes).unwrap_or_default())
     }
 
-    /// Its head has 32 bytes, the size of a page and the salt among them. Each page in it has a head of 24 bytes: with the
-    /// last page of a commit is the size of the whole file, and behind that the salt.
+    /// The file header has 32 bytes, with the page size at 8 and the salt at 16. Each page has a frame header of 24 bytes:
+    /// bytes 4 to 8 are the size of the database on the last page of a commit and 0 on others, then follows the salt.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const HEAD: usize = 32;
         const PAGE_HEAD: usize = 24;
@@ -33,7 +33,7 @@ impl Log {
         Some(Self { salt, commits })
     }
 
-    /// A log whose changes were all in the file already may have begun anew, once.
+    /// Commits since `before`. After a checkpoint the log may have restarted, once, with another salt.
     pub(crate) fn commits_since(&self, before: &Self) -> u64 {
         match self.salt == before.salt {
             true => self.commits - before.commits,

@@ -1,17 +1,17 @@
-//! Tests of the check: each fault is put by hand into the evidence of a run without faults.
+//! Each test injects one fault into the evidence of a correct run.
 
 use super::*;
-use crate::plan::Part;
+use crate::plan::PlanPart;
 
 const LEASE: u64 = 2_000_000;
 
-/// A task of two steps. Run 0 tries the first, is killed, and run 1 does both.
+/// A task of two steps: run 0 tries the first and is killed, run 1 does both.
 fn run_with_a_kill() -> Evidence {
-    let plan = Plan {
+    let plan = TaskPlan {
         number: 7,
-        parts: vec![Part::Steps(2)],
+        parts: vec![PlanPart::Steps(2)],
     };
-    let ended = Ended {
+    let ended = TaskEnd {
         id: "id".to_owned(),
         status: "completed".to_owned(),
         outcome: plan.result(),
@@ -22,8 +22,8 @@ fn run_with_a_kill() -> Evidence {
     let second = vec![
         taken(2, 2_100_000),
         turn(0),
-        wrote(2, After::Keep, 2_300_000, &[FIRST]),
-        wrote(2, After::Over, 2_500_000, &[]),
+        wrote(2, NextState::Keep, 2_300_000, &[FIRST]),
+        wrote(2, NextState::Over, 2_500_000, &[]),
     ];
     Evidence {
         ended: vec![ended],
@@ -34,9 +34,9 @@ fn run_with_a_kill() -> Evidence {
         ],
         effects: vec![effect(FIRST, 0), effect(SECOND, 2)],
         records: vec![first, second],
-        harm: Harm {
-            kills: vec![Kill { run: 0, at: 5_000 }],
-            ..Harm::default()
+        disruptions: Disruptions {
+            kills: vec![WorkerKill { run: 0, at: 5_000 }],
+            ..Disruptions::default()
         },
         lease: LEASE,
         stored: 1,
@@ -51,19 +51,19 @@ const fn step(number: u32, step: u8) -> Effect {
     Effect { number, part, step }
 }
 
-fn hold(fence: u64) -> Hold {
-    Hold {
+fn hold(fence: u64) -> LeaseId {
+    LeaseId {
         task: "id".to_owned(),
         fence,
     }
 }
 
-fn taken(fence: u64, at: u64) -> Event {
+fn taken(fence: u64, at: u64) -> RecordEvent {
     taken_with(fence, at, &[])
 }
 
-fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> Event {
-    Event::Taken {
+fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> RecordEvent {
+    RecordEvent::Taken {
         hold: hold(fence),
         asked: at,
         done: at + 10,
@@ -72,21 +72,21 @@ fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> Event {
 }
 
 /// A stop of run 0.
-fn stop(from: u64, to: u64) -> Stop {
-    Stop { run: 0, from, to }
+fn stop(from: u64, to: u64) -> WorkerStop {
+    WorkerStop { run: 0, from, to }
 }
 
-fn extended(fence: u64, asked: u64) -> Event {
+fn extended(fence: u64, asked: u64) -> RecordEvent {
     let holds = vec![hold(fence)];
-    Event::Extended { holds, asked }
+    RecordEvent::Extended { holds, asked }
 }
 
-fn turn(turn: u64) -> Event {
-    Event::Turn { number: 7, turn }
+fn turn(turn: u64) -> RecordEvent {
+    RecordEvent::Turn { number: 7, turn }
 }
 
-fn wrote(fence: u64, then: After, at: u64, journal: &[Effect]) -> Event {
-    Event::Wrote {
+fn wrote(fence: u64, then: NextState, at: u64, journal: &[Effect]) -> RecordEvent {
+    RecordEvent::Wrote {
         hold: hold(fence),
         then,
         asked: at,
@@ -114,7 +114,7 @@ fn effect(effect: Effect, attempt: i64) -> EffectRow {
     }
 }
 
-/// Puts a fault into a run that is otherwise in order.
+/// Injects a fault and expects this finding.
 #[track_caller]
 fn assert_fault(fault: &str, spoil: impl FnOnce(&mut Evidence)) {
     let mut evidence = run_with_a_kill();
@@ -136,11 +136,11 @@ fn kill_explains_a_second_attempt() {
 #[test]
 fn expired_lease_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
+    evidence.disruptions.kills.clear();
     assert_eq!(check(&evidence).second_attempts.lease_lost, 1);
-    evidence.harm.restarts.push((1_000_000, 1_500_000));
+    evidence.disruptions.restarts.push((1_000_000, 1_500_000));
     assert_eq!(check(&evidence).second_attempts.restarted, 1);
-    evidence.harm.stops.push(stop(10_000, 3_000_000));
+    evidence.disruptions.stops.push(stop(10_000, 3_000_000));
     let findings = check(&evidence);
     assert_eq!(findings.second_attempts.stopped, 1);
     assert_eq!(findings.faults, Vec::<String>::new());
@@ -149,15 +149,15 @@ fn expired_lease_explains_a_second_attempt() {
 #[test]
 fn retry_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
-    evidence.records[0].push(wrote(1, After::Retry, 3_000, &[]));
+    evidence.disruptions.kills.clear();
+    evidence.records[0].push(wrote(1, NextState::Retry, 3_000, &[]));
     let findings = check(&evidence);
     assert_eq!(findings.second_attempts.retried, 1);
     assert_eq!(findings.faults, Vec::<String>::new());
 }
 
 #[test]
-fn tasks_must_end_as_planned() {
+fn unplanned_end_is_a_fault() {
     assert_fault("task 7 ended as failed", |it| {
         it.ended[0].status = "failed".to_owned();
     });
@@ -171,21 +171,21 @@ fn tasks_must_end_as_planned() {
 }
 
 #[test]
-fn effects_must_be_there_once() {
+fn missing_or_repeated_effect_is_a_fault() {
     assert_fault("<7:0.1> was not done", |it| drop(it.effects.pop()));
     assert_fault("<7:0.1> was done 2 times", |it| {
         let mut again = effect(SECOND, 2);
         again.idempotency_key = "another".to_owned();
         it.effects.push(again);
     });
-    assert_fault("<8:0.0> was done, and is in no plan", |it| {
+    assert_fault("<8:0.0> was done but not planned", |it| {
         it.effects.push(effect(step(8, 0), 2));
     });
     assert_fault("without an attempt at it", |it| it.effects[0].attempt = 9);
 }
 
 #[test]
-fn keys_belong_to_one_step_and_stay() {
+fn idempotency_key_belongs_to_one_step() {
     assert_fault("<7:0.0> had two idempotency keys", |it| {
         it.attempts[1].idempotency_key = "another".to_owned();
     });
@@ -195,12 +195,12 @@ fn keys_belong_to_one_step_and_stay() {
 }
 
 #[test]
-fn second_attempt_needs_an_explanation() {
+fn unexplained_second_attempt_is_a_fault() {
     assert_fault("<7:0.1> was tried twice under fence 2", |it| {
         it.attempts.push(attempt(3, SECOND, 1, 0, 2_450_000));
     });
-    assert_fault("had given the task up (Some(SetDown))", |it| {
-        it.records[0].push(wrote(1, After::SetDown, 4_000, &[]));
+    assert_fault("released the task (Some(SetDown))", |it| {
+        it.records[0].push(wrote(1, NextState::SetDown, 4_000, &[]));
     });
     assert_fault("<7:0.1> was tried by run 1 without a lease", |it| {
         it.attempts[2].turn = 5;
@@ -208,9 +208,9 @@ fn second_attempt_needs_an_explanation() {
 }
 
 #[test]
-fn nothing_is_tried_after_it_was_journaled() {
+fn attempt_after_the_journal_is_a_fault() {
     assert_fault("was in the journal since fence 1", |it| {
-        it.records[0].push(wrote(1, After::Keep, 3_000, &[FIRST]));
+        it.records[0].push(wrote(1, NextState::Keep, 3_000, &[FIRST]));
     });
     assert_fault("was in the journal since fence 1", |it| {
         it.records[1][0] = taken_with(2, 2_100_000, &[FIRST]);
@@ -218,53 +218,53 @@ fn nothing_is_tried_after_it_was_journaled() {
     let journaled = "<7:0.0> was tried by run 0 when it was in the journal";
     assert_fault(journaled, |it| it.attempts[0].at = 2_350_000);
     assert_fault("<7:0.0> was tried by run 0 after <7:0.1> was", |it| {
-        it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
+        it.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
         it.attempts[0].at = 2_450_000;
     });
     let early = "<7:0.0> was not in the journal yet when run 1 tried <7:0.1>";
     assert_fault(early, |it| {
-        it.records[1][2] = wrote(2, After::Keep, 2_300_000, &[]);
+        it.records[1][2] = wrote(2, NextState::Keep, 2_300_000, &[]);
     });
     assert_fault(early, |it| {
-        it.records[1][2] = wrote(2, After::Keep, 2_450_000, &[FIRST]);
+        it.records[1][2] = wrote(2, NextState::Keep, 2_450_000, &[FIRST]);
     });
 }
 
 #[test]
-fn stop_can_catch_one_handler_unawares() {
+fn stop_excuses_one_late_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
-    evidence.harm.stops.push(stop(1_900, 2_350_000));
+    evidence.disruptions.kills.clear();
+    evidence.disruptions.stops.push(stop(1_900, 2_350_000));
     evidence.attempts[0].at = 2_350_000;
     let findings = check(&evidence);
     assert_eq!(findings.faults, Vec::<String>::new());
-    assert_eq!(findings.caught_unawares, 1);
-    // Another handler of the same worker cannot have been in the middle of it as well.
+    assert_eq!(findings.interrupted_attempts, 1);
+    // The stop cannot have interrupted a second handler of the same worker.
     evidence.records[0].extend([taken(3, 2_600_000), turn(1)]);
     evidence.attempts.push(attempt(3, SECOND, 0, 1, 2_700_000));
-    evidence.records[1].push(wrote(2, After::Keep, 2_450_000, &[SECOND]));
+    evidence.records[1].push(wrote(2, NextState::Keep, 2_450_000, &[SECOND]));
     assert!(!check(&evidence).faults.is_empty());
 }
 
 #[test]
-fn leases_are_taken_when_they_have_run_out_and_needed_to_write() {
-    let early = "took it 899 ms before the lease of run 0 had run out";
+fn early_takeover_and_write_without_lease_are_faults() {
+    let early = "took it 899 ms before the lease of run 0 expired";
     assert_fault(early, |it| it.records[0].push(extended(1, 1_000_000)));
     let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
     assert_fault(stale, |it| {
-        it.records[0].push(wrote(1, After::Keep, 2_200_000, &[]));
+        it.records[0].push(wrote(1, NextState::Keep, 2_200_000, &[]));
     });
     let revived = "run 0 held fence 1 for longer when run 1 had it under fence 2";
     assert_fault(revived, |it| it.records[0].push(extended(1, 2_200_000)));
-    let missing = "<7:0.0> was journaled by run 0 under fence 1, and not there when run 1 had it under fence 2";
+    let missing = "<7:0.0> was journaled by run 0 under fence 1, but was missing when run 1 had it under fence 2";
     assert_fault(missing, |it| {
-        it.records[0].push(wrote(1, After::Keep, 4_000, &[FIRST]));
+        it.records[0].push(wrote(1, NextState::Keep, 4_000, &[FIRST]));
     });
-    assert_fault("fence 1 was given to run 0 and to run 1", |it| {
+    assert_fault("fence 1 was assigned to run 0 and to run 1", |it| {
         it.records[1][0] = taken(1, 2_100_000);
     });
-    assert_fault("wrote under fence 9, which it was never given", |it| {
-        it.records[0].push(wrote(9, After::Keep, 3_000, &[]));
+    assert_fault("wrote under fence 9, without a lease for it", |it| {
+        it.records[0].push(wrote(9, NextState::Keep, 3_000, &[]));
     });
     assert_fault("ran the handler of task 7 without a lease", |it| {
         it.records[0].remove(0);

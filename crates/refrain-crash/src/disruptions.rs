@@ -1,10 +1,10 @@
-//! The trouble for the workers and the database while they work.
+//! Kills and stops of workers, cut connections and database restarts during a run.
 
 use crate::clock::{micros, retry};
-use crate::error::Error;
+use crate::error::CrashError;
 use crate::fleet::WORKERS;
 use crate::random::Random;
-use crate::run::Run;
+use crate::run::CrashRun;
 use crate::worker::LEASE;
 use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
@@ -12,19 +12,19 @@ use std::convert::Infallible;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Separates the random numbers of the trouble from others of the same seed.
+/// The random stream of the disruptions.
 const PURPOSE: u64 = 0x74_72_6f_75;
-/// How often a worker is killed, about.
+/// The mean interval between kills.
 const KILL_EVERY: Duration = Duration::from_secs(1);
-/// Connections cut at a time, at most.
+/// The maximum number of connections cut at once.
 const CUT: u64 = 6;
 
-impl Run {
-    /// Makes trouble until it is dropped or fails.
-    pub(crate) async fn make_trouble(&self) -> Result<Infallible, Error> {
+impl CrashRun {
+    /// Disrupts the run until dropped.
+    pub(crate) async fn disrupt(&self) -> Result<Infallible, CrashError> {
         let mut random = Random::new(self.seed, PURPOSE);
         let (mut kill_all, mut restart) = (true, self.cluster.is_some());
-        // In a fixed order, so that a short run has some of each.
+        // A fixed order, so that a short run has every kind.
         let mut turn = 0;
         loop {
             tokio::time::sleep(random.about(KILL_EVERY)).await;
@@ -53,8 +53,8 @@ impl Run {
         }
     }
 
-    /// Stops a worker for longer than its lease. The others are killed meanwhile.
-    async fn stop_worker(&self, random: &mut Random) -> Result<(), Error> {
+    /// Stops a worker for longer than its lease, and kills others meanwhile.
+    async fn stop_worker(&self, random: &mut Random) -> Result<(), CrashError> {
         let at = random.below(WORKERS as u64) as usize;
         let time = random.about(LEASE) + LEASE;
         let mut stop = std::pin::pin!(self.fleet.stop(at, time));
@@ -72,8 +72,8 @@ impl Run {
         }
     }
 
-    /// Cuts up to so many connections to Postgres. A file has none.
-    async fn cut_connections(&self, most: u64) -> Result<(), Error> {
+    /// Cuts up to `most` connections to Postgres.
+    async fn cut_connections(&self, most: u64) -> Result<(), CrashError> {
         const CUT: &str = "
             SELECT count(pg_terminate_backend(pid)) FROM (
                 SELECT pid FROM pg_stat_activity
@@ -86,18 +86,22 @@ impl Run {
         let mut connection = retry(|_| true, || PgConnection::connect_with(options)).await?;
         let cut = sqlx::query_scalar(CUT).bind(most as i64);
         let cut: i64 = cut.fetch_one(&mut connection).await?;
-        self.fleet.harm.lock().cuts += cut.unsigned_abs();
+        self.fleet.disruptions.lock().cuts += cut.unsigned_abs();
         Ok(())
     }
 
-    async fn restart_database(&self) -> Result<(), Error> {
+    async fn restart_database(&self) -> Result<(), CrashError> {
         let Some(cluster) = self.cluster.clone() else {
             return Ok(());
         };
         let from = micros();
         let restarted = tokio::task::spawn_blocking(move || cluster.restart()).await;
-        restarted.map_err(|error| Error::system("a restart")(error.into()))??;
-        self.fleet.harm.lock().restarts.push((from, micros()));
+        restarted.map_err(|error| CrashError::system("a restart")(error.into()))??;
+        self.fleet
+            .disruptions
+            .lock()
+            .restarts
+            .push((from, micros()));
         Ok(())
     }
 }

@@ -1,12 +1,12 @@
-//! The databases that are measured on.
+//! The databases of the benchmark.
 
 use std::any::Any;
 
 use refrain_store::cluster::Cluster;
 
-use crate::error::{ArgumentError, Error};
+use crate::error::{ArgumentError, BenchError};
 
-/// A database as the command line names it. A URL may contain a password, so it is not shown.
+/// A `--store` argument. `Debug` hides the URL, which may contain a password.
 #[derive(Clone)]
 pub(crate) enum StoreArgument {
     /// A new file that is deleted afterwards.
@@ -37,11 +37,11 @@ impl StoreArgument {
     }
 
     /// Creates the database unless its URL is given.
-    pub(crate) async fn open(&self) -> Result<Place, Error> {
+    pub(crate) async fn open(&self) -> Result<BenchDatabase, BenchError> {
         let (url, created): (String, Box<dyn Any>) = match self {
             Self::Sqlite => {
                 let dir = tempfile::Builder::new().prefix("refrain-bench-").tempdir();
-                let dir = dir.map_err(Error::system("no directory for the database"))?;
+                let dir = dir.map_err(BenchError::system("no directory for the database"))?;
                 let file = dir.path().join("refrain.db");
                 (format!("sqlite:{}", file.display()), Box::new(dir))
             }
@@ -51,17 +51,17 @@ impl StoreArgument {
             }
             Self::Url(url) => (url.clone(), Box::new(())),
         };
-        Ok(Place {
+        Ok(BenchDatabase {
             url,
             _created: created,
         })
     }
 }
 
-/// The URL of a database, which is deleted with this value if it was created for it.
-pub(crate) struct Place {
+/// A database, deleted on drop if it was created for the benchmark.
+pub(crate) struct BenchDatabase {
     pub(crate) url: String,
-    /// The directory or the server.
+    /// The temporary directory or server.
     _created: Box<dyn Any>,
 }
 
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn store_is_named_by_its_kind_or_its_url() {
+    fn store_argument_is_a_kind_or_a_url() {
         let parsed = |text| StoreArgument::parse(text).map(|store| format!("{store:?}"));
         assert_eq!(parsed("sqlite").unwrap(), "Sqlite");
         assert_eq!(parsed("postgres").unwrap(), "Postgres");

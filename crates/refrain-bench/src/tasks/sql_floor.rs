@@ -1,4 +1,4 @@
-//! The floor: the same life of a task, written by hand.
+//! The floor: the life cycle of a task in hand-written SQL.
 //!
 //! | event | written, in one commit each |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | it is claimed | the worker, for as many tasks as are due |
 //! | it is completed | the result, the status |
 //!
-//! Tables and statements are as simple as that allows. There are no principals, no fences, no revisions, no attempts, no
-//! times to live and no hints; nothing is run and nothing replayed. Clients are notified within the process.
+//! Tables and statements are minimal: no principals, fences, revisions, attempts, time to live or hints. No handler runs.
+//! Clients are notified within the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use tokio::task::JoinSet;
 
 use super::database::Value::{Bytes, Int, Text};
 use super::database::{Database, Done, Statement, Value, now};
-use crate::error::Error;
+use crate::error::BenchError;
 
 /// Tasks claimed at a time, as Refrain's workers do.
 const BATCH: i64 = 16;
-/// How long a task is claimed for, in microseconds.
+/// The lease of a claim, in microseconds.
 const LEASE: i64 = 30_000_000;
 
 const CREATE: &str = "
@@ -55,9 +55,9 @@ type ContentRow = (
     Vec<u8>,
 );
 
-/// The content of a task, as Refrain has written it.
+/// The content of a task, as written by Refrain.
 #[derive(Clone, Debug, Default)]
-struct Content {
+struct TaskContent {
     owner: String,
     tool: String,
     key: String,
@@ -68,8 +68,8 @@ struct Content {
     answer: Vec<u8>,
 }
 
-impl Content {
-    /// Copies a completed task of Refrain's.
+impl TaskContent {
+    /// Copies the content of a completed task of Refrain.
     async fn read(database: &Database) -> Done<Self> {
         let row: ContentRow = database.fetch_one(CONTENT, &[]).await?;
         let (owner, tool, key, call, journal, outcome, ask, answer) = row;
@@ -86,25 +86,25 @@ impl Content {
     }
 }
 
-/// The floor at work. Dropping it stops its worker.
-pub(crate) struct Floor {
+/// The running floor. Dropping it stops its worker.
+pub(crate) struct SqlFloor {
     database: Arc<Database>,
-    content: Content,
-    waiting: Arc<Waiting>,
+    content: TaskContent,
+    waiting: Arc<WaitingClients>,
     _worker: JoinSet<()>,
 }
 
-/// Clients that wait until their task is claimed.
+/// Clients that wait for the claim of their task.
 #[derive(Default)]
-struct Waiting {
+struct WaitingClients {
     claimed: Mutex<HashMap<String, oneshot::Sender<()>>>,
     due: Notify,
 }
 
-impl Floor {
-    pub(crate) async fn start(database: Arc<Database>) -> Result<Self, Error> {
-        let content = Content::read(&database).await?;
-        let waiting = Arc::new(Waiting::default());
+impl SqlFloor {
+    pub(crate) async fn start(database: Arc<Database>) -> Result<Self, BenchError> {
+        let content = TaskContent::read(&database).await?;
+        let waiting = Arc::new(WaitingClients::default());
         let mut worker = JoinSet::new();
         worker.spawn(work(database.clone(), waiting.clone()));
         Ok(Self {
@@ -115,8 +115,8 @@ impl Floor {
         })
     }
 
-    /// The whole life of a task.
-    pub(crate) async fn life(&self) -> Result<(), Error> {
+    /// Runs the whole life cycle of a task.
+    pub(crate) async fn life(&self) -> Result<(), BenchError> {
         let (database, content) = (&self.database, &self.content);
         let id = new_id();
         create(database, &id, content).await?;
@@ -125,14 +125,14 @@ impl Floor {
         self.waiting.claimed.lock().insert(id.clone(), claimed);
         answer(database, &id, content).await?;
         self.waiting.due.notify_one();
-        is_claimed.await.map_err(|_| Error::FloorWorker)?;
+        is_claimed.await.map_err(|_| BenchError::FloorWorker)?;
         complete(database, &id, content).await?;
         Ok(())
     }
 }
 
-/// Claims due tasks. A failure ends it, and with it the clients that wait.
-async fn work(database: Arc<Database>, waiting: Arc<Waiting>) {
+/// Claims due tasks. A failure ends the worker and fails the waiting clients.
+async fn work(database: Arc<Database>, waiting: Arc<WaitingClients>) {
     loop {
         waiting.due.notified().await;
         loop {
@@ -157,8 +157,8 @@ fn statement<'a, const N: usize>(sql: &'static str, values: [Value<'a>; N]) -> S
     (sql.into_sql_str(), values.into())
 }
 
-async fn create(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content {
+async fn create(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+    let TaskContent {
         owner, tool, call, ..
     } = content;
     let (now, due) = (Int(now()), Int(now() + LEASE));
@@ -174,8 +174,8 @@ async fn create(database: &Database, id: &str, content: &Content) -> Done<()> {
     database.execute(vec![statement(CREATE, values)]).await
 }
 
-async fn ask(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content {
+async fn ask(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+    let TaskContent {
         key, ask, journal, ..
     } = content;
     let ask = statement(ASK, [Text(id), Text(key), Bytes(ask)]);
@@ -183,19 +183,19 @@ async fn ask(database: &Database, id: &str, content: &Content) -> Done<()> {
     database.execute(vec![ask, set_down]).await
 }
 
-async fn answer(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content { key, answer, .. } = content;
+async fn answer(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+    let TaskContent { key, answer, .. } = content;
     let answer = statement(ANSWER, [Text(id), Text(key), Bytes(answer)]);
     let answered = statement(ANSWERED, [Text(id), Int(now())]);
     database.execute(vec![answer, answered]).await
 }
 
-async fn complete(database: &Database, id: &str, content: &Content) -> Done<()> {
+async fn complete(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
     let values = [Text(id), Bytes(&content.outcome), Int(now())];
     database.execute(vec![statement(COMPLETE, values)]).await
 }
 
-/// 192 random bits, as Refrain's ids are.
+/// 192 random bits, like Refrain's ids.
 fn new_id() -> String {
     let mut random = [0; 24];
     SystemSource::new().fill(&mut random);
@@ -210,7 +210,7 @@ mod tests {
     async fn assert_commits(url: &str, counts: [u64; 2]) {
         drop(refrain_store::open(url).await.unwrap());
         let database = Database::open(url).await.unwrap();
-        let content = Content::default();
+        let content = TaskContent::default();
         for tasks in counts {
             let mark = database.mark().await.unwrap();
             for number in 0..tasks {

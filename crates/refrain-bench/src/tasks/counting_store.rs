@@ -12,36 +12,36 @@ use refrain_store::{
 };
 use tokio::sync::broadcast;
 
-/// The number of calls and their time in all.
+/// The number of calls and their total time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct CallTotals {
     pub(crate) count: u64,
     pub(crate) time: Duration,
 }
 
 /// The calls of a store, by operation.
-pub(crate) type Counts = BTreeMap<&'static str, Calls>;
+pub(crate) type OperationTotals = BTreeMap<&'static str, CallTotals>;
 
 /// A store that counts its calls.
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     store: Arc<dyn Store>,
-    counts: Mutex<Counts>,
+    counts: Mutex<OperationTotals>,
 }
 
-impl Counted {
+impl CountingStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let counts = Mutex::default();
         Arc::new(Self { store, counts })
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> OperationTotals {
         self.counts.lock().clone()
     }
 
-    /// All calls together.
-    pub(crate) fn total(&self) -> Calls {
+    /// The totals of all operations.
+    pub(crate) fn total(&self) -> CallTotals {
         let counts = self.counts.lock();
-        Calls {
+        CallTotals {
             count: counts.values().map(|calls| calls.count).sum(),
             time: counts.values().map(|calls| calls.time).sum(),
         }
@@ -53,7 +53,7 @@ impl Counted {
         work: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            // At the beginning: the effect of a call can be seen, and counted as done, before it returns.
+            // Counted first: a client may see the effect of a call before the call returns.
             self.update(name, |calls| calls.count += 1);
             let begun = Instant::now();
             let done = work.await;
@@ -62,12 +62,12 @@ impl Counted {
         })
     }
 
-    fn update(&self, name: &'static str, change: impl FnOnce(&mut Calls)) {
+    fn update(&self, name: &'static str, change: impl FnOnce(&mut CallTotals)) {
         change(self.counts.lock().entry(name).or_default());
     }
 }
 
-impl TaskStore for Counted {
+impl TaskStore for CountingStore {
     fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
         self.counted("create", self.store.create(new))
     }
