@@ -75,7 +75,7 @@ impl Balancer {
     }
 
     /// Waits until the balancer skips an instance because it is not ready.
-    pub async fn passes_over(&self, at: usize) {
+    pub async fn skips(&self, at: usize) {
         let backend = self.ring.backends.lock()[at].clone();
         let is_skipped = || !backend.ready.load(Ordering::Acquire);
         until("an instance to be skipped", is_skipped).await;

@@ -1,4 +1,4 @@
-//! Asks of all sorts: from spawned tasks, behind swallowed errors, for URLs, and in the explicit style.
+//! Asks from spawned tasks, after ignored errors, for URLs, and in the explicit style.
 
 use crate::shapes::Login;
 use refrain::prelude::*;
@@ -6,7 +6,7 @@ use refrain_testkit::{Asked, Effects, Fleet, Keep, Script};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-/// Asks from tasks of their own.
+/// Asks from spawned tasks.
 #[tool]
 async fn spawned(cx: Cx) -> Result<String> {
     let mut tasks = JoinSet::new();
@@ -26,7 +26,7 @@ async fn spawned(cx: Cx) -> Result<String> {
     Ok(done.join("+"))
 }
 
-/// Swallows whatever can be swallowed.
+/// Ignores every error.
 #[tool]
 async fn swallows(cx: Cx, effects: State<Effects>) -> Result<String> {
     let name = match cx.elicit::<Login>("first", "Who?").await {
@@ -38,7 +38,7 @@ async fn swallows(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok(name)
 }
 
-/// Has a page opened, until the user has signed there.
+/// Asks to open a page until the user has signed there.
 #[tool]
 async fn sign(cx: Cx, effects: State<Effects>) -> Result<String> {
     let signed = || async { ok(effects.record("look") >= 3) };
@@ -47,7 +47,7 @@ async fn sign(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok("signed".into())
 }
 
-/// The explicit style of the documents: reads the answers, and keeps a state of its own.
+/// The explicit style of the proposals: reads the answers and manages its state itself.
 #[tool]
 async fn explicit(cx: Cx) -> Result<Reply<String>> {
     let asked: u32 = cx.state()?.unwrap_or_default();
@@ -85,7 +85,7 @@ fn script() -> Script {
 }
 
 #[tokio::test]
-async fn asks_of_spawned_tasks_go_out_in_one_round() {
+async fn asks_of_spawned_tasks_share_one_round() {
     let fleet = fleet(&Effects::new());
     let call = || fleet.call("spawned", json!({})).script(script());
     let outcome = call().run().await;
@@ -98,7 +98,7 @@ async fn asks_of_spawned_tasks_go_out_in_one_round() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn asks_of_tasks_on_other_threads_join_in() {
+async fn asks_of_tasks_on_other_threads_are_sent() {
     let fleet = fleet(&Effects::new());
     for _ in 0..20 {
         let outcome = fleet
@@ -106,14 +106,14 @@ async fn asks_of_tasks_on_other_threads_join_in() {
             .script(script())
             .run()
             .await;
-        // Whether they meet in one round is up to the threads; the result is not.
+        // The number of rounds depends on the threads' timing; the result does not.
         assert_eq!(outcome.text(), "A+B");
         assert_eq!(outcome.asks().count(), 2);
     }
 }
 
 #[tokio::test]
-async fn a_swallowed_error_hides_no_suspension() {
+async fn swallowed_error_does_not_hide_a_suspension() {
     let effects = Effects::new();
     let outcome = fleet(&effects)
         .call("swallows", json!({}))
@@ -132,7 +132,7 @@ async fn a_swallowed_error_hides_no_suspension() {
 }
 
 #[tokio::test]
-async fn a_url_is_asked_until_what_was_to_happen_there_has_happened() {
+async fn url_is_asked_until_its_condition_holds() {
     let effects = Effects::new();
     let outcome = fleet(&effects)
         .call("sign", json!({}))
@@ -148,7 +148,7 @@ async fn a_url_is_asked_until_what_was_to_happen_there_has_happened() {
 }
 
 #[tokio::test]
-async fn the_explicit_style_survives_what_the_straight_line_does() {
+async fn explicit_style_survives_the_same_faults() {
     let fleet = fleet(&Effects::new());
     let call = || fleet.call("explicit", json!({})).script(script());
     assert_eq!(call().run().await.text(), "octocat after 1");

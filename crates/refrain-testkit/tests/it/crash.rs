@@ -7,7 +7,7 @@ use refrain_testkit::{Effects, Fleet, Keep, Script};
 use serde_json::json;
 use tokio::task::yield_now;
 
-/// Two asks and two steps side by side, one of which fails.
+/// Two concurrent asks and two concurrent steps, one of which fails.
 #[tool]
 async fn side_by_side(cx: Cx, effects: State<Effects>) -> Result<String> {
     let slow = |key| async {
@@ -38,7 +38,7 @@ async fn side_by_side(cx: Cx, effects: State<Effects>) -> Result<String> {
     ))
 }
 
-/// Asks and works in a loop, until the amounts reach ten.
+/// Asks and works in a loop until the amounts reach ten.
 #[tool]
 async fn collect(cx: Cx, effects: State<Effects>) -> Result<String> {
     let mut total = 0;
@@ -60,7 +60,7 @@ async fn collect(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok(format!("{total} after {rounds}"))
 }
 
-/// Effects outside of steps, and a value that is different each time: what a handler must not have.
+/// A faulty handler: effects outside steps, and a value that differs in each run.
 #[tool]
 async fn careless(cx: Cx, effects: State<Effects>) -> Result<String> {
     let count = effects.record("outside");
@@ -80,7 +80,7 @@ fn fleet(effects: &Effects) -> Fleet {
 }
 
 #[tokio::test]
-async fn the_work_item_survives_a_crash_anywhere() {
+async fn work_item_survives_a_crash_at_any_await() {
     let tracker = Tracker::default();
     let report = work_items(&tracker)
         .call(
@@ -100,7 +100,7 @@ async fn the_work_item_survives_a_crash_anywhere() {
         .crash_everywhere()
         .await;
     report.assert_same();
-    // One ask, two, then two and a step; and a reply that never left in each of the three rounds.
+    // One ask, two asks, two asks and a step, plus a lost reply in each of the three rounds.
     let in_rounds = |round| {
         let crashes = report.crashed().iter().filter_map(|run| run.crash());
         crashes.filter(|point| point.round == round).count()
@@ -111,7 +111,7 @@ async fn the_work_item_survives_a_crash_anywhere() {
 }
 
 #[tokio::test]
-async fn asks_and_steps_side_by_side_survive_a_crash_anywhere() {
+async fn concurrent_asks_and_steps_survive_a_crash_at_any_await() {
     let effects = Effects::new();
     let report = fleet(&effects)
         .call("side_by_side", json!({}))
@@ -132,12 +132,12 @@ async fn asks_and_steps_side_by_side_survive_a_crash_anywhere() {
     report.assert_same();
     assert_eq!(report.undisturbed().text(), "a b 3 7");
     assert_eq!(report.undisturbed().rounds().len(), 3);
-    // The slow step alone is polled three times.
+    // The slow step is polled three times.
     assert!(report.points() >= 12, "{}", report.points());
 }
 
 #[tokio::test]
-async fn a_loop_survives_a_crash_anywhere() {
+async fn loop_survives_a_crash_at_any_await() {
     let effects = Effects::new();
     let script = Script::new()
         .answer("more", json!({"amount": 4}))
@@ -162,7 +162,7 @@ async fn a_loop_survives_a_crash_anywhere() {
 }
 
 #[tokio::test]
-async fn a_crash_while_requests_are_doubled_and_replies_lost() {
+async fn crash_with_doubled_requests_and_lost_replies_is_survived() {
     let effects = Effects::new();
     let script = Script::new()
         .answer("more", json!({"amount": 9}))
@@ -183,7 +183,7 @@ async fn a_crash_while_requests_are_doubled_and_replies_lost() {
 
 #[tokio::test]
 #[should_panic(expected = "after a crash at Some(CrashPoint { round: 1, operation: Some(0) })")]
-async fn a_careless_handler_is_found_out() {
+async fn handler_with_effects_outside_steps_is_detected() {
     let effects = Effects::new();
     let report = fleet(&effects)
         .call("careless", json!({}))

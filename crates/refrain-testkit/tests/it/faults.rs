@@ -1,4 +1,4 @@
-//! Lost replies, doubled requests, and instances that hand flows on.
+//! Lost replies, doubled requests and draining instances.
 
 use crate::shapes::{Login, Tracker, work_items};
 use refrain::prelude::*;
@@ -39,7 +39,7 @@ async fn count(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok("counted".into())
 }
 
-/// Charges a card, and asks for another if it is refused.
+/// Charges a card, and asks for another one if the charge is declined.
 #[tool]
 async fn charge(cx: Cx, effects: State<Effects>) -> Result<String> {
     let refused = async {
@@ -85,7 +85,7 @@ fn payer() -> Script {
 }
 
 #[tokio::test]
-async fn a_lost_reply_changes_nothing_but_the_work() {
+async fn lost_reply_does_not_change_the_result() {
     let tracker = Tracker::default();
     let (arguments, script) = duplicate();
     let outcome = work_items(&tracker)
@@ -106,7 +106,7 @@ async fn a_lost_reply_changes_nothing_but_the_work() {
 }
 
 #[tokio::test]
-async fn a_step_runs_again_only_while_no_token_holds_its_value() {
+async fn step_does_not_run_again_once_a_token_has_its_value() {
     let effects = Effects::new();
     let fleet = shop(&effects);
     for (lost, first, second, third) in [(1, 2, 1, 1), (2, 1, 2, 1), (3, 1, 1, 2)] {
@@ -119,7 +119,7 @@ async fn a_step_runs_again_only_while_no_token_holds_its_value() {
 }
 
 #[tokio::test]
-async fn what_failed_is_not_tried_again() {
+async fn failed_step_is_not_retried() {
     let effects = Effects::new();
     let outcome = shop(&effects)
         .call("charge", json!({}))
@@ -134,7 +134,7 @@ async fn what_failed_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn doubled_requests_are_one_flow_from_the_first_token_on() {
+async fn doubled_requests_are_one_flow_after_the_first_token() {
     let effects = Effects::new();
     let fleet = shop(&effects);
     for keep in [Keep::First, Keep::Second] {
@@ -150,7 +150,7 @@ async fn doubled_requests_are_one_flow_from_the_first_token_on() {
                 let counts = counts.iter().filter(|(key, _)| key.starts_with(name));
                 counts.map(|(_, count)| *count).collect()
             };
-            // Two first requests without a call id are two flows, and only one of them goes on.
+            // Two first requests without a call id are two flows; the client continues one of them.
             assert_eq!(of("reserve"), [1, 1]);
             assert_eq!(of("charge"), [2]);
         }
@@ -158,7 +158,7 @@ async fn doubled_requests_are_one_flow_from_the_first_token_on() {
 }
 
 #[tokio::test]
-async fn a_call_id_makes_a_repeated_first_request_the_same_flow() {
+async fn call_id_makes_a_repeated_first_request_the_same_flow() {
     let effects = Effects::new();
     let fleet = shop(&effects);
     let call = |id: &str| {
@@ -189,7 +189,7 @@ async fn a_call_id_makes_a_repeated_first_request_the_same_flow() {
 }
 
 #[tokio::test]
-async fn a_draining_instance_hands_the_flow_on() {
+async fn draining_instance_hands_the_flow_on() {
     let effects = Effects::new();
     let fleet = shop(&effects);
     let outcome = fleet.call("sum", json!({})).draining([1, 2]).run().await;
@@ -201,13 +201,13 @@ async fn a_draining_instance_hands_the_flow_on() {
     assert_eq!(counts.len(), 10);
     assert!(counts.values().all(|count| *count == 1), "{counts:?}");
 
-    // At most two rounds are spent on it: today's clients count them among their ten.
+    // At most two extra rounds: clients limit a call to about ten.
     let outcome = fleet.call("sum", json!({})).draining(1..=20).run().await;
     assert_eq!((outcome.text(), outcome.rounds().len()), ("55".into(), 3));
 }
 
 #[tokio::test]
-async fn steps_are_points_to_hand_on_at_too() {
+async fn flow_is_handed_on_at_a_step() {
     let effects = Effects::new();
     let outcome = shop(&effects)
         .call("count", json!({}))

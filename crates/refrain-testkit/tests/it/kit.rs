@@ -1,4 +1,4 @@
-//! The kit itself: what it fails on, and what it can be made to send.
+//! The kit itself: when it fails a test, and which messages it can send.
 
 use crate::shapes::weather_fleet;
 use refrain::auth::Principal;
@@ -17,7 +17,7 @@ fn weather(fleet: &Fleet) -> refrain_testkit::Call<'_> {
 #[should_panic(
     expected = "the script has no answer to the form \"github_login\", which asks \"Please provide"
 )]
-async fn an_ask_without_an_answer_fails_the_test() {
+async fn unanswered_ask_fails_the_test() {
     weather(&weather_fleet()).run().await;
 }
 
@@ -25,7 +25,7 @@ async fn an_ask_without_an_answer_fails_the_test() {
 #[should_panic(
     expected = "the call has not ended after 3 rounds; the last one asks [\"github_login\"]"
 )]
-async fn a_call_without_an_end_fails_the_test() {
+async fn endless_call_fails_the_test() {
     let script = Script::new().give("github_login", Given::nothing());
     weather(&weather_fleet())
         .script(script)
@@ -38,14 +38,14 @@ async fn a_call_without_an_end_fails_the_test() {
 #[should_panic(
     expected = "the call has no result but the error -32602: Unknown tool: no_such_tool"
 )]
-async fn an_error_has_no_text() {
+async fn text_of_an_error_panics() {
     let fleet = weather_fleet();
     fleet.call("no_such_tool", json!({})).run().await.text();
 }
 
 #[test]
 #[should_panic(expected = "the fleet has no usable server")]
-fn a_fleet_that_cannot_be_built_fails_the_test() {
+fn invalid_server_fails_the_test() {
     let _ = Fleet::new(|| {
         let ping = || Tool::new("ping", |_: Cx| async { ok("pong") });
         Server::builder("twice", "1.0").tool(ping()).tool(ping())
@@ -53,7 +53,7 @@ fn a_fleet_that_cannot_be_built_fails_the_test() {
 }
 
 #[tokio::test]
-async fn a_client_has_the_scopes_it_is_given() {
+async fn script_scopes_reach_the_tool() {
     let fleet = Fleet::new(|| {
         let ping = Tool::new("ping", |_: Cx| async { ok("pong") });
         Server::builder("scoped", "1.0").tool(ping.scopes(["ping"]))
@@ -68,7 +68,7 @@ async fn a_client_has_the_scopes_it_is_given() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_a_result_that_says_why() {
+async fn invalid_arguments_give_an_error_result_with_the_reason() {
     let fleet = weather_fleet();
     let outcome = fleet
         .call("get_weather", json!({"location": 7}))
@@ -79,7 +79,7 @@ async fn arguments_that_do_not_fit_are_a_result_that_says_why() {
 }
 
 #[tokio::test]
-async fn every_request_has_an_instance_of_its_own() {
+async fn every_request_is_served_by_a_new_instance() {
     let built = Arc::new(AtomicUsize::new(0));
     let counter = built.clone();
     let fleet = Fleet::new(move || {
@@ -97,7 +97,7 @@ async fn every_request_has_an_instance_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_malformed_answer_is_an_error_that_names_its_key() {
+async fn malformed_answer_error_names_its_key() {
     let script = Script::new().give("github_login", Given::raw(json!({"action": "maybe"})));
     let outcome = weather(&weather_fleet()).script(script).run().await;
     let error = outcome.error().expect("an error");
@@ -106,7 +106,7 @@ async fn a_malformed_answer_is_an_error_that_names_its_key() {
 }
 
 #[tokio::test]
-async fn answers_that_come_with_the_first_request_are_used() {
+async fn answers_in_the_first_request_are_used() {
     let fleet = weather_fleet();
     let mut dialogue = weather(&fleet).begin();
     dialogue.request()["params"]["inputResponses"] =
@@ -119,7 +119,7 @@ async fn answers_that_come_with_the_first_request_are_used() {
 }
 
 #[tokio::test]
-async fn a_message_of_any_kind_can_be_sent() {
+async fn arbitrary_message_can_be_sent() {
     let fleet = weather_fleet();
     let anyone = Principal::anonymous;
     let replies = fleet.send(b"{", anyone()).await;
@@ -136,7 +136,7 @@ async fn a_message_of_any_kind_can_be_sent() {
 }
 
 #[test]
-fn a_seed_gives_the_same_bytes_again() {
+fn same_seed_gives_the_same_random_bytes() {
     let draw = |seed| {
         let clock = Clock::new(seed);
         let mut bytes = [0; 21];

@@ -1,4 +1,4 @@
-//! Limits: passing one ends the call with a message that names it.
+//! Exceeding a limit ends the call with an error that names the limit.
 
 use crate::shapes::Login;
 use futures_util::future::join_all;
@@ -8,7 +8,7 @@ use refrain::task::Limits;
 use refrain_testkit::{CallError, Fleet, Given, Script};
 use serde_json::json;
 
-/// Asks for ever.
+/// Asks endlessly.
 #[tool]
 async fn insatiable(cx: Cx) -> Result<String> {
     loop {
@@ -28,13 +28,13 @@ async fn curious(cx: Cx) -> Result<String> {
 #[tool]
 async fn busy(cx: Cx) -> Result<String> {
     for _ in 0..20 {
-        // A limit is no error that a handler could swallow.
+        // A handler cannot ignore the error of a limit.
         let _ = cx.step("work", async { ok(()) }).await;
     }
     Ok("done".into())
 }
 
-/// Keeps something large.
+/// Journals a large value.
 #[tool]
 async fn hoarder(cx: Cx) -> Result<String> {
     let small: String = cx.step("small", async { ok("x".repeat(10)) }).await?;
@@ -89,7 +89,7 @@ async fn rounds_are_limited() {
 }
 
 #[tokio::test]
-async fn asks_of_a_round_are_limited() {
+async fn asks_per_round_are_limited() {
     for (asks, fits) in [(4, false), (5, true)] {
         let fleet = limited(Limits {
             asks,
@@ -115,7 +115,7 @@ async fn asks_of_a_round_are_limited() {
 }
 
 #[tokio::test]
-async fn entries_of_a_journal_are_limited() {
+async fn journal_entries_are_limited() {
     for (entries, fits) in [(19, false), (20, true)] {
         let fleet = limited(Limits {
             entries,
@@ -137,7 +137,7 @@ async fn entries_of_a_journal_are_limited() {
 }
 
 #[tokio::test]
-async fn a_token_too_large_is_an_error_that_names_the_largest_entry() {
+async fn oversized_token_error_names_the_largest_entry() {
     let (rounds, error) = failure(&fleet(|builder| builder.max_token(2048)), "hoarder").await;
     assert_eq!((rounds, error.code), (1, -32603));
     assert!(
@@ -159,7 +159,7 @@ async fn a_token_too_large_is_an_error_that_names_the_largest_entry() {
 }
 
 #[tokio::test]
-async fn answers_that_do_not_fit_are_limited() {
+async fn invalid_answers_are_limited() {
     let fleet = limited(Limits {
         retries: 2,
         ..Limits::default()

@@ -1,4 +1,4 @@
-//! What users of Refrain may rely on, tested as they would test it: with the kit, on fleets of fresh instances.
+//! Refrain's guarantees, tested with the kit as a user would test them.
 
 mod asks;
 mod crash;

@@ -1,4 +1,4 @@
-//! What must not be done twice: `once`, and tokens for single use.
+//! `once` and single-use tokens.
 
 use crate::shapes::Login;
 use refrain::prelude::*;
@@ -27,7 +27,7 @@ async fn pay(cx: Cx, effects: State<Effects>) -> Result<String> {
     ))
 }
 
-/// Votes; each of its tokens counts once.
+/// Votes with single-use tokens.
 #[tool(single_use)]
 async fn vote(cx: Cx, effects: State<Effects>) -> Result<String> {
     let login: Login = cx.elicit("who", "Who votes?").await?;
@@ -54,7 +54,7 @@ fn voter() -> Script {
 }
 
 #[test]
-fn without_a_replay_log_registration_fails() {
+fn once_without_a_replay_log_fails_registration() {
     for tool in [pay(), vote()] {
         let name = tool.info().name.clone();
         let built = Server::builder("till", "1.0")
@@ -75,7 +75,7 @@ fn without_a_replay_log_registration_fails() {
 }
 
 #[tokio::test]
-async fn once_runs_once_when_requests_come_twice() {
+async fn once_runs_once_with_doubled_requests() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     for keep in [Keep::First, Keep::Second] {
@@ -92,7 +92,7 @@ async fn once_runs_once_when_requests_come_twice() {
 }
 
 #[tokio::test]
-async fn once_runs_once_when_two_instances_work_at_the_same_time() {
+async fn once_runs_once_on_two_concurrent_instances() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     let first = fleet.call("pay", json!({})).script(voter());
@@ -100,7 +100,7 @@ async fn once_runs_once_when_two_instances_work_at_the_same_time() {
     assert_eq!(outcome.text(), "octocat paid 7, hubot saw it");
     assert_eq!(effects.take().get("pay"), Some(&1));
 
-    // The one that came second cannot know how the first will end: it says so, and does nothing.
+    // The second delivery cannot know the result of the first, so it fails without running the work.
     let second = fleet.call("pay", json!({})).script(voter());
     let outcome = second.race_requests(Keep::Second).run().await;
     assert!(outcome.is_error());
@@ -113,7 +113,7 @@ async fn once_runs_once_when_two_instances_work_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn once_never_runs_twice_wherever_an_instance_crashes() {
+async fn once_never_runs_twice_after_a_crash() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let report = fleet(&effects, &log)
         .call("pay", json!({}))
@@ -130,14 +130,14 @@ async fn once_never_runs_twice_wherever_an_instance_crashes() {
         .crash_everywhere()
         .await;
     assert_eq!(report.undisturbed().text(), "octocat paid 7, hubot saw it");
-    // The payment waits twice: a crash in either place is one that interrupts it, and no other does.
+    // The payment awaits twice; only a crash at one of these awaits interrupts it.
     let interrupted = report.crashed().iter().filter(|run| run.is_error());
     assert_eq!(interrupted.count(), 2);
     assert!(report.points() >= 10, "{}", report.points());
 }
 
 #[tokio::test]
-async fn a_repeated_token_gets_the_recorded_reply() {
+async fn repeated_token_gets_the_recorded_reply() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     let outcome = fleet
@@ -158,7 +158,7 @@ async fn a_repeated_token_gets_the_recorded_reply() {
 }
 
 #[tokio::test]
-async fn a_repeated_first_request_with_a_call_id_gets_the_recorded_reply() {
+async fn repeated_first_request_with_call_id_gets_the_recorded_reply() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     let call = || {
@@ -182,7 +182,7 @@ async fn a_repeated_first_request_with_a_call_id_gets_the_recorded_reply() {
 }
 
 #[tokio::test]
-async fn an_interrupted_token_for_single_use_is_used_up() {
+async fn interrupted_single_use_token_cannot_be_reused() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let outcome = fleet(&effects, &log)
         .call("vote", json!({}))
@@ -198,7 +198,7 @@ async fn an_interrupted_token_for_single_use_is_used_up() {
 }
 
 #[tokio::test]
-async fn a_full_log_lets_nothing_new_begin() {
+async fn full_replay_log_rejects_new_records() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::with_capacity(1));
     let fleet = fleet(&effects, &log);
     let call = || fleet.call("pay", json!({})).script(voter());

@@ -19,7 +19,7 @@ struct Place {
     location: String,
 }
 
-/// Tells the weather, once it knows who is asking.
+/// Reports the weather to a named user.
 #[tool]
 async fn get_weather(cx: Cx, args: Place) -> Result<String> {
     let login: Login = cx
@@ -32,7 +32,7 @@ pub(crate) fn weather_fleet() -> Fleet {
     Fleet::new(|| Server::builder("weather", "1.0").tool(get_weather()))
 }
 
-/// Where work items are kept; it counts updates by their idempotency keys.
+/// The work item tracker. It counts updates by idempotency key.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tracker(pub(crate) Effects);
 
@@ -66,7 +66,7 @@ struct DuplicateOf {
     duplicate_of_id: u32,
 }
 
-/// Changes a work item, asking for whatever the project's rules still need.
+/// Changes a work item, and asks for the fields that the project's rules require.
 #[tool]
 async fn update_work_item(cx: Cx, tracker: State<Tracker>, args: UpdateWorkItem) -> Result<String> {
     let id = args.work_item_id;

@@ -1,4 +1,4 @@
-//! The documents' own stories.
+//! The examples of the proposals from which MCP 2026-07-28 came.
 
 use crate::shapes::{Login, Tracker, weather_fleet, work_items};
 use futures_util::join;
@@ -11,7 +11,7 @@ fn octocat() -> Script {
 }
 
 #[tokio::test]
-async fn the_weather_takes_two_rounds() {
+async fn weather_takes_two_rounds() {
     let outcome = weather_fleet()
         .call("get_weather", json!({"location": "New York"}))
         .script(octocat())
@@ -37,7 +37,7 @@ async fn the_weather_takes_two_rounds() {
 }
 
 #[tokio::test]
-async fn a_decline_ends_the_call_politely() {
+async fn declined_ask_ends_the_call_with_a_result() {
     for (script, words) in [
         (Script::new().decline("github_login"), "declined"),
         (Script::new().cancel("github_login"), "cancelled"),
@@ -58,7 +58,7 @@ async fn a_decline_ends_the_call_politely() {
 }
 
 #[tokio::test]
-async fn a_client_without_forms_is_told_what_it_lacks() {
+async fn client_without_forms_gets_a_missing_capability_error() {
     let outcome = weather_fleet()
         .call("get_weather", json!({"location": "New York"}))
         .script(octocat().can([Capability::Url, Capability::Roots]))
@@ -74,7 +74,7 @@ async fn a_client_without_forms_is_told_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn a_work_item_takes_as_many_rounds_as_its_rules_need() {
+async fn work_item_takes_one_round_per_rule() {
     let tracker = Tracker::default();
     let fleet = work_items(&tracker);
     let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
@@ -120,7 +120,7 @@ async fn a_work_item_takes_as_many_rounds_as_its_rules_need() {
     assert_eq!(reopened.rounds().len(), 1);
 }
 
-/// The old version of the tool, which knows two other services.
+/// The old version of the tool, with two other services.
 #[tool(name = "accounts", version = "1")]
 async fn accounts_v1(cx: Cx) -> Result<String> {
     let (github, google) = join!(
@@ -156,7 +156,7 @@ fn three_logins() -> Script {
 }
 
 #[tokio::test]
-async fn a_rolling_upgrade_keeps_what_was_answered() {
+async fn rolling_upgrade_keeps_the_answers() {
     let fleet = accounts();
     let outcome = fleet
         .call("accounts", json!({}))
@@ -193,7 +193,7 @@ async fn a_rolling_upgrade_keeps_what_was_answered() {
 }
 
 #[tokio::test]
-async fn a_lost_request_goes_to_the_next_instance() {
+async fn lost_request_is_retried_on_the_next_instance() {
     let fleet = accounts();
     let call = fleet.call("accounts", json!({})).script(three_logins());
     let outcome = call.lose_requests([2, 3]).run().await;
@@ -215,7 +215,7 @@ struct Age {
     age: u8,
 }
 
-/// Asks for several things of several kinds at once.
+/// Sends asks of several kinds at once.
 #[tool]
 async fn survey(cx: Cx) -> Result<String> {
     let question = SamplingParams::new(50).user("What is the capital of France?");
@@ -233,7 +233,7 @@ async fn survey(cx: Cx) -> Result<String> {
     ))
 }
 
-/// Asks for an age until it makes sense.
+/// Asks for an age until it is valid.
 #[tool]
 async fn how_old(cx: Cx) -> Result<String> {
     let Age { age } = cx.elicit("age", "How old are you?").await?;
@@ -267,7 +267,7 @@ fn mixed() -> Fleet {
 }
 
 #[tokio::test]
-async fn asks_made_together_go_out_in_one_round() {
+async fn concurrent_asks_share_one_round() {
     let script = Script::new()
         .answer("github_login", json!({"name": "octocat"}))
         .sample("capital", "Paris")
@@ -290,7 +290,7 @@ async fn asks_made_together_go_out_in_one_round() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() {
+async fn invalid_answer_is_asked_again_with_the_reason() {
     let script = Script::new()
         .answer("age", json!({"age": "old"}))
         .give("age", Given::nothing())
@@ -328,7 +328,7 @@ async fn an_answer_that_does_not_fit_is_asked_for_again_with_the_reason() {
 }
 
 #[tokio::test]
-async fn prompts_and_resources_ask_too() {
+async fn prompts_and_resources_can_ask() {
     let script = Script::new().answer("login", json!({"name": "octocat"}));
     let fleet = mixed();
     let review = fleet.prompt("review", json!({})).script(script.clone());

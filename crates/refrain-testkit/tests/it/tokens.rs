@@ -1,4 +1,4 @@
-//! Tokens: how long they are good, for whom, and for what.
+//! Tokens: lifetime and binding.
 
 use crate::shapes::{Login, weather_fleet};
 use refrain::auth::Principal;
@@ -13,7 +13,7 @@ fn octocat() -> Script {
     Script::new().answer("github_login", json!({"name": "octocat"}))
 }
 
-/// Plays the first round of a call for the weather.
+/// Runs the first round of a weather call.
 async fn asked(fleet: &Fleet) -> Dialogue<'_> {
     let arguments = json!({"location": "New York"});
     let mut dialogue = fleet
@@ -25,7 +25,7 @@ async fn asked(fleet: &Fleet) -> Dialogue<'_> {
     dialogue
 }
 
-/// The refusal that the second round is answered with.
+/// The error that rejects the second round.
 async fn refusal(mut dialogue: Dialogue<'_>) -> CallError {
     dialogue.next().await;
     dialogue
@@ -35,7 +35,7 @@ async fn refusal(mut dialogue: Dialogue<'_>) -> CallError {
 }
 
 #[tokio::test]
-async fn a_token_expires() {
+async fn expired_token_is_rejected() {
     let fleet = weather_fleet();
     let mut in_time = asked(&fleet).await;
     fleet.clock().advance(HOUR);
@@ -46,13 +46,13 @@ async fn a_token_expires() {
     );
 
     let late = asked(&fleet).await;
-    // An hour, and the half minute that clocks may be apart.
+    // The lifetime of a token plus the allowed clock skew.
     fleet.clock().advance(HOUR + Duration::from_secs(31));
     assert_eq!(refusal(late).await.code, -32602);
 }
 
 #[tokio::test]
-async fn time_may_pass_while_the_user_thinks() {
+async fn token_that_expires_during_an_answer_is_rejected() {
     let clock = Clock::new(1);
     let fleet = weather_fleet().with_clock(&clock);
     let script = Script::new().react("github_login", move |_| {
@@ -65,7 +65,7 @@ async fn time_may_pass_while_the_user_thinks() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_caller_one_tool_and_one_set_of_arguments() {
+async fn token_is_bound_to_caller_tool_and_arguments() {
     let fleet = Fleet::new(|| {
         Server::builder("weather", "1.0")
             .tool(timestamps())
@@ -122,7 +122,7 @@ async fn a_token_is_good_for_one_caller_one_tool_and_one_set_of_arguments() {
     assert_eq!(messages[0].code, -32602);
     assert!(
         messages.iter().all(|message| *message == messages[0]),
-        "one and the same refusal, whatever the reason: {messages:#?}"
+        "every reason gives the same error: {messages:#?}"
     );
 
     let mut untouched = call();
@@ -132,7 +132,7 @@ async fn a_token_is_good_for_one_caller_one_tool_and_one_set_of_arguments() {
 }
 
 #[tokio::test]
-async fn a_flow_has_a_deadline_of_its_own() {
+async fn flow_deadline_applies_to_fresh_tokens() {
     let fleet = Fleet::new(|| {
         Server::builder("weather", "1.0")
             .flow_ttl(3 * HOUR)
@@ -149,7 +149,7 @@ async fn a_flow_has_a_deadline_of_its_own() {
         Given::form(json!({"name": "octocat"}))
     });
     let outcome = fleet.call("patient", json!({})).script(script).run().await;
-    // No token was ever older than an hour; the fourth came after the deadline.
+    // No token was older than an hour, but the fourth came after the deadline.
     assert_eq!(outcome.error().map(|error| error.code), Some(-32602));
     assert_eq!(outcome.rounds().len(), 5);
 }
@@ -160,7 +160,7 @@ struct Places {
     places: Option<u32>,
 }
 
-/// Says when it began, and when it ended.
+/// Returns its start and end times.
 #[tool]
 async fn timestamps(cx: Cx, _args: Places) -> Result<String> {
     let begun = cx.now();
@@ -172,7 +172,7 @@ async fn timestamps(cx: Cx, _args: Places) -> Result<String> {
 }
 
 #[tokio::test]
-async fn time_and_chance_are_journaled() {
+async fn time_and_random_values_are_journaled() {
     let fleet = Fleet::new(|| Server::builder("clock", "1.0").tool(timestamps()));
     let clock = fleet.clock().clone();
     let script = Script::new().react("login", move |_| {
