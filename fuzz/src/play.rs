@@ -3,7 +3,7 @@
 use crate::handlers::handler;
 use crate::source::Fixed;
 use refrain_core::{
-    Claims, Cut, Env, Event, Flow, Limits, MemoryReplayLog, Outcome, Pressure, Principal, Snapshot,
+    Claims, Cut, End, Env, Event, Flow, Limits, MemoryReplayLog, Pressure, Principal, Snapshot,
     Start,
 };
 use refrain_wire::ratified::write_reply;
@@ -112,7 +112,7 @@ pub fn round(start: Start, setting: Setting) -> Option<Cut> {
     for polls in 0..POLLS {
         if setting.has(4) && polls == setting.when() {
             let event = flow.expire();
-            assert!(!matches!(event, Event::Done(_)), "{event:?}");
+            assert!(!matches!(event, Event::Ended(End::Complete(_) | End::Failed(_))), "{event:?}");
             return ended(event, began, setting);
         }
         match flow.poll(&mut cx) {
@@ -138,14 +138,13 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
             check_cut(&cut, began, setting);
             Some(cut)
         }
-        Event::Done(Ok(Outcome::Complete(body))) => {
+        Event::Ended(End::Complete(body)) => {
             let text = format!("{{{}}}", body.members());
             assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "{text}");
             None
         }
-        Event::Done(Ok(Outcome::Incomplete(_))) => panic!("an incomplete reply must be a cut"),
-        Event::Done(Err(_)) => None,
-        Event::Fault(fault) => {
+        Event::Ended(End::Failed(_)) => None,
+        Event::Ended(End::Fault(fault)) => {
             assert!(!fault.message.is_empty());
             None
         }
@@ -154,7 +153,7 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
             assert!(setting.has(3), "only a round that was told to crashes");
             None
         }
-        Event::Panicked(message) => panic!("the handler panicked: {message}"),
+        Event::Ended(End::Panicked(message)) => panic!("the handler panicked: {message}"),
         Event::Notes(_) | Event::Settle => panic!("the flow is not over"),
     }
 }

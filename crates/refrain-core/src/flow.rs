@@ -28,7 +28,7 @@ mod task;
 mod thread_context;
 mod waker;
 
-pub use driver::{Event, Flow, HandlerFuture};
+pub use driver::{End, Event, Flow, HandlerFuture};
 pub use env::{Env, Limits, Pressure};
 pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
 pub use start::{Start, StartError};

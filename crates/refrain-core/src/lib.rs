@@ -29,8 +29,8 @@ pub use cx::{
 };
 pub use error::{AskError, Error, ErrorKind, Result, ok};
 pub use flow::{
-    Cut, Detachment, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome,
-    Pressure, Start, StartError, Stats, Then, Write,
+    Cut, Detachment, End, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note,
+    Outcome, Pressure, Start, StartError, Stats, Then, Write,
 };
 pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};

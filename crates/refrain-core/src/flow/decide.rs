@@ -1,6 +1,6 @@
 //! The decision of the driver when the handler is at rest.
 
-use super::driver::Event;
+use super::driver::{End, Event};
 use super::slot::{Phase, Slot};
 use super::state::{Shared, State};
 use super::waker::FlowWaker;
@@ -274,7 +274,10 @@ pub(super) fn over(state: &mut State) -> Option<Event> {
         return Some(Event::Crashed);
     }
     if let Some(error) = state.retry.take() {
-        return Some(Event::Done(Err(*error)));
+        return Some(Event::Ended(End::Failed(*error)));
     }
-    state.fault.take().map(Event::Fault)
+    state
+        .fault
+        .take()
+        .map(|fault| Event::Ended(End::Fault(fault)))
 }

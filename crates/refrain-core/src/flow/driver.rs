@@ -7,6 +7,7 @@ use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{Cut, Env, Fault, Note, Outcome, Start, Stats, Then, Write};
 use crate::{Cx, Error, ErrorKind};
+use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -31,14 +32,23 @@ pub enum Event {
     /// In a task: write this first, then go on as [`Write::then`] says. In memory: publish and withdraw asks, call
     /// [`Flow::written`], and poll again unless the flow [is over](Flow::is_over).
     Write(Box<Write>),
-    /// The handler returned. The flow is over.
-    Done(Result<Outcome, Error>),
-    /// A mistake of the author, or an exceeded limit. The flow is over.
-    Fault(Fault),
-    /// The handler panicked. The flow is over.
-    Panicked(String),
+    /// The call has an outcome. The flow is over.
+    Ended(End),
     /// A test crashed the round. The flow is over, and there is no response.
     Crashed,
+}
+
+/// The end of a call.
+#[derive(Debug)]
+pub enum End {
+    /// The handler returned a result.
+    Complete(ResultBody),
+    /// The handler returned an error.
+    Failed(Error),
+    /// A bug in the handler, or an exceeded limit.
+    Fault(Fault),
+    /// The handler panicked, with this message.
+    Panicked(String),
 }
 
 /// Polls in place before other tasks of the thread may run.
@@ -160,10 +170,10 @@ impl Flow {
                 Event::Cut(state.cut(self.shared.flow))
             } else {
                 over(&mut state).unwrap_or_else(|| {
-                    Event::Fault(Fault {
+                    Event::Ended(End::Fault(Fault {
                         message: "the handler took longer than the time limit of a round".into(),
                         bad_answer: false,
-                    })
+                    }))
                 })
             }
         };
@@ -196,7 +206,7 @@ impl Flow {
 
     /// Marks a failed call as over, unless it is a task, which may be retried.
     fn note_failure(&self, event: &Event) {
-        if matches!(event, Event::Fault(_) | Event::Panicked(_)) {
+        if matches!(event, Event::Ended(End::Fault(_) | End::Panicked(_))) {
             let mut state = self.shared.lock();
             state.over |= !state.is_task();
         }
@@ -206,8 +216,8 @@ impl Flow {
     fn end_with(&mut self, mut event: Event) -> Event {
         self.note_failure(&event);
         let repeated = match &event {
-            Event::Done(Err(error)) => matches!(error.kind(), ErrorKind::Retry),
-            Event::Panicked(_) => true,
+            Event::Ended(End::Failed(error)) => matches!(error.kind(), ErrorKind::Retry),
+            Event::Ended(End::Panicked(_)) => true,
             _ => false,
         };
         if repeated && self.shared.lock().is_unwritten() {
@@ -241,7 +251,7 @@ impl Flow {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(done)) => done,
             Err(panic) => {
-                let event = Event::Panicked(panic_message(&*panic));
+                let event = Event::Ended(End::Panicked(panic_message(&*panic)));
                 return Poll::Ready(self.end_with(event));
             }
         };
@@ -265,12 +275,15 @@ impl Flow {
                 }
                 state
                     .cut_explicit(&self.shared.env, self.shared.flow, reply)
-                    .unwrap_or_else(|error| Event::Done(Err(error)))
+                    .unwrap_or_else(|error| Event::Ended(End::Failed(error)))
             }
-            done => {
-                let repeated = |error: &Error| matches!(error.kind(), ErrorKind::Retry);
-                state.over = !(state.is_task() && done.as_ref().is_err_and(repeated));
-                Event::Done(done)
+            Ok(Outcome::Complete(body)) => {
+                state.over = true;
+                Event::Ended(End::Complete(body))
+            }
+            Err(error) => {
+                state.over = !(state.is_task() && matches!(error.kind(), ErrorKind::Retry));
+                Event::Ended(End::Failed(error))
             }
         }
     }

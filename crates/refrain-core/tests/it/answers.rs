@@ -1,6 +1,6 @@
 //! Answers: which count, in which order, and what becomes of those that do not fit.
 
-use crate::support::{Book, End, Num, World, accept, handler, num};
+use crate::support::{Book, Num, RoundEnd, World, accept, handler, num};
 use futures_util::future::{Either, join, join_all, select};
 use refrain_core::{
     Answer, AskError, Cx, ErrorKind, Field, Form, HandlerFuture, Incomplete, Outcome, StartError,
@@ -254,7 +254,7 @@ async fn a_wrong_shape_is_refused_with_its_key() {
         ("model", json!({"role": "assistant"})),
     ] {
         let round = world.next(&handler, &token, &json!({ key: answer })).await;
-        let End::Refused(StartError::Shape { key: named, source }) = &round.end else {
+        let RoundEnd::Refused(StartError::Shape { key: named, source }) = &round.end else {
             panic!("{answer}: {:?}", round.end)
         };
         assert_eq!(named, key);

@@ -3,7 +3,7 @@
 use crate::support::{self, Book, Num, Switch, World, handler, num};
 use futures_util::future::{join, join3};
 use refrain_core::{
-    AskError, Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start,
+    AskError, Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start,
     Then, Write, ok,
 };
 use refrain_wire::{LogLevel, ResultBody};
@@ -53,7 +53,7 @@ fn keys(write: &Write) -> Vec<&str> {
 
 async fn out(flow: &mut Flow) -> Value {
     match go_on(flow).await {
-        Some(Event::Done(Ok(Outcome::Complete(body)))) => {
+        Some(Event::Ended(End::Complete(body))) => {
             let members = format!("{{{}}}", body.members());
             serde_json::from_str::<Value>(&members).unwrap()["out"].clone()
         }
@@ -194,7 +194,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
     let asked = published(&mut flow).await;
     assert!(support::message(&asked.asks[0].1).contains("was not accepted"));
     flow.answer(&asked.asks[0].0, &num(5000).to_string());
-    let Some(Event::Done(Err(error))) = go_on(&mut flow).await else {
+    let Some(Event::Ended(End::Failed(error))) = go_on(&mut flow).await else {
         panic!("that was one too many")
     };
     assert!(matches!(error.as_ask(), Some(AskError::Invalid { .. })));
@@ -207,7 +207,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
                 flow.written();
                 flow.answer(&write.asks[0].0, "[]");
             }
-            Some(Event::Fault(fault)) => break fault,
+            Some(Event::Ended(End::Fault(fault))) => break fault,
             other => panic!("{other:?}"),
         }
     };
@@ -405,8 +405,8 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
         let first = sealer.first(&world.binding(&sealer), None);
         let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
         match go_on(&mut flow).await {
-            Some(Event::Fault(_)) if !panics => {}
-            Some(Event::Panicked(_)) if panics => {}
+            Some(Event::Ended(End::Fault(_))) if !panics => {}
+            Some(Event::Ended(End::Panicked(_))) if panics => {}
             other => panic!("expected a failure, got {other:?}"),
         }
         let cx = kept.lock().unwrap().take().unwrap();

@@ -65,7 +65,7 @@ async fn once_that_was_interrupted_is_an_error_ever_after() {
     while book.lines().is_empty() {
         let round = world.request(&handler, Some(&token), &a, Some(polls)).await;
         assert!(
-            matches!(round.end, support::End::Crashed),
+            matches!(round.end, support::RoundEnd::Crashed),
             "{:?}",
             round.end
         );

@@ -14,7 +14,7 @@ use crate::limits::Permit;
 use crate::rounds::FlowSpec;
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
-use refrain_core::{AskError, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
+use refrain_core::{AskError, End, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
 use refrain_wire::{Ask, RpcError};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,7 +43,9 @@ pub(crate) enum LiveEvent {
     /// Only asks and sleeps are left. Reported once, until something changes.
     Rests,
     /// The handler has ended.
-    Over(Box<Event>),
+    Over(Box<End>),
+    /// A test crashed the flow.
+    Crashed,
     /// The call has ended without its handler.
     GivenUp(RpcError),
 }
@@ -147,11 +149,15 @@ impl LiveFlow {
                     Some(event) => return Poll::Ready(event),
                     None => continue,
                 },
-                Some(event) => return Poll::Ready(LiveEvent::Over(Box::new(event))),
+                Some(Event::Ended(end)) => return Poll::Ready(LiveEvent::Over(Box::new(end))),
+                Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
+                Some(Event::Notes(_) | Event::Settle | Event::Cut(_) | Event::Detach) => {
+                    unreachable!("handled below, and a live flow is neither cut nor detached")
+                }
                 None => {}
             }
             if let Err(failed) = self.take_answers(cx) {
-                return Poll::Ready(LiveEvent::Over(Box::new(Event::Done(Err(failed.into())))));
+                return Poll::Ready(LiveEvent::Over(Box::new(End::Failed(failed.into()))));
             }
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.before = self.stats();
@@ -284,7 +290,7 @@ impl LiveFlow {
         }
         self.works_until.filter(|until| *until <= now)?;
         self.flow.cancel();
-        Some(LiveEvent::Over(Box::new(Event::Fault(Fault {
+        Some(LiveEvent::Over(Box::new(End::Fault(Fault {
             message: "the handler took longer than the time limit of a round".into(),
             bad_answer: false,
         }))))

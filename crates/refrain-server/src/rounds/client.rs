@@ -197,9 +197,12 @@ impl ClientFlow {
         match event {
             Event::Crashed => Some(Step::Crashed),
             Event::Cut(cut) => self.seal(rounds, cut),
-            event => {
+            Event::Ended(end) => {
                 let output = self.target.output().map(|output| &**output);
-                Some(Step::Reply(reply_of(event, kind, output)))
+                Some(Step::Reply(reply_of(end, kind, output)))
+            }
+            Event::Notes(_) | Event::Settle | Event::Detach | Event::Write(_) => {
+                unreachable!("poll_flow handles these, and only a task or a live flow writes")
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::{TaskEvent, TaskRuns};
 use crate::server::Server;
-use refrain_core::{Event, Flow, Principal, Then, Write};
+use refrain_core::{End, Event, Flow, Principal, Then, Write};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -131,7 +131,8 @@ impl Driver {
                             return Ok(());
                         }
                     }
-                    event => return self.finish(running, event).await,
+                    Event::Ended(end) => return self.finish(running, end).await,
+                    Event::Cut(_) => unreachable!("a task writes its asks, it is not cut"),
                 },
                 Turn::Hold => {
                     if !self.look(running).await? {
@@ -163,10 +164,10 @@ impl Driver {
         }
     }
 
-    async fn finish(&self, running: &mut Running, event: Event) -> Result<(), LeaseLost> {
+    async fn finish(&self, running: &mut Running, end: End) -> Result<(), LeaseLost> {
         let said = running.clocks.status.take().map(|said| said.0);
         let said = running.flow.take_status().or(said);
-        let mut commit = self.ended(running, event);
+        let mut commit = self.ended(running, end);
         // A result comes with its own message, not with one from the way there.
         let said = match commit.next {
             Next::Complete(_) => running.flow.parting_status(),

@@ -2,8 +2,8 @@
 
 use super::{Book, NOON, World, message};
 use refrain_core::{
-    Claims, Cx, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note, Outcome, Result,
-    Snapshot, Start, Then, Write, ok,
+    Claims, Cx, End, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note, Result, Snapshot,
+    Start, Then, Write, ok,
 };
 use refrain_wire::Ask;
 use serde_json::Value;
@@ -205,14 +205,14 @@ impl Stop {
     /// What an event that ends a flow says.
     pub(crate) fn of(event: Event) -> Self {
         match event {
-            Event::Done(Ok(Outcome::Complete(body))) => {
+            Event::Ended(End::Complete(body)) => {
                 let text = format!("{{{}}}", body.members());
                 let mut members: Value = serde_json::from_str(&text).unwrap();
                 Self::Done(Ok(members["out"].take()))
             }
-            Event::Done(Err(error)) => Self::Done(Err(error)),
-            Event::Fault(fault) => Self::Fault(fault),
-            Event::Panicked(message) => Self::Panicked(message),
+            Event::Ended(End::Failed(error)) => Self::Done(Err(error)),
+            Event::Ended(End::Fault(fault)) => Self::Fault(fault),
+            Event::Ended(End::Panicked(message)) => Self::Panicked(message),
             Event::Crashed => Self::Crashed,
             other => panic!("this does not end a task: {other:?}"),
         }
