@@ -112,7 +112,10 @@ pub fn round(start: Start, setting: Setting) -> Option<Cut> {
     for polls in 0..POLLS {
         if setting.has(4) && polls == setting.when() {
             let event = flow.expire();
-            assert!(!matches!(event, Event::Ended(End::Complete(_) | End::Failed(_))), "{event:?}");
+            assert!(
+                !matches!(event, Event::Ended(End::Complete(_) | End::Failed(_))),
+                "{event:?}"
+            );
             return ended(event, began, setting);
         }
         match flow.poll(&mut cx) {
