@@ -211,7 +211,7 @@ fn a_flow_that_is_handed_on() {
     /// Wants to be rid of work at every third look.
     struct Busy(AtomicU32);
     impl Pressure for Busy {
-        fn hand_on(&self) -> bool {
+        fn should_hand_on(&self) -> bool {
             self.0.fetch_add(1, Ordering::SeqCst) % 3 == 2
         }
     }

@@ -44,11 +44,11 @@ async fn time_that_is_up_cuts_with_the_open_asks() {
     });
     let mut hanging = flow(&world, &with_ask);
     until_it_waits(&mut hanging).await;
-    let Event::Cut(cut) = hanging.expire() else {
+    let Event::Suspended(cut) = hanging.expire() else {
         panic!("it has an open ask")
     };
     assert_eq!(cut.asks[0].0, "n");
-    assert!(!cut.shed);
+    assert!(!cut.handed_on);
     assert_eq!(cut.snapshot.len(), 1, "the finished step is in the journal");
     let without =
         handler(|cx| async move { cx.step("hangs", pending::<Result<i64, Error>>()).await });

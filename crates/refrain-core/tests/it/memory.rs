@@ -3,8 +3,8 @@
 use crate::support::{self, Book, Num, Switch, World, handler, num};
 use futures_util::future::{join, join3};
 use refrain_core::{
-    AskError, Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start,
-    Then, Write, ok,
+    AfterWrite, AskError, Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Note,
+    Outcome, PendingWrite, Start, ok,
 };
 use refrain_wire::{LogLevel, ResultBody};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn go_on(flow: &mut Flow) -> Option<Event> {
         match polled {
             Poll::Ready(Event::Settle) => tokio::task::yield_now().await,
             Poll::Ready(event) => return Some(event),
-            Poll::Pending if flow.rests() => return None,
+            Poll::Pending if flow.is_at_rest() => return None,
             Poll::Pending => tokio::task::yield_now().await,
         }
     }
@@ -37,17 +37,17 @@ async fn go_on(flow: &mut Flow) -> Option<Event> {
 }
 
 /// Goes on to what is published next.
-async fn published(flow: &mut Flow) -> Write {
+async fn published(flow: &mut Flow) -> PendingWrite {
     match go_on(flow).await {
         Some(Event::Write(write)) => {
-            flow.written();
+            flow.confirm_write();
             *write
         }
         other => panic!("expected asks, got {other:?}"),
     }
 }
 
-fn keys(write: &Write) -> Vec<&str> {
+fn keys(write: &PendingWrite) -> Vec<&str> {
     write.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
@@ -80,11 +80,11 @@ async fn what_is_around_an_ask_is_done_once() {
     let mut flow = begin(&world, &inline);
     let asked = published(&mut flow).await;
     assert_eq!(keys(&asked), ["n"]);
-    assert!(matches!(asked.then, Then::Rest { .. }) && flow.rests());
+    assert!(matches!(asked.then, AfterWrite::Rest { .. }) && flow.is_at_rest());
     assert!(go_on(&mut flow).await.is_none(), "it waits");
     assert_eq!(book.lines(), ["first"]);
     flow.answer("n", &num(1).to_string());
-    assert!(!flow.rests());
+    assert!(!flow.is_at_rest());
     // A key is used once, so that no answer can be taken for another.
     assert_eq!(keys(&published(&mut flow).await), ["n#2"]);
     flow.answer("n", &num(5).to_string());
@@ -115,7 +115,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
             panic!("{event:?}")
         };
         assert!(write.asks.is_empty());
-        flow.written();
+        flow.confirm_write();
     }
     flow.answer("a", &num(1).to_string());
     assert_eq!(out(&mut flow).await, json!([1, 2, 0]));
@@ -168,10 +168,10 @@ async fn other_branches_go_on_while_something_is_asked() {
     let mut flow = begin(&world, &both);
     let first = published(&mut flow).await;
     assert_eq!(keys(&first), ["n"]);
-    while !flow.rests() {
+    while !flow.is_at_rest() {
         if let Some(Event::Write(write)) = go_on(&mut flow).await {
             assert!(write.asks.is_empty());
-            flow.written();
+            flow.confirm_write();
         }
     }
     assert_eq!(book.lines(), ["step", "step", "step"]);
@@ -204,7 +204,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
     let fault = loop {
         match go_on(&mut flow).await {
             Some(Event::Write(write)) => {
-                flow.written();
+                flow.confirm_write();
                 flow.answer(&write.asks[0].0, "[]");
             }
             Some(Event::Ended(End::Fault(fault))) => break fault,
@@ -225,7 +225,7 @@ async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
     });
     let mut flow = begin(&world, &tries);
     drop(published(&mut flow).await);
-    flow.fail("n", "no window");
+    flow.fail_ask("n", "no window");
     assert_eq!(out(&mut flow).await, "n: no window");
 }
 
@@ -277,7 +277,7 @@ async fn a_handler_in_the_explicit_style_is_run_again() {
     let mut answers = Vec::new();
     for v in [3, 4] {
         let write = published(&mut flow).await;
-        assert!(flow.is_over());
+        assert!(flow.has_ended());
         let [(key, _)] = &write.asks[..] else {
             panic!("{write:?}")
         };
@@ -313,7 +313,7 @@ async fn all_refused(cx: &Cx) {
     let asked = cx.elicit::<Num>("late", "?").await;
     assert_eq!(
         asked.unwrap_err(),
-        AskError::Over {
+        AskError::Ended {
             name: "late".into()
         }
     );

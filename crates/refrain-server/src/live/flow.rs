@@ -14,7 +14,9 @@ use crate::limits::Permit;
 use crate::rounds::FlowSpec;
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
-use refrain_core::{AskError, End, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
+use refrain_core::{
+    AfterWrite, AskError, End, Event, Fault, Flow, Note, PendingWrite, Snapshot, Start, Stats,
+};
 use refrain_wire::{Ask, RpcError};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -138,7 +140,7 @@ impl LiveFlow {
 
     /// Are only asks and sleeps left?
     pub(crate) fn rests(&self) -> bool {
-        self.explicit.is_some() || self.flow.rests()
+        self.explicit.is_some() || self.flow.is_at_rest()
     }
 
     /// Runs until there is an event.
@@ -151,7 +153,7 @@ impl LiveFlow {
                 },
                 Some(Event::Ended(end)) => return Poll::Ready(LiveEvent::Over(Box::new(end))),
                 Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
-                Some(Event::Notes(_) | Event::Settle | Event::Cut(_) | Event::Detach) => {
+                Some(Event::Notes(_) | Event::Settle | Event::Suspended(_) | Event::Detach) => {
                     unreachable!("handled below, and a live flow is neither cut nor detached")
                 }
                 None => {}
@@ -191,14 +193,14 @@ impl LiveFlow {
     }
 
     /// The asks of a flow that came to rest. `None`: the flow goes on.
-    fn published(&mut self, write: Write) -> Option<LiveEvent> {
-        self.flow.written();
+    fn published(&mut self, write: PendingWrite) -> Option<LiveEvent> {
+        self.flow.confirm_write();
         self.is_reported = false;
-        if self.flow.is_over() {
+        if self.flow.has_ended() {
             self.explicit = Some(Explicit {
                 open: match write.then {
-                    Then::HandOn => Vec::new(),
-                    _ => write.snapshot.asked().map(ToOwned::to_owned).collect(),
+                    AfterWrite::HandOn => Vec::new(),
+                    _ => write.snapshot.open_keys().map(ToOwned::to_owned).collect(),
                 },
                 snapshot: write.snapshot,
                 answers: Vec::new(),
@@ -226,7 +228,7 @@ impl LiveFlow {
         let Some(explicit) = &mut self.explicit else {
             match answer {
                 Ok(json) => self.flow.answer(&key, &json),
-                Err(reason) => self.flow.fail(&key, &reason),
+                Err(reason) => self.flow.fail_ask(&key, &reason),
             }
             return Ok(());
         };
@@ -271,7 +273,7 @@ impl LiveFlow {
 
     /// Why a call at rest ends, if it does.
     fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
-        let asks = self.explicit.is_some() || self.flow.asks();
+        let asks = self.explicit.is_some() || self.flow.has_open_asks();
         if self.ends.is_some_and(|at| at <= now) {
             return Some(took_too_long(self.calls.services.limits.live_time, asks));
         }

@@ -69,7 +69,7 @@ pub(crate) fn mix(seed: u64) -> u64 {
 pub(crate) struct Switch(pub(crate) AtomicBool);
 
 impl Pressure for Switch {
-    fn hand_on(&self) -> bool {
+    fn should_hand_on(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -377,12 +377,12 @@ impl World {
         notes.extend(flow.take_notes());
         let stats = flow.stats();
         let end = match event {
-            Event::Cut(cut) => RoundEnd::Asked {
+            Event::Suspended(cut) => RoundEnd::Asked {
                 token: sealer
                     .seal(&binding, &cut.snapshot, "1")
                     .expect("it can be sealed"),
                 asks: cut.asks,
-                shed: cut.shed,
+                shed: cut.handed_on,
             },
             Event::Ended(End::Complete(body)) => {
                 let text = format!("{{{}}}", body.members());
