@@ -12,8 +12,8 @@ impl Cx {
     /// # use refrain::prelude::*;
     /// # async fn example(cx: Cx) -> Result<Reply<String>> {
     /// match cx.answer("where") {
-    ///     None => Ok(Incomplete::new().roots("where").into()),
-    ///     Some(roots) => Ok(format!("the roots are {roots}").into()),
+    ///     None => Ok(Reply::Incomplete(Incomplete::new().roots("where"))),
+    ///     Some(roots) => Ok(Reply::Complete(format!("the roots are {roots}"))),
     /// }
     /// # }
     /// ```
@@ -44,9 +44,10 @@ impl Cx {
     /// # async fn example(cx: Cx) -> Result<Reply<String>> {
     /// let visits = cx.state::<u32>()?.unwrap_or(0) + 1;
     /// if visits < 3 {
-    ///     return Ok(Incomplete::new().roots("where").state(&visits)?.into());
+    ///     let reply = Incomplete::new().roots("where").state(&visits)?;
+    ///     return Ok(Reply::Incomplete(reply));
     /// }
-    /// Ok(format!("{visits} rounds").into())
+    /// Ok(Reply::Complete(format!("{visits} rounds")))
     /// # }
     /// ```
     pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>> {

@@ -53,9 +53,10 @@ pub enum Outcome {
 /// async fn count(cx: Cx) -> Result<Reply<String>> {
 ///     let rounds = cx.state::<u32>()?.unwrap_or(0) + 1;
 ///     if cx.answer("where").is_none() {
-///         return Ok(Incomplete::new().roots("where").state(&rounds)?.into());
+///         let reply = Incomplete::new().roots("where").state(&rounds)?;
+///         return Ok(Reply::Incomplete(reply));
 ///     }
-///     Ok(format!("{rounds} rounds").into())
+///     Ok(Reply::Complete(format!("{rounds} rounds")))
 /// }
 /// ```
 #[derive(Debug, Default)]

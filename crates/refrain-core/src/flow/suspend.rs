@@ -82,10 +82,10 @@ impl State {
         let (round_asks, rounds) = (limits.asks, limits.rounds);
         if asks > round_asks {
             let message =
-                format!("{asks} asks are open at the same time; the limit is {round_asks}");
+                format!("{asks} asks are open at the same time, but the limit of a round is {round_asks}");
             self.set_fault(message, false);
         } else if new_round && self.journal.round >= rounds {
-            let message = format!("the call needs more than {rounds} rounds, which is the limit");
+            let message = format!("the call needs another round, but its limit is {rounds} rounds");
             self.set_fault(message, false);
         }
         self.has_fault()

@@ -28,7 +28,7 @@ async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
             "v: must be at most 1000",
         ),
         (json!({"action": "accept", "content": {}}), "v: is required"),
-        (json!({"action": "accept"}), "without content"),
+        (json!({"action": "accept"}), "has no content"),
     ];
     let first = world.first(&handler).await;
     assert_eq!(first.message("n"), "How many?");
@@ -350,7 +350,7 @@ async fn a_url_that_is_none_is_not_asked() {
             continue;
         }
         for said in [&straight.fault().message, &explicit.error().to_string()] {
-            assert!(said.contains("the URL of \"pay\""), "{url:?}: {said}");
+            assert!(said.contains("malformed URL for \"pay\""), "{url:?}: {said}");
         }
     }
 }

@@ -320,9 +320,9 @@ async fn all_refused(cx: &Cx) {
     let url = cx.elicit_url("u", "?", "https://example.com", || async { ok(true) });
     assert!(url.await.is_err());
     let roots = cx.roots("r").await;
-    assert!(roots.unwrap_err().to_string().contains("call is over"));
+    assert!(roots.unwrap_err().to_string().contains("call has ended"));
     let step = cx.step("s", async { ok(1) }).await;
-    assert!(step.unwrap_err().to_string().contains("over"));
+    assert!(step.unwrap_err().to_string().contains("ended"));
     assert!(cx.checkpoint("c", &1).await.is_err());
     assert!(cx.detach().await.is_err());
     cx.cancelled().await;
@@ -444,7 +444,7 @@ async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
         }
     });
     let said = world.first(&other).await.out();
-    assert!(said.as_str().unwrap().contains("call is over"), "{said}");
+    assert!(said.as_str().unwrap().contains("call has ended"), "{said}");
     // A task of that very call is ended, as what it does next is done in the next round.
     let task = tokio::spawn(async move { drop(cx.elicit::<Num>("late", "?").await) });
     assert!(task.await.unwrap_err().is_panic());

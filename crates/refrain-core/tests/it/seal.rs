@@ -556,7 +556,7 @@ fn mistakes_in_a_ring_are_named_with_their_line() {
             "line 1",
             "does not belong",
         ),
-        (format!("{good}\n# x\n{good}"), "line 3", "twice"),
+        (format!("{good}\n# x\n{good}"), "line 3", "duplicate key"),
         (String::new(), "exactly one minting key", "0"),
         (format!("{good}\n{other}"), "exactly one minting key", "2"),
     ];

@@ -421,7 +421,7 @@ async fn too_many_asks_at_once_are_a_fault() {
     }
     let stop = run(&world, &mut store, &long).await;
     assert!(
-        stop.fault().message.contains("journal is full: 3"),
+        stop.fault().message.contains("journal full: 3"),
         "{stop:?}"
     );
     world.limits.entries = 100;

@@ -310,7 +310,7 @@ impl Parked {
         let limit = calls.services.limits.flow.rounds;
         if round >= limit {
             return Some(Said::Last(Reply::Error(RpcError::internal(format!(
-                "the call needs more than {limit} rounds, which is the limit"
+                "the call needs another round, but its limit is {limit} rounds"
             )))));
         }
         let token = LiveToken {
