@@ -81,8 +81,9 @@ impl State {
     pub(crate) fn exceeds_limit(&mut self, asks: usize, limits: &Limits, new_round: bool) -> bool {
         let (round_asks, rounds) = (limits.asks, limits.rounds);
         if asks > round_asks {
-            let message =
-                format!("{asks} asks are open at the same time, but the limit of a round is {round_asks}");
+            let message = format!(
+                "{asks} asks are open at the same time, but the limit of a round is {round_asks}"
+            );
             self.set_fault(message, false);
         } else if new_round && self.journal.round >= rounds {
             let message = format!("the call needs another round, but its limit is {rounds} rounds");

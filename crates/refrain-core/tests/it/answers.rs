@@ -350,7 +350,10 @@ async fn a_url_that_is_none_is_not_asked() {
             continue;
         }
         for said in [&straight.fault().message, &explicit.error().to_string()] {
-            assert!(said.contains("malformed URL for \"pay\""), "{url:?}: {said}");
+            assert!(
+                said.contains("malformed URL for \"pay\""),
+                "{url:?}: {said}"
+            );
         }
     }
 }

@@ -328,7 +328,10 @@ async fn mistakes_in_the_explicit_style_are_errors() {
     });
     let twice = world.first(&twice).await;
     assert!(
-        twice.error().to_string().contains("two asks with the key \"a\""),
+        twice
+            .error()
+            .to_string()
+            .contains("two asks with the key \"a\""),
         "{:?}",
         twice.error()
     );

@@ -420,10 +420,7 @@ async fn too_many_asks_at_once_are_a_fault() {
         store.answer(&key, &num(1));
     }
     let stop = run(&world, &mut store, &long).await;
-    assert!(
-        stop.fault().message.contains("journal full: 3"),
-        "{stop:?}"
-    );
+    assert!(stop.fault().message.contains("journal full: 3"), "{stop:?}");
     world.limits.entries = 100;
     // A task has no rounds that could be too many.
     let long = handler(|cx| async move {
