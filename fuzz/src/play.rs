@@ -3,8 +3,8 @@
 use crate::handlers::handler;
 use crate::source::Fixed;
 use refrain_core::{
-    Claims, Cut, Env, Event, Flow, Limits, MemoryReplayLog, Outcome, Pressure, Principal, Snapshot,
-    Start,
+    Claims, End, Env, Event, Flow, Limits, MemoryReplayLog, Pressure, Principal, Snapshot, Start,
+    Suspension,
 };
 use refrain_wire::ratified::write_reply;
 use refrain_wire::{Answers, Capabilities, Incomplete, LogLevel, Reply};
@@ -81,7 +81,7 @@ impl Setting {
 struct Always;
 
 impl Pressure for Always {
-    fn hand_on(&self) -> bool {
+    fn should_hand_on(&self) -> bool {
         true
     }
 }
@@ -100,7 +100,7 @@ impl Wake for Flag {
 /// # Panics
 ///
 /// If anything that must hold of a round does not.
-pub fn round(start: Start, setting: Setting) -> Option<Cut> {
+pub fn round(start: Start, setting: Setting) -> Option<Suspension> {
     let began = start.round();
     let mut flow = Flow::new(setting.env(), start, handler(setting.handler));
     if setting.has(3) {
@@ -112,7 +112,10 @@ pub fn round(start: Start, setting: Setting) -> Option<Cut> {
     for polls in 0..POLLS {
         if setting.has(4) && polls == setting.when() {
             let event = flow.expire();
-            assert!(!matches!(event, Event::Done(_)), "{event:?}");
+            assert!(
+                !matches!(event, Event::Ended(End::Complete(_) | End::Failed(_))),
+                "{event:?}"
+            );
             return ended(event, began, setting);
         }
         match flow.poll(&mut cx) {
@@ -132,20 +135,19 @@ pub fn round(start: Start, setting: Setting) -> Option<Cut> {
     panic!("the round does not end");
 }
 
-fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
+fn ended(event: Event, began: u32, setting: Setting) -> Option<Suspension> {
     match event {
-        Event::Cut(cut) => {
+        Event::Suspended(cut) => {
             check_cut(&cut, began, setting);
             Some(cut)
         }
-        Event::Done(Ok(Outcome::Complete(body))) => {
+        Event::Ended(End::Complete(body)) => {
             let text = format!("{{{}}}", body.members());
             assert!(serde_json::from_str::<IgnoredAny>(&text).is_ok(), "{text}");
             None
         }
-        Event::Done(Ok(Outcome::Incomplete(_))) => panic!("an incomplete reply must be a cut"),
-        Event::Done(Err(_)) => None,
-        Event::Fault(fault) => {
+        Event::Ended(End::Failed(_)) => None,
+        Event::Ended(End::Fault(fault)) => {
             assert!(!fault.message.is_empty());
             None
         }
@@ -154,12 +156,12 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Cut> {
             assert!(setting.has(3), "only a round that was told to crashes");
             None
         }
-        Event::Panicked(message) => panic!("the handler panicked: {message}"),
+        Event::Ended(End::Panicked(message)) => panic!("the handler panicked: {message}"),
         Event::Notes(_) | Event::Settle => panic!("the flow is not over"),
     }
 }
 
-fn check_cut(cut: &Cut, began: u32, setting: Setting) {
+fn check_cut(cut: &Suspension, began: u32, setting: Setting) {
     assert_eq!(cut.snapshot.round(), began + 1);
     assert!(began < setting.limits().rounds);
     assert!(cut.asks.len() <= setting.limits().asks);
@@ -200,7 +202,7 @@ pub fn carried(snapshot: &Snapshot) -> Snapshot {
     assert_eq!(read.flow(), snapshot.flow());
     assert_eq!(read.round(), snapshot.round());
     assert_eq!(read.len(), snapshot.len());
-    assert_eq!(read.largest(), snapshot.largest());
+    assert_eq!(read.largest_part(), snapshot.largest_part());
     assert_eq!(encode(&read, "1"), bytes, "what was read is written alike");
     read
 }
@@ -211,7 +213,7 @@ pub fn round_once(
     answers: Option<&Answers<'_>>,
     first: bool,
     setting: Setting,
-) -> Option<Cut> {
+) -> Option<Suspension> {
     let snapshot = snapshot.clone();
     let start = if first {
         Start::first(snapshot, answers)
@@ -227,16 +229,16 @@ pub fn round_twice(
     answers: Option<&Answers<'_>>,
     first: bool,
     setting: Setting,
-) -> Option<Cut> {
+) -> Option<Suspension> {
     let one = round_once(snapshot, answers, first, setting);
     let two = round_once(snapshot, answers, first, setting);
     assert_eq!(summary(one.as_ref()), summary(two.as_ref()));
     one
 }
 
-fn summary(cut: Option<&Cut>) -> Option<(Vec<u8>, String, bool)> {
+fn summary(cut: Option<&Suspension>) -> Option<(Vec<u8>, String, bool)> {
     cut.map(|cut| {
         let bytes = encode(&cut.snapshot, "1");
-        (bytes, format!("{:?}", cut.asks), cut.shed)
+        (bytes, format!("{:?}", cut.asks), cut.handed_on)
     })
 }

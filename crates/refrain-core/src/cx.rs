@@ -1,38 +1,76 @@
 //! The context of a handler.
 //!
-//! A [`Cx`] is the only way to ask, so an ask always belongs to its call. Its operations are futures that are
-//! suspended, not failed: a handler cannot catch or swallow a suspension.
+//! A handler can ask only through its [`Cx`], so an ask always belongs to a call. The operations are futures that stay
+//! pending while the flow is suspended, so a handler cannot catch or swallow a suspension.
 
 mod ask;
 mod checkpoint;
 mod detach;
+mod explicit;
+mod info;
+mod report;
 mod sleep;
 mod step;
+mod values;
 
 pub use ask::{Answer, AskFuture};
-pub use checkpoint::{Cancelled, CheckpointFuture};
+pub use checkpoint::{CancelledFuture, CheckpointFuture};
 pub use detach::DetachFuture;
 pub use sleep::SleepFuture;
 pub use step::StepFuture;
 
-use crate::flow::{Note, Shared, in_step, is_url, micros, no_url};
-use crate::journal::{Entry, Held, Key, Kind};
-use crate::replay::{Keep, LogKey};
-use crate::{Elicit, Error, Form, Principal, Result, Trace};
+use crate::flow::{Shared, is_url, malformed_url};
+use crate::journal::OperationKind;
+use crate::replay::{LogKey, Retention};
+use crate::{Elicit, Error, Form, Result};
 use ask::Question;
-use refrain_wire::{Capability, LogLevel, Root, SamplingAnswer, SamplingParams};
+use refrain_wire::{Root, SamplingAnswer, SamplingParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-/// The context of a call: a handler makes asks, steps and checkpoints through it.
+/// The context of a call, through which its handler does everything that must be journaled or reach the client.
 ///
-/// Names of asks and steps must be unique among those alive at the same time in one [scope](Cx::scope).
-/// A name can be used again later: a loop may ask `item` any number of times.
+/// | method | effect |
+/// | --- | --- |
+/// | **asks** | |
+/// | [`elicit`](Cx::elicit) | asks for a form; a decline or a cancel is an error |
+/// | [`ask`](Cx::ask) | asks for a form; returns an [`Answer`]: accepted, declined or cancelled |
+/// | [`ask_form`](Cx::ask_form) | the same, for a form that is built at run time |
+/// | [`elicit_url`](Cx::elicit_url) | asks the user to open a URL, and waits until a check confirms the action there |
+/// | [`sample`](Cx::sample) | asks the client's model |
+/// | [`roots`](Cx::roots) | asks for the client's roots |
+/// | **effects** | |
+/// | [`step`](Cx::step) | runs work and journals its value; at least once |
+/// | [`step_with_key`](Cx::step_with_key) | the same, with an idempotency key that is stable across retries |
+/// | [`once`](Cx::once) | runs work at most once, recorded in the replay log |
+/// | [`checkpoint`](Cx::checkpoint), [`resume`](Cx::resume) | saves and reads the state of a long computation |
+/// | [`now`](Cx::now), [`random`](Cx::random) | a journaled time and a journaled random number |
+/// | **tasks** | |
+/// | [`detach`](Cx::detach) | turns the call into a task |
+/// | [`is_task`](Cx::is_task) | whether the call is a task |
+/// | [`sleep`](Cx::sleep) | sleeps until a journaled time |
+/// | [`status`](Cx::status) | sets the status message of the task |
+/// | **reports** | |
+/// | [`progress`](Cx::progress), [`log`](Cx::log) | sends progress and log messages to the client |
+/// | **information** | |
+/// | [`principal`](Cx::principal), [`uri`](Cx::uri), [`trace`](Cx::trace) | the caller, the URI being read, the trace context |
+/// | [`can_elicit`](Cx::can_elicit), [`can_elicit_url`](Cx::can_elicit_url) | whether the client supports forms, URLs |
+/// | [`can_sample`](Cx::can_sample), [`can_sample_with_tools`](Cx::can_sample_with_tools) | whether the client supports sampling, with tools |
+/// | [`can_list_roots`](Cx::can_list_roots), [`extension`](Cx::extension) | whether the client lists roots; its settings of an extension |
+/// | **structure** | |
+/// | [`scope`](Cx::scope) | opens a namespace for names |
+/// | [`cancelled`](Cx::cancelled) | waits for the end of the round, in spawned tasks |
+/// | **explicit style** | |
+/// | [`answer`](Cx::answer), [`state`](Cx::state) | reads answers and state by hand, with [`Incomplete`](crate::Incomplete) replies |
+///
+/// # Names
+///
+/// Asks and steps that are pending at the same time in one [scope](Cx::scope) need different names. A name can be used
+/// again later: a loop may ask `item` any number of times.
 #[derive(Clone)]
 pub struct Cx {
     shared: Arc<Shared>,
@@ -57,6 +95,15 @@ impl Cx {
     }
 
     /// Asks for a form and returns its content. A decline or a cancel is an error.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # #[derive(Deserialize, Elicit)] struct Login { name: String }
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// let login: Login = cx.elicit("login", "What is your user name?").await?;
+    /// # let _ = login.name; Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn elicit<T: Elicit>(
         &self,
@@ -64,10 +111,27 @@ impl Cx {
         message: impl Into<Cow<'static, str>>,
     ) -> AskFuture<'_, T> {
         let question = Question::form(message.into(), T::form());
-        AskFuture::new(self, Kind::Form, name.into(), question, ask::accepted::<T>)
+        AskFuture::new(
+            self,
+            OperationKind::Form,
+            name.into(),
+            question,
+            ask::accepted::<T>,
+        )
     }
 
-    /// Asks for a form and returns the outcome, including a decline or a cancel.
+    /// Asks for a form and returns the outcome, so that the handler can react to a decline or a cancel.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # #[derive(Deserialize, Elicit)] struct Login { name: String }
+    /// # async fn example(cx: Cx) -> Result<String> {
+    /// match cx.ask::<Login>("login", "What is your user name?").await? {
+    ///     Answer::Accepted(login) => Ok(format!("Hello, {}.", login.name)),
+    ///     Answer::Declined | Answer::Cancelled => Ok("Hello.".into()),
+    /// }
+    /// # }
+    /// ```
     #[track_caller]
     pub fn ask<T: Elicit>(
         &self,
@@ -75,10 +139,29 @@ impl Cx {
         message: impl Into<Cow<'static, str>>,
     ) -> AskFuture<'_, Answer<T>> {
         let question = Question::form(message.into(), T::form());
-        AskFuture::new(self, Kind::Form, name.into(), question, ask::outcome::<T>)
+        AskFuture::new(
+            self,
+            OperationKind::Form,
+            name.into(),
+            question,
+            ask::outcome::<T>,
+        )
     }
 
     /// Asks for a form that is built at run time and returns the outcome.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// use refrain::ask::{Field, Form};
+    ///
+    /// let form = Form::new([Field::string("name"), Field::integer("age").optional()]);
+    /// if let Answer::Accepted(content) = cx.ask_form("who", "Who are you?", &form).await? {
+    ///     println!("{}", content["name"]);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn ask_form(
         &self,
@@ -87,13 +170,29 @@ impl Cx {
         form: &Form,
     ) -> AskFuture<'_, Answer<serde_json::Value>> {
         let question = Question::form(message.into(), form);
-        AskFuture::new(self, Kind::Form, name.into(), question, ask::outcome)
+        AskFuture::new(
+            self,
+            OperationKind::Form,
+            name.into(),
+            question,
+            ask::outcome,
+        )
     }
 
-    /// Asks for a URL to be opened, and waits until `done` confirms that the action there is complete.
+    /// Asks the user to open a URL, and waits until `done` confirms that the action there is complete.
     ///
-    /// An accept is only the user's consent to open the URL. `done` runs after each accept, as a step; while it
-    /// returns `false` the user is asked again. A malformed `url` is a fault.
+    /// An accept is only the user's consent to open the URL. `done` runs after each accept, as a [step](Cx::step); while
+    /// it returns `false`, the user is asked again. A malformed `url` is a fault.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn is_paid() -> bool { true }
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// let url = "https://example.com/pay?order=1";
+    /// cx.elicit_url("pay", "Please pay for the order.", url, async || ok(is_paid().await)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn elicit_url<D, F, E>(
         &self,
@@ -109,14 +208,14 @@ impl Cx {
     {
         let (name, message, url) = (name.into(), message.into(), url.into());
         if !is_url(&url) {
-            self.shared.fault(&no_url(&name));
+            self.shared.fault(&malformed_url(&name));
         }
-        // The first ask is made now, so that it has its place in the order of asks.
+        // The first ask is created now, so that asks are ordered by the calls of the handler.
         let mut next = self.ask_url(name.clone(), message.clone(), url.clone());
         async move {
             loop {
                 next.await?;
-                let check = StepFuture::new(self, Kind::Check, name.clone(), |_| done());
+                let check = StepFuture::new(self, OperationKind::Check, name.clone(), |_| done());
                 if check.await? {
                     return Ok(());
                 }
@@ -134,10 +233,19 @@ impl Cx {
         url: String,
     ) -> AskFuture<'_, ()> {
         let question = Question::Url { message, url };
-        AskFuture::new(self, Kind::Url, name, question, ask::consent)
+        AskFuture::new(self, OperationKind::Url, name, question, ask::consent)
     }
 
     /// Asks the client's model. Parameters that fail [`SamplingParams::check`] are a fault.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<String> {
+    /// let params = SamplingParams::new(200).user("Summarize the report in one sentence.");
+    /// let answer = cx.sample("summary", params).await?;
+    /// Ok(answer.text())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn sample(
         &self,
@@ -146,25 +254,50 @@ impl Cx {
     ) -> AskFuture<'_, SamplingAnswer> {
         let name = name.into();
         if let Err(reason) = params.check() {
-            let message = format!("{name:?} cannot be asked of a model: {reason}");
-            self.shared.fault(&message);
+            self.shared
+                .fault(&format!("invalid sampling request {name:?}: {reason}"));
         }
         params.keep_to(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
-        AskFuture::new(self, Kind::Sampling, name, question, ask::sampled)
+        AskFuture::new(self, OperationKind::Sampling, name, question, ask::sampled)
     }
 
     /// Asks for the client's roots.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<usize> {
+    /// let roots = cx.roots("roots").await?;
+    /// Ok(roots.len())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn roots(&self, name: impl Into<Cow<'static, str>>) -> AskFuture<'_, Vec<Root>> {
-        AskFuture::new(self, Kind::Roots, name.into(), Question::Roots, ask::roots)
+        AskFuture::new(
+            self,
+            OperationKind::Roots,
+            name.into(),
+            Question::Roots,
+            ask::roots,
+        )
     }
 
-    /// Runs `work` once and keeps its value in the journal: later rounds drop `work` unpolled.
+    /// Runs `work` and journals its value: later rounds read the value and drop `work` unpolled.
     ///
-    /// The handler always sees the value decoded from the journal's JSON. An error is kept as well: failed work is
-    /// not repeated. If a response is lost before its token is presented, the step runs again; see
-    /// [`step_with_key`](Cx::step_with_key).
+    /// The work runs **at least once**. It runs again if a response with its token is lost, or, in a task, if the
+    /// worker crashes before the value is written. Use [`step_with_key`](Cx::step_with_key) if the work has effects
+    /// elsewhere, and [`once`](Cx::once) if it must never run twice.
+    ///
+    /// The handler always receives the value decoded from the journal's JSON. An error is journaled as well, so failed
+    /// work is not repeated. In a task, [`Error::retry`](crate::Error::retry) is not journaled: the task retries the step.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<u64> {
+    /// let size: u64 = cx.step("size", async { std::fs::metadata("report.pdf").map(|file| file.len()) }).await?;
+    /// Ok(size)
+    /// # }
+    /// ```
     #[track_caller]
     pub fn step<T, E, F>(&self, name: impl Into<Cow<'static, str>>, work: F) -> StepFuture<'_, F, T>
     where
@@ -172,10 +305,22 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         E: Into<Error>,
     {
-        StepFuture::new(self, Kind::Step, name.into(), |_| work)
+        StepFuture::new(self, OperationKind::Step, name.into(), |_| work)
     }
 
-    /// Runs a step whose work gets an idempotency key: the same on every retry within the flow, and unique otherwise.
+    /// Runs a [`step`](Cx::step) whose work receives an idempotency key.
+    ///
+    /// The key is the same each time this step of this call runs, and unique otherwise. A service that knows
+    /// idempotency keys can ignore the repetition.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn charge(_euros: u32, key: String) -> Result<String> { Ok(key) }
+    /// # async fn example(cx: Cx) -> Result<String> {
+    /// let receipt = cx.step_with_key("charge", |key| charge(20, key)).await?;
+    /// Ok(receipt)
+    /// # }
+    /// ```
     #[track_caller]
     pub fn step_with_key<T, E, F>(
         &self,
@@ -187,15 +332,25 @@ impl Cx {
         T: Serialize + DeserializeOwned,
         E: Into<Error>,
     {
-        StepFuture::new(self, Kind::Step, name.into(), |key| {
+        StepFuture::new(self, OperationKind::Step, name.into(), |key| {
             work(step::idempotency_key(&self.shared, key))
         })
     }
 
-    /// Runs a step at most once, even if a token is presented again: its start is recorded in the replay log first.
-    /// An interrupted run is an error from then on.
+    /// Runs a step **at most once**, even if a token is presented again: the replay log records its start first.
     ///
-    /// The tool must be registered with `.once()`, on a server with a replay log.
+    /// If the work is interrupted, its outcome is unknown: it is not repeated, and `once` returns an error from then on.
+    ///
+    /// The tool must be registered with `#[tool(once)]` or `.once()`, on a server with a replay log.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn transfer() -> String { "17".into() }
+    /// # async fn example(cx: Cx) -> Result<String> {
+    /// let receipt: String = cx.once("transfer", async { ok(transfer().await) }).await?;
+    /// Ok(receipt)
+    /// # }
+    /// ```
     #[track_caller]
     pub fn once<T, E, F>(
         &self,
@@ -214,15 +369,32 @@ impl Cx {
             );
         }
         let log = env.replay_log.clone();
-        let keep = Keep::for_flow(env.source.unix_seconds(), shared.lock().deadline);
-        StepFuture::new(self, Kind::Once, name.into(), |key| {
+        let retention = Retention::for_flow(env.source.unix_seconds(), shared.lock().deadline);
+        StepFuture::new(self, OperationKind::Once, name.into(), |key| {
             let key = LogKey::once(shared.flow, &key.unique());
-            step::at_most_once(log, keep, key, work)
+            step::at_most_once(log, retention, key, work)
         })
     }
 
-    /// Saves the latest state of a computation. A busy or draining instance can hand the flow on here: the next one
-    /// reads the state with [`resume`](Cx::resume) and continues from there.
+    /// Saves the latest state of a computation, to be read with [`resume`](Cx::resume).
+    ///
+    /// A draining or overloaded instance can hand the flow on here. The next instance runs the handler from the top and
+    /// continues from this state.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<u64> {
+    /// let (mut number, mut sum) = cx.resume("sum")?.unwrap_or((0_u64, 0_u64));
+    /// while number < 1_000_000 {
+    ///     number += 1;
+    ///     sum += number;
+    ///     if number % 10_000 == 0 {
+    ///         cx.checkpoint("sum", &(number, sum)).await?;
+    ///     }
+    /// }
+    /// Ok(sum)
+    /// # }
+    /// ```
     #[track_caller]
     pub fn checkpoint(
         &self,
@@ -232,57 +404,92 @@ impl Cx {
         CheckpointFuture::new(self, name.into(), state)
     }
 
-    /// Returns the state of the last [`checkpoint`](Cx::checkpoint) of this name, from this round or an earlier one.
+    /// Returns the state of the last [`checkpoint`](Cx::checkpoint) with this name, from this round or an earlier one.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<usize> {
+    /// let done: Vec<String> = cx.resume("done")?.unwrap_or_default();
+    /// Ok(done.len())
+    /// # }
+    /// ```
     pub fn resume<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let json = {
             let state = self.shared.lock();
-            let mut saved = state.journal.saved.iter();
-            let saved = saved.find(|saved| saved.scope == self.scope && saved.name == name);
-            saved.map(|saved| saved.json.clone())
+            let mut checkpoints = state.journal.checkpoints.iter();
+            let found = checkpoints.find(|c| c.scope == self.scope && c.name == name);
+            found.map(|checkpoint| checkpoint.json.clone())
         };
         Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
     }
 
-    /// Makes the call a task from here on: the client gets its id, and the handler continues. Its journal is then in
-    /// the server's store, and any instance can continue it.
+    /// Turns the call into a task: the client receives the task id, and the handler continues.
     ///
-    /// Without a client that supports tasks and a server with a store this does nothing.
+    /// The journal moves to the server's store, and any instance can continue the task. If the client does not support
+    /// tasks or the server has no store, this does nothing.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// cx.detach().await?;
+    /// cx.step("import", async { ok(()) }).await?; // may take hours
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn detach(&self) -> DetachFuture<'_> {
         DetachFuture::new(self)
     }
 
-    /// Returns whether this call is a task.
+    /// Returns whether the call is a task.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// cx.detach().await?;
+    /// if !cx.is_task() {
+    ///     cx.log(LogLevel::Warning, "this call is not a task: keep the connection open");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn is_task(&self) -> bool {
         self.shared.lock().is_task()
     }
 
-    /// Sleeps until a time that is journaled: a task leaves memory meanwhile, and any instance can resume it.
+    /// Sleeps until a journaled time. A task can leave memory meanwhile, and any instance can resume it.
     ///
-    /// The sleep belongs to the call. A spawned task that sleeps when the call is over is unwound, so the code after
-    /// the sleep does not run. Work that outlives the call must sleep by the runtime's clock.
+    /// The sleep belongs to the call. If a spawned task is asleep when the call ends, it is unwound, and the code after
+    /// the sleep does not run. Work that outlives the call must use a timer of the async runtime.
+    ///
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// cx.detach().await?;
+    /// cx.sleep(Duration::from_secs(24 * 3600)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> SleepFuture<'_> {
         SleepFuture::new(self, time)
     }
 
-    /// Sets the status of the call's task. Silent while earlier work is replayed.
+    /// Opens a namespace: two parts of a handler can use the same name in two scopes.
     ///
-    /// It stays until the next status. The result includes it only if no ask, step or sleep came after it. An error of
-    /// the handler replaces it, and a cancelled task has no status.
-    pub fn status(&self, message: impl Into<String>) {
-        {
-            let mut state = self.shared.lock();
-            if !state.live || state.ended {
-                return;
-            }
-            let message = message.into();
-            state.parting = Some(message.clone());
-            state.status = Some(message);
-        }
-        self.shared.kick();
-    }
-
-    /// Opens a namespace: two parts of a handler can use one name in two scopes.
+    /// ```
+    /// # use refrain::prelude::*;
+    /// # #[derive(Deserialize, Elicit)] struct Address { street: String }
+    /// # async fn example(cx: Cx) -> Result<()> {
+    /// let (home, work) = (cx.scope("home"), cx.scope("work"));
+    /// let (home, work) = tokio::try_join!(
+    ///     home.elicit::<Address>("address", "Where do you live?"),
+    ///     work.elicit::<Address>("address", "Where do you work?"),
+    /// )?;
+    /// # let _ = (home.street, work.street); Ok(())
+    /// # }
+    /// ```
     pub fn scope(&self, name: impl AsRef<str>) -> Self {
         let scope = match &self.scope {
             Some(outer) => format!("{outer}/{}", name.as_ref()),
@@ -294,180 +501,19 @@ impl Cx {
         }
     }
 
-    /// Reports progress to the client. Silent while earlier rounds are replayed, and if the client did not ask for
-    /// progress. Values that do not increase are skipped, as the protocol demands, and so are NaN and infinities.
-    pub fn progress(&self, done: f64, total: Option<f64>, message: &str) {
-        if !self.shared.env.wants_progress || !done.is_finite() {
-            return;
-        }
-        let rises = {
-            let mut state = self.shared.lock();
-            let rises = state.last_progress.is_none_or(|last| done > last);
-            if rises && state.live {
-                state.last_progress = Some(done);
-            }
-            rises
-        };
-        if rises {
-            self.note(Note::Progress {
-                done,
-                total,
-                message: (!message.is_empty()).then(|| message.to_owned()),
-            });
-        }
-    }
-
-    /// Sends a log message to the client. Silent while earlier rounds are replayed, and if the client did not ask for
-    /// messages of this level.
-    pub fn log(&self, level: LogLevel, data: impl Into<serde_json::Value>) {
-        let least = self.shared.env.log_level;
-        if least.is_some_and(|least| level >= least) {
-            let data = data.into();
-            self.note(Note::Log { level, data });
-        }
-    }
-
-    fn note(&self, note: Note) {
-        {
-            let mut state = self.shared.lock();
-            // A task reports through its status.
-            if !state.live || state.ended || state.is_task() {
-                return;
-            }
-            if state.notes.len() >= self.shared.env.limits.notes {
-                state.notes.remove(0);
-            }
-            state.notes.push(note);
-        }
-        self.shared.kick();
-    }
-
-    /// Returns the authenticated caller.
-    pub fn principal(&self) -> &Principal {
-        &self.shared.env.principal
-    }
-
-    /// Returns the URI being read, in the handler of a resource.
-    pub fn uri(&self) -> Option<&str> {
-        self.shared.env.uri.as_deref()
-    }
-
-    /// Returns the trace of this round, to propagate to other services.
+    /// Waits until the client disconnects or the round ends. For tasks that the handler spawned.
     ///
     /// ```
-    /// # use refrain_core::Cx;
-    /// fn headers(cx: &Cx) -> Vec<(&'static str, String)> {
-    ///     let trace = cx.trace();
-    ///     let mut headers = vec![("traceparent", trace.traceparent().to_string())];
-    ///     headers.extend(trace.tracestate().map(|state| ("tracestate", state.to_owned())));
-    ///     headers
-    /// }
+    /// # use refrain::prelude::*;
+    /// # async fn example(cx: Cx) {
+    /// let watcher = cx.clone();
+    /// tokio::spawn(async move {
+    ///     watcher.cancelled().await;
+    ///     println!("the round has ended");
+    /// });
+    /// # }
     /// ```
-    pub fn trace(&self) -> &Trace {
-        &self.shared.trace
-    }
-
-    /// Returns whether the client supports forms.
-    pub fn can_elicit(&self) -> bool {
-        self.shared.env.capabilities.has(Capability::Form)
-    }
-
-    /// Returns whether the client can open URLs.
-    pub fn can_elicit_url(&self) -> bool {
-        self.shared.env.capabilities.has(Capability::Url)
-    }
-
-    /// Returns whether the client supports sampling.
-    pub fn can_sample(&self) -> bool {
-        self.shared.env.capabilities.has(Capability::Sampling)
-    }
-
-    /// Returns whether the client supports sampling with tools.
-    pub fn can_sample_with_tools(&self) -> bool {
-        self.shared.env.capabilities.has(Capability::SamplingTools)
-    }
-
-    /// Returns whether the client can list roots.
-    pub fn can_list_roots(&self) -> bool {
-        self.shared.env.capabilities.has(Capability::Roots)
-    }
-
-    /// Returns the settings of an extension that the client declared in this round.
-    pub fn extension(&self, name: &str) -> Option<serde_json::Value> {
-        let declared = self.shared.env.extensions.as_ref()?;
-        let mut all: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(declared.get()).ok()?;
-        all.remove(name)
-    }
-
-    /// Returns the time, journaled: every round sees the same time at this place of the handler.
-    pub fn now(&self) -> SystemTime {
-        let source = &self.shared.env.source;
-        UNIX_EPOCH + Duration::from_micros(self.value(Kind::Now, || micros(source.now())))
-    }
-
-    /// Returns a random number, journaled: every round sees the same number at this place of the handler.
-    pub fn random(&self) -> u64 {
-        self.value(Kind::Random, || {
-            let mut bytes = [0; 8];
-            self.shared.env.source.fill(&mut bytes);
-            u64::from_le_bytes(bytes)
-        })
-    }
-
-    /// A value that is drawn once and then read from the journal. Inside a step only the step is journaled.
-    fn value(&self, kind: Kind, draw: impl FnOnce() -> u64) -> u64 {
-        let drawn = draw();
-        if in_step(&self.shared) {
-            return drawn;
-        }
-        let mut state = self.shared.lock();
-        let key = state.number(Key::new(self.scope.as_ref(), kind, "".into()));
-        if let Some(index) = state.find(&key) {
-            let number = state.journal.entries[index].held.json().parse();
-            state.deliver(index);
-            return number.unwrap_or(drawn);
-        }
-        let mut entry = Entry::new(key, 0, Held::Value(drawn.to_string().into()));
-        entry.delivered = true;
-        let limit = self.shared.env.limits.entries;
-        if !state.ended
-            && let Some(index) = state.append(entry, limit)
-        {
-            state.deliver(index);
-        }
-        drawn
-    }
-
-    /// Waits until the client disconnects or the round ends. For tasks that a handler spawned.
-    pub fn cancelled(&self) -> Cancelled<'_> {
-        Cancelled(self)
-    }
-
-    /// Returns the latest answer under this name as the client sent it, for handlers in the explicit style.
-    pub fn answer(&self, name: &str) -> Option<Box<RawValue>> {
-        let json = {
-            let mut state = self.shared.lock();
-            let found = state.journal.entries.iter().rposition(|e| {
-                e.key.scope.is_none() && e.key.kind.ask().is_some() && e.key.name == name
-            });
-            match found {
-                Some(index) => {
-                    state.deliver(index);
-                    state.journal.entries[index].held.json().clone()
-                }
-                None => {
-                    let loose = state.loose.iter().find(|(key, _)| **key == *name);
-                    loose.map(|(_, json)| json.clone())?
-                }
-            }
-        };
-        RawValue::from_string(json.to_string()).ok()
-    }
-
-    /// Returns the state that an earlier [`Incomplete`](crate::Incomplete) reply of this handler carried.
-    pub fn state<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        let json = self.shared.lock().journal.state.clone();
-        Ok(json.map(|json| serde_json::from_str(&json)).transpose()?)
+    pub fn cancelled(&self) -> CancelledFuture<'_> {
+        CancelledFuture(self)
     }
 }

@@ -1,7 +1,6 @@
 //! Errors of handlers.
 //!
-//! [`Error`] converts from every `std::error::Error` through `?`, as `anyhow` does; an [`AskError`] inside stays
-//! recognisable.
+//! [`Error`] converts from every `std::error::Error` through `?`, as `anyhow` does, and keeps an [`AskError`] recognisable.
 
 use refrain_wire::Capability;
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// `Ok(value)` with Refrain's error type, for async blocks whose error type cannot be inferred.
 ///
 /// ```
-/// # use refrain_core::ok;
+/// use refrain::prelude::*;
+///
 /// let work = async { ok(5) };
 /// # drop(work);
 /// ```
@@ -30,7 +30,7 @@ pub enum AskError {
         /// The name of the ask.
         name: String,
     },
-    /// The user closed the question without an answer.
+    /// The user closed the form or the URL request without an answer.
     #[error("the user cancelled {name:?}")]
     Cancelled {
         /// The name of the ask.
@@ -44,7 +44,7 @@ pub enum AskError {
         /// The missing capability.
         capability: Capability,
     },
-    /// The answers were rejected too many times.
+    /// Too many answers were rejected.
     #[error("no usable answer to {name:?}: {reason}")]
     Invalid {
         /// The name of the ask.
@@ -52,7 +52,7 @@ pub enum AskError {
         /// Why the last answer was rejected.
         reason: String,
     },
-    /// The client could not answer. Only clients that are asked while the call runs can report this.
+    /// The client could not answer. Only clients that answer while the call runs can report this.
     #[error("the client could not answer {name:?}: {reason}")]
     Failed {
         /// The name of the ask.
@@ -60,9 +60,10 @@ pub enum AskError {
         /// The client's reason.
         reason: String,
     },
-    /// The call is over. A `Cx` is valid for its own call only.
-    #[error("{name:?} cannot be asked: its call is over, and a question belongs to a call")]
-    Over {
+    /// The call has ended. A `Cx` can be used only during its call.
+    #[error("cannot ask {name:?}: its call has ended")]
+    #[serde(rename = "Over")]
+    Ended {
         /// The name of the ask.
         name: String,
     },
@@ -77,31 +78,32 @@ impl AskError {
             | Self::Unsupported { name, .. }
             | Self::Invalid { name, .. }
             | Self::Failed { name, .. }
-            | Self::Over { name } => name,
+            | Self::Ended { name } => name,
         }
     }
 }
 
-/// How an [`Error`] is answered.
+/// The kind of an [`Error`], which decides the response to the client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The work failed: a tool returns a result marked `isError`, so that the model can read the message.
+    /// The work failed: the result of a tool has `isError` and the message, which the model reads.
     Failed,
-    /// The caller's parameters are wrong: JSON-RPC error -32602.
+    /// The caller's parameters are invalid: JSON-RPC error -32602.
     InvalidParams,
-    /// The server failed: JSON-RPC error -32603; the message goes to the log only.
+    /// The server failed: JSON-RPC error -32603. The message is only logged.
     Internal,
     /// An ask has no usable answer.
     Ask(AskError),
-    /// The work failed and may succeed later: a task retries, any other call fails as with `Failed`.
+    /// The work failed and may succeed later: a task retries; any other call fails as with `Failed`.
     Retry,
 }
 
-/// An error a handler returns. Any `std::error::Error` becomes one through `?`.
+/// The error of a handler. Any `std::error::Error` converts into it through `?`.
 ///
 /// ```
-/// # use refrain_core::{Error, ErrorKind, Result};
+/// use refrain::prelude::*;
+///
 /// fn parse(text: &str) -> Result<u32> {
 ///     if text.is_empty() {
 ///         return Err(Error::msg("the text is empty"));
@@ -109,7 +111,7 @@ pub enum ErrorKind {
 ///     Ok(text.parse()?)
 /// }
 /// assert_eq!(parse("").unwrap_err().to_string(), "the text is empty");
-/// assert!(matches!(parse("x").unwrap_err().kind(), ErrorKind::Failed));
+/// assert!(parse("x").is_err());
 /// ```
 pub struct Error {
     stored: StoredError,
@@ -117,30 +119,30 @@ pub struct Error {
 }
 
 impl Error {
-    /// The work failed.
+    /// Makes an error of work that failed. The client, and in a tool the model, reads the message.
     pub fn msg(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Failed, message)
     }
 
-    /// The caller's parameters are wrong.
+    /// Makes an error for invalid parameters of the caller.
     pub fn invalid_params(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::InvalidParams, message)
     }
 
-    /// The server failed. The message goes to the log, not to the client.
+    /// Makes an error of the server. The message is logged and not sent to the client.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Internal, message)
     }
 
-    /// The work failed for now. A task retries it later without repeating journaled work; a step that failed so is not
-    /// journaled. Outside of tasks this is an ordinary error.
+    /// Makes an error of work that may succeed later. A task retries it and does not repeat journaled work; a step that
+    /// fails with it is not journaled. In other calls it is an ordinary error.
     pub fn retry(message: impl fmt::Display) -> Self {
         Self::with_kind(ErrorKind::Retry, message)
     }
 
-    /// The error of a `Cx` whose call is over.
-    pub(crate) fn over() -> Self {
-        Self::msg("the call is over, and its Cx with it")
+    /// The error of a `Cx` whose call has ended.
+    pub(crate) fn ended() -> Self {
+        Self::msg("the call has ended, and its Cx can no longer be used")
     }
 
     fn with_kind(kind: ErrorKind, message: impl fmt::Display) -> Self {
@@ -148,7 +150,7 @@ impl Error {
         StoredError { kind, message }.into()
     }
 
-    /// Returns the kind, which decides how this error is answered.
+    /// Returns the kind, which decides the response to the client.
     pub fn kind(&self) -> &ErrorKind {
         &self.stored.kind
     }
@@ -166,21 +168,21 @@ impl Error {
         self.source.as_deref()
     }
 
-    /// The same error, not to be retried.
-    pub(crate) fn for_good(mut self) -> Self {
+    /// The same error, which a task does not retry.
+    pub(crate) fn without_retry(mut self) -> Self {
         if self.stored.kind == ErrorKind::Retry {
             self.stored.kind = ErrorKind::Failed;
         }
         self
     }
 
-    /// The part of this error that the journal keeps.
+    /// The part of this error that is journaled.
     pub(crate) fn stored(&self) -> &StoredError {
         &self.stored
     }
 }
 
-/// An error in the journal.
+/// A journaled error.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct StoredError {
     kind: ErrorKind,

@@ -1,19 +1,19 @@
 //! One run of a handler.
 //!
 //! A flow and the operations of its handler (asks, steps, checkpoints) share one [`state::State`] behind one lock.
-//! The driver polls the handler and decides only when it is at rest: pending, and not woken since the poll began.
+//! The driver decides only when the handler is at rest: pending, and not woken since its poll began.
 //!
-//! | at rest, and … | then |
+//! | condition at rest | decision |
 //! | --- | --- |
-//! | an entry of the journal is awaited | deliver the earliest such entry |
-//! | a new step waits to start | the replay is over: let it start |
-//! | a step is running | wait for it |
-//! | the flow is to be handed on, and a checkpoint or a step boundary is reached | cut, without asks |
-//! | an ask is open | let other tasks settle, then cut with all open asks |
-//! | otherwise | wait: the handler awaits a foreign future |
+//! | a journal entry is awaited | deliver the earliest such entry |
+//! | a new step waits to start | the replay is complete: start the step |
+//! | a step is running | wait |
+//! | the flow should be handed on, and is at a checkpoint or a step boundary | suspend without asks |
+//! | an ask is open | let other tasks run, then suspend with all open asks |
+//! | none of these | wait: the handler awaits a foreign future |
 //!
-//! A [`task`] instead writes its progress and publishes its asks before it waits; when only asks and sleeps are left, it
-//! rests until it is resumed. A flow in [`memory`] publishes its asks in the same way, and stays.
+//! A [`task`] is not suspended. It writes its progress and publishes its asks before it waits; when only asks and sleeps
+//! are pending, it can leave memory. A flow in [`memory`] also publishes its asks, and stays in memory.
 
 mod decide;
 mod driver;
@@ -28,13 +28,13 @@ mod task;
 mod thread_context;
 mod waker;
 
-pub use driver::{Event, Flow, HandlerFuture};
+pub use driver::{End, Event, Flow, HandlerFuture};
 pub use env::{Env, Limits, Pressure};
-pub use reply::{Cut, Fault, Incomplete, Note, Outcome, Stats, Then, Write};
+pub use reply::{AfterWrite, Fault, Incomplete, Note, Outcome, PendingWrite, Stats, Suspension};
 pub use start::{Start, StartError};
 pub use task::Detachment;
 
-pub(crate) use reply::{is_url, no_url};
+pub(crate) use reply::{is_url, malformed_url};
 pub(crate) use slot::{Phase, Poller, SlotGuard};
 pub(crate) use state::{Shared, State};
 pub(crate) use task::micros;

@@ -1,15 +1,17 @@
-//! Types that a handler can ask for. Their forms are built once for each type.
+//! Types that have a form, which a handler can ask for.
 
 use refrain_wire::{Choice, Form};
 use serde::de::DeserializeOwned;
 
-/// A type with a form. Derive it with `#[derive(Elicit)]`, or implement it:
+/// A type with a form, which [`Cx::elicit`](crate::Cx::elicit) asks for. Derive it with `#[derive(Elicit)]`, or implement
+/// it:
 ///
 /// ```
-/// use refrain_core::{Elicit, Field, Form};
+/// use refrain::ask::{Field, Form};
+/// use refrain::prelude::*;
 /// use std::sync::OnceLock;
 ///
-/// #[derive(serde::Deserialize)]
+/// #[derive(Deserialize)]
 /// struct Login { name: String }
 ///
 /// impl Elicit for Login {
@@ -25,17 +27,17 @@ use serde::de::DeserializeOwned;
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a form",
-    note = "a form is a struct of strings, numbers, booleans and choices that derives Deserialize and Elicit; an enum is a field of one, so put it into a struct"
+    note = "a form is a struct that derives Deserialize and Elicit, with fields of strings, numbers, booleans and enums; put an enum into a struct"
 )]
 pub trait Elicit: DeserializeOwned {
     /// Returns the form to send. It must be the same each time.
     fn form() -> &'static Form;
 }
 
-/// An enum whose variants are the choices of a form's field. Derived with `#[derive(Elicit)]` on an enum.
+/// An enum whose variants are the choices of a form field. Derive it with `#[derive(Elicit)]`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a field of a form",
-    note = "a form is flat: a field is a String, bool, number, an enum that derives Elicit, a Vec of such an enum, or an Option of one of these"
+    note = "a form is flat: a field is a String, a bool, a number, an enum that derives Elicit, a Vec of such an enum, or an Option of one of these"
 )]
 pub trait ElicitEnum: DeserializeOwned {
     /// Returns the choices, in order.

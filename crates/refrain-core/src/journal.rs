@@ -1,7 +1,7 @@
 //! The journal of a flow, and its binary form in a token.
 //!
-//! An entry is stored under its [`Key`]: scope, kind, name, and the ordinal that counts uses of that name.
-//! Entries stay in the order in which the handler saw them.
+//! The key of an entry consists of scope, kind and name, and an ordinal that counts the uses of that name. Entries are in
+//! the order in which they were delivered to the handler.
 
 use crate::Form;
 use refrain_wire::{Action, AskKind, ElicitAnswer, Traceparent};
@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use strum::IntoStaticStr;
 
-/// The identity of a flow, the same in every round and on every instance.
+/// The id of a flow, the same in every round and on every instance.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FlowId(pub(crate) [u8; 16]);
 
@@ -40,10 +40,10 @@ impl fmt::Debug for FlowId {
     }
 }
 
-/// The operation behind an entry. The order is part of the token's format: add new kinds at the end.
+/// The kind of an operation. The order is part of the token format: add new kinds at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
-pub(crate) enum Kind {
+pub(crate) enum OperationKind {
     Form,
     Url,
     Sampling,
@@ -57,7 +57,7 @@ pub(crate) enum Kind {
     Woke,
 }
 
-impl Kind {
+impl OperationKind {
     pub(crate) fn as_str(self) -> &'static str {
         self.into()
     }
@@ -73,7 +73,7 @@ impl Kind {
     }
 }
 
-impl From<AskKind> for Kind {
+impl From<AskKind> for OperationKind {
     fn from(kind: AskKind) -> Self {
         match kind {
             AskKind::Form => Self::Form,
@@ -84,18 +84,22 @@ impl From<AskKind> for Kind {
     }
 }
 
-/// The identity of an entry within its flow.
+/// The key of an entry within its flow.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Key {
+pub(crate) struct EntryKey {
     pub(crate) scope: Option<Arc<str>>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: OperationKind,
     pub(crate) name: Cow<'static, str>,
     pub(crate) ordinal: u32,
 }
 
-impl Key {
-    /// A key without an ordinal yet.
-    pub(crate) fn new(scope: Option<&Arc<str>>, kind: Kind, name: Cow<'static, str>) -> Self {
+impl EntryKey {
+    /// Makes a key without an ordinal.
+    pub(crate) fn new(
+        scope: Option<&Arc<str>>,
+        kind: OperationKind,
+        name: Cow<'static, str>,
+    ) -> Self {
         Self {
             scope: scope.cloned(),
             kind,
@@ -109,17 +113,17 @@ impl Key {
         self.kind == other.kind && self.name == other.name && self.scope == other.scope
     }
 
-    /// A string that differs for any two keys of one kind.
+    /// A string that is unique among the keys of one kind.
     pub(crate) fn unique(&self) -> String {
         let (name, ordinal) = (&self.name, self.ordinal);
         match &self.scope {
             Some(scope) => format!("{}:{scope}/{name}#{ordinal}", scope.len()),
-            // Differs from a scope with an empty name.
+            // Distinct from a scope with an empty name.
             None => format!(":{name}#{ordinal}"),
         }
     }
 
-    /// `scope/name#ordinal`, for people to read; the ordinal 1 is left out.
+    /// The key as `scope/name#ordinal`, for messages. The ordinal 1 is omitted.
     pub(crate) fn full(&self) -> String {
         let mut full = match &self.scope {
             Some(scope) => format!("{scope}/{}", self.name),
@@ -134,14 +138,14 @@ impl Key {
 
 /// The outcome stored in an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Held {
+pub(crate) enum StoredOutcome {
     /// The client's answer or a step's value, as JSON.
     Value(Arc<str>),
     /// A step's error or an `AskError`, as JSON.
     Failure(Arc<str>),
 }
 
-impl Held {
+impl StoredOutcome {
     pub(crate) fn json(&self) -> &Arc<str> {
         match self {
             Self::Value(json) | Self::Failure(json) => json,
@@ -149,34 +153,34 @@ impl Held {
     }
 }
 
-/// An answer, or the outcome of a step.
+/// The journal entry of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    pub(crate) key: Key,
-    /// The schema of the ask; 0 without a schema.
+    pub(crate) key: EntryKey,
+    /// The fingerprint of the ask's schema, or 0.
     pub(crate) fingerprint: u64,
-    pub(crate) held: Held,
-    /// Seen by the handler in this round.
+    pub(crate) outcome: StoredOutcome,
+    /// Whether the handler received it in this round.
     #[serde(skip)]
     pub(crate) delivered: bool,
-    /// A rejected answer, whose index is kept until the round ends.
+    /// Whether the answer was rejected. The entry stays until the round ends, to keep the indices valid.
     #[serde(skip)]
     pub(crate) void: bool,
     /// The parsed answer, if it arrived in this round.
     #[serde(skip)]
-    pub(crate) elicited: Option<Elicited>,
+    pub(crate) parsed: Option<ParsedElicitation>,
 }
 
-/// The action of an answer to a form or a URL, and the position of the content in its text.
+/// The action of an answer to a form or a URL, and the range of the content in its text.
 #[derive(Clone, Debug)]
-pub(crate) struct Elicited {
+pub(crate) struct ParsedElicitation {
     pub(crate) action: Action,
     pub(crate) content: Option<Range<usize>>,
 }
 
-impl Elicited {
+impl ParsedElicitation {
     /// Locates the content of an answer that was parsed from `text`.
-    pub(crate) fn find(answer: &ElicitAnswer<'_>, text: &str) -> Self {
+    pub(crate) fn locate(answer: &ElicitAnswer<'_>, text: &str) -> Self {
         let content = answer.content.map(|content| {
             let start = content.get().as_ptr().addr() - text.as_ptr().addr();
             start..start + content.get().len()
@@ -187,33 +191,33 @@ impl Elicited {
 }
 
 impl Entry {
-    pub(crate) fn new(key: Key, fingerprint: u64, held: Held) -> Self {
+    pub(crate) fn new(key: EntryKey, fingerprint: u64, outcome: StoredOutcome) -> Self {
         Self {
             key,
             fingerprint,
-            held,
+            outcome,
             delivered: false,
             void: false,
-            elicited: None,
+            parsed: None,
         }
     }
 }
 
-/// An open ask, and the key under which the client will answer it.
+/// An open ask, and its key on the wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
+pub(crate) struct OpenAsk {
     pub(crate) wire_key: Box<str>,
-    pub(crate) key: Key,
+    pub(crate) key: EntryKey,
     pub(crate) fingerprint: u64,
-    /// Made by this run of the handler, and not only by an earlier one.
+    /// Whether this run of the handler made the ask. Otherwise only an earlier run did.
     #[serde(skip)]
-    pub(crate) made_here: bool,
+    pub(crate) current_run: bool,
 }
 
-/// An ask whose answers were rejected so far.
+/// The rejected answers to one ask.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Retry {
-    pub(crate) key: Key,
+pub(crate) struct Rejections {
+    pub(crate) key: EntryKey,
     pub(crate) fingerprint: u64,
     pub(crate) count: u32,
     pub(crate) reason: Box<str>,
@@ -221,31 +225,31 @@ pub(crate) struct Retry {
 
 /// The latest state of a checkpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub(crate) struct Checkpoint {
     pub(crate) scope: Option<Arc<str>>,
     pub(crate) name: Cow<'static, str>,
     pub(crate) json: Box<str>,
 }
 
-/// The part of a flow that rounds and snapshots share. The order of the fields is the token's format.
+/// The journaled state of a flow. The order of the fields is the token format.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Journal {
     pub(crate) round: u32,
     pub(crate) sheds: u32,
-    /// Open asks; empty while the flow runs.
-    pub(crate) asked: Vec<Asked>,
+    /// The open asks; empty while the flow runs.
+    pub(crate) asked: Vec<OpenAsk>,
     pub(crate) entries: Vec<Entry>,
-    pub(crate) retries: Vec<Retry>,
-    pub(crate) saved: Vec<Saved>,
+    pub(crate) rejections: Vec<Rejections>,
+    pub(crate) checkpoints: Vec<Checkpoint>,
     /// The state of an incomplete reply in the explicit style.
     pub(crate) state: Option<Box<str>>,
     /// The trace context of the first round.
     pub(crate) trace: Option<Traceparent>,
-    /// In a task, every wire key used so far.
+    /// In a task, all wire keys used so far.
     pub(crate) used: Vec<Box<str>>,
 }
 
-/// A flow between two rounds, complete enough to resume it.
+/// The state of a flow between two rounds, from which it can be resumed.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(crate) flow: FlowId,
@@ -254,7 +258,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// A new flow. No round is served after `deadline`, in seconds since 1970.
+    /// Makes the snapshot of a new flow. After `deadline`, in seconds since 1970, no round is served.
     pub fn first(flow: FlowId, deadline: u64) -> Self {
         let journal = Journal {
             round: 1,
@@ -263,7 +267,7 @@ impl Snapshot {
         Self::without_void(flow, deadline, journal)
     }
 
-    /// The state of a running flow, without the answers it rejected.
+    /// Makes the snapshot of a running flow, without rejected answers.
     pub(crate) fn without_void(flow: FlowId, deadline: u64, mut journal: Journal) -> Self {
         journal.entries.retain(|entry| !entry.void);
         Self {
@@ -284,14 +288,14 @@ impl Snapshot {
         self.flow
     }
 
-    /// Returns the number of the round that this snapshot starts, counted from 1.
+    /// Returns the number of the next round, counted from 1.
     pub fn round(&self) -> u32 {
         self.journal.round
     }
 
-    /// Returns the keys of the open asks.
-    pub fn asked(&self) -> impl Iterator<Item = &str> {
-        self.journal.asked.iter().map(|asked| &*asked.wire_key)
+    /// Returns the wire keys of the open asks.
+    pub fn open_keys(&self) -> impl Iterator<Item = &str> {
+        self.journal.asked.iter().map(|ask| &*ask.wire_key)
     }
 
     /// Returns the number of journal entries.
@@ -305,32 +309,35 @@ impl Snapshot {
     }
 
     /// Returns the name and size in bytes of the largest part of the journal.
-    pub fn largest(&self) -> Option<(String, usize)> {
+    pub fn largest_part(&self) -> Option<(String, usize)> {
         let Journal {
             entries,
-            saved,
+            checkpoints,
             state,
             ..
         } = &self.journal;
-        let entries = entries.iter().map(|e| (e.key.full(), e.held.json().len()));
-        let saved = saved
+        let entries = entries
+            .iter()
+            .map(|e| (e.key.full(), e.outcome.json().len()));
+        let checkpoints = checkpoints
             .iter()
             .map(|s| (format!("checkpoint {}", s.name), s.json.len()));
         let state = state
             .iter()
-            .map(|s| ("the handler's own state".to_owned(), s.len()));
-        let parts = entries.chain(saved).chain(state);
+            .map(|s| ("the handler's state".to_owned(), s.len()));
+        let parts = entries.chain(checkpoints).chain(state);
         parts.max_by_key(|(_, size)| *size)
     }
 
-    /// Encodes `prefix`, the claims and the journal, with capacity for `spare` more bytes.
+    /// Encodes the claims and the journal after `prefix`, with capacity for `spare` more bytes.
     pub fn encode(&self, claims: &Claims<'_>, prefix: &[u8], spare: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(prefix.len() + self.size_hint() + spare);
         bytes.extend_from_slice(prefix);
-        postcard::to_extend(&self.wire(claims), bytes).expect("a vector takes any number of bytes")
+        postcard::to_extend(&self.wire(claims), bytes)
+            .expect("a journal can be encoded into a vector")
     }
 
-    /// Like [`encode`](Self::encode) without a prefix, into a buffer; `None` if it does not fit.
+    /// Like [`encode`](Self::encode) without a prefix, into a buffer. `None`: it does not fit.
     pub(crate) fn encode_to_slice(&self, claims: &Claims<'_>, out: &mut [u8]) -> Option<usize> {
         if self.size_hint() > out.len() {
             return None;
@@ -339,14 +346,11 @@ impl Snapshot {
         Some(written.len())
     }
 
-    /// The approximate size of the binary form.
+    /// The estimated size of the binary form.
     fn size_hint(&self) -> usize {
-        let held = self
-            .journal
-            .entries
-            .iter()
-            .map(|e| e.held.json().len() + 32);
-        128 + held.sum::<usize>()
+        let entries = self.journal.entries.iter();
+        let sizes = entries.map(|e| e.outcome.json().len() + 32);
+        128 + sizes.sum::<usize>()
     }
 
     fn wire<'a>(&'a self, claims: &Claims<'a>) -> (Header<'a>, &'a Journal) {
@@ -359,7 +363,7 @@ impl Snapshot {
         (header, &self.journal)
     }
 
-    /// Decodes the output of [`Snapshot::encode`]; `None` if it is malformed or has trailing bytes.
+    /// Decodes the output of [`Snapshot::encode`]. `None`: it is malformed or has trailing bytes.
     pub fn decode(bytes: &[u8]) -> Option<(Claims<'_>, Self)> {
         let ((header, journal), rest): ((Header<'_>, Journal), _) =
             postcard::take_from_bytes(bytes).ok()?;
@@ -378,10 +382,10 @@ impl Snapshot {
     }
 }
 
-/// Flow, issued, expires, deadline and tool version: the token's content before the journal.
+/// The token's content before the journal: flow, issued, expires, deadline and tool version.
 type Header<'a> = (FlowId, u64, u64, u64, &'a str);
 
-/// The fields of a token beside the journal.
+/// The fields of a token, apart from the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims<'a> {
     /// The time of sealing, in seconds since 1970.
@@ -392,7 +396,7 @@ pub struct Claims<'a> {
     pub version: &'a str,
 }
 
-/// The fingerprint under which the answer to an ask is kept.
+/// The fingerprint of an ask's schema, or 0 without a schema.
 pub(crate) fn fingerprint(form: Option<&Form>) -> u64 {
     form.map_or(0, Form::fingerprint)
 }
@@ -402,24 +406,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_keep_their_numbers_in_tokens() {
+    fn operation_kinds_keep_their_token_numbers() {
         let kinds = [
-            Kind::Form,
-            Kind::Url,
-            Kind::Sampling,
-            Kind::Roots,
-            Kind::Step,
-            Kind::Once,
-            Kind::Check,
-            Kind::Now,
-            Kind::Random,
-            Kind::Sleep,
-            Kind::Woke,
+            OperationKind::Form,
+            OperationKind::Url,
+            OperationKind::Sampling,
+            OperationKind::Roots,
+            OperationKind::Step,
+            OperationKind::Once,
+            OperationKind::Check,
+            OperationKind::Now,
+            OperationKind::Random,
+            OperationKind::Sleep,
+            OperationKind::Woke,
         ];
         for (number, kind) in (0u8..).zip(kinds) {
             assert_eq!(postcard::to_allocvec(&kind).unwrap(), [number]);
-            assert_eq!(postcard::from_bytes::<Kind>(&[number]).unwrap(), kind);
+            assert_eq!(
+                postcard::from_bytes::<OperationKind>(&[number]).unwrap(),
+                kind
+            );
         }
-        assert!(postcard::from_bytes::<Kind>(&[11]).is_err());
+        assert!(postcard::from_bytes::<OperationKind>(&[11]).is_err());
     }
 }

@@ -1,17 +1,18 @@
-//! The deciding part of Refrain: journal, driver, [`Cx`] and seal.
+//! The core of Refrain, without I/O: journal, driver, [`Cx`] and sealed tokens.
 //!
-//! Nothing in this crate opens a socket, spawns a task or reads a clock by itself. [`Flow::poll`] runs the handler and
-//! reports an [`Event`] to the owner of the flow; time and randomness come from a [`Source`].
+//! This crate opens no sockets, spawns no tasks and reads no clock. [`Flow::poll`] runs the handler and reports an
+//! [`Event`] to the owner of the flow; time and randomness come from a [`Source`]. Servers and tools depend on the
+//! crate `refrain`, which re-exports what they need.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `cx` | the context of a handler: asks, steps, checkpoints |
-//! | `flow` | one run of a handler: its driver, and the state that its operations share |
+//! | `cx` | the context of a handler: asks, steps, checkpoints, sleeps |
+//! | `flow` | one run of a handler: its driver and its shared state |
 //! | `journal` | the journal of a flow and its binary form |
-//! | `form` | types that a handler can ask for |
-//! | `seal` | the token: key ring, binding, seal and open |
+//! | `form` | types that have a form |
+//! | `seal` | tokens: key ring, binding, sealing and opening |
 //! | `trace` | the trace of a flow |
-//! | `replay` | the log behind `once` and single-use tokens |
+//! | `replay` | the replay log of `once` and of single-use tokens |
 
 mod cx;
 mod error;
@@ -25,17 +26,17 @@ mod source;
 mod trace;
 
 pub use cx::{
-    Answer, AskFuture, Cancelled, CheckpointFuture, Cx, DetachFuture, SleepFuture, StepFuture,
+    Answer, AskFuture, CancelledFuture, CheckpointFuture, Cx, DetachFuture, SleepFuture, StepFuture,
 };
 pub use error::{AskError, Error, ErrorKind, Result, ok};
 pub use flow::{
-    Cut, Detachment, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome,
-    Pressure, Start, StartError, Stats, Then, Write,
+    AfterWrite, Detachment, End, Env, Event, Fault, Flow, HandlerFuture, Incomplete, Limits, Note,
+    Outcome, PendingWrite, Pressure, Start, StartError, Stats, Suspension,
 };
 pub use form::{Elicit, ElicitEnum};
 pub use journal::{Claims, FlowId, Snapshot};
 pub use principal::Principal;
-pub use replay::{Keep, LogError, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
+pub use replay::{LogError, LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
 pub use seal::{
     Binding, KeyId, KeyRing, KeyRingError, KeyState, LiveBinding, LiveToken, OpenError, SealError,
     Sealer, SealerOptions,

@@ -8,22 +8,23 @@ use std::sync::Arc;
 pub struct Principal(Option<Arc<str>>);
 
 impl Principal {
-    /// A caller without authentication.
+    /// Makes a caller without authentication.
     pub const fn anonymous() -> Self {
         Self(None)
     }
 
-    /// A caller with this identity.
+    /// Makes a caller with this id.
     ///
     /// ```
-    /// # use refrain_core::Principal;
+    /// use refrain::auth::Principal;
+    ///
     /// assert_eq!(Principal::new("alice").id(), Some("alice"));
     /// ```
     pub fn new(id: impl Into<Arc<str>>) -> Self {
         Self(Some(id.into()))
     }
 
-    /// Returns the identity, or `None` for an anonymous caller.
+    /// Returns the id, or `None` for an anonymous caller.
     pub fn id(&self) -> Option<&str> {
         self.0.as_deref()
     }

@@ -1,7 +1,7 @@
-//! The replay log behind `once` and single-use tokens.
+//! The replay log of `once` and of single-use tokens.
 //!
-//! A token cannot be told from its copy, so work that must not be repeated is recorded first, under a key that the
-//! whole fleet sees.
+//! A token can be copied, so work that must not be repeated is recorded before it starts, in a log that the whole fleet
+//! shares.
 
 use crate::journal::FlowId;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// The key of a record: a piece of work of one flow.
+/// The key of a record: a flow, and the name of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LogKey {
     flow: FlowId,
@@ -24,7 +24,7 @@ impl LogKey {
         Self { flow, name }
     }
 
-    /// The key of one round of a flow, for single-use tokens.
+    /// Makes the key of one round, for single-use tokens.
     pub fn round(flow: FlowId, round: u32) -> Self {
         let name = format!("round {round}");
         Self { flow, name }
@@ -41,14 +41,14 @@ impl LogKey {
     }
 }
 
-/// The record of a piece of work that is about to begin.
+/// The state of a record when its work is about to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Recorded {
-    /// There was no record: the work is now recorded as begun.
+pub enum RecordState {
+    /// There was no record. The work is now recorded as started.
     Fresh,
-    /// The work was begun without a recorded end: it runs elsewhere, or was interrupted.
+    /// The work was started and has no recorded outcome: it is running, or was interrupted.
     Begun,
-    /// The work is done, with this recorded value.
+    /// The work is done, with this recorded outcome.
     Done(String),
 }
 
@@ -59,7 +59,7 @@ pub enum LogError {
     /// The log is unreachable or overloaded. A retry may help.
     #[error("replay log unavailable: {0}")]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
-    /// The log has no room for another record.
+    /// The log has no capacity for another record.
     #[error("replay log full: it holds {capacity} records")]
     Full {
         /// The maximum number of records.
@@ -70,42 +70,42 @@ pub enum LogError {
     Failed(#[source] Box<dyn Error + Send + Sync>),
 }
 
-/// A future of the replay log.
+/// The future of an operation of the replay log.
 pub type LogFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, LogError>> + Send + 'a>>;
 
-/// The lifetime of a record, in seconds since 1970.
+/// How long a record is kept, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keep {
+pub struct Retention {
     /// The current time.
     pub now: u64,
     /// The time after which no instance accepts a token of the flow.
     pub until: u64,
 }
 
-impl Keep {
-    /// A generous allowance for clock skew in a fleet.
+impl Retention {
+    /// The assumed maximum clock skew in a fleet.
     const SKEW: u64 = 3600;
 
-    /// The lifetime for a flow with this deadline.
+    /// The retention for a flow with this deadline.
     pub fn for_flow(now: u64, deadline: u64) -> Self {
         let until = deadline.saturating_add(Self::SKEW);
         Self { now, until }
     }
 }
 
-/// Records work that must not be repeated. All instances that accept the same tokens must share it.
+/// A log of work that must not be repeated. All instances that accept the same tokens must share it.
 pub trait ReplayLog: Send + Sync {
     /// Records the start of the work, unless it was recorded before.
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded>;
+    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState>;
     /// Records the outcome.
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()>;
-    /// Deletes the record, so that the work may start again.
+    /// Deletes the record. The work may then start again.
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()>;
 }
 
 /// A replay log in the memory of one process, for a single instance and for tests.
 ///
-/// When it is full, no new work may begin until old records expire: to evict one earlier would let its work repeat.
+/// When it is full, no new work may start until old records expire. Evicting a record earlier would let its work repeat.
 #[derive(Clone, Default)]
 pub struct MemoryReplayLog {
     inner: Arc<Mutex<Records>>,
@@ -115,28 +115,28 @@ pub struct MemoryReplayLog {
 #[derive(Default)]
 struct Records {
     by_key: HashMap<LogKey, Record>,
-    by_time: BTreeMap<Until, LogKey>,
+    by_expiry: BTreeMap<Expiry, LogKey>,
     count: u64,
 }
 
-/// The expiry of a record, and a number that makes it unique.
-type Until = (u64, u64);
+/// The expiry of a record, and a unique number.
+type Expiry = (u64, u64);
 
 struct Record {
-    until: Until,
+    expiry: Expiry,
     value: Option<String>,
 }
 
 impl MemoryReplayLog {
-    /// The default number of records.
+    /// The default capacity in records.
     pub const CAPACITY: usize = 1_000_000;
 
-    /// An empty log.
+    /// Makes an empty log.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An empty log that holds at most this many records.
+    /// Makes an empty log for at most this many records.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             inner: Arc::default(),
@@ -154,28 +154,31 @@ impl MemoryReplayLog {
         self.len() == 0
     }
 
-    fn begin_now(&self, key: &LogKey, keep: Keep) -> Result<Recorded, LogError> {
+    fn begin_now(&self, key: &LogKey, retention: Retention) -> Result<RecordState, LogError> {
         let mut records = self.inner.lock();
-        while let Some(first) = records.by_time.first_entry()
-            && first.key().0 < keep.now
+        while let Some(first) = records.by_expiry.first_entry()
+            && first.key().0 < retention.now
         {
             let expired = first.remove();
             records.by_key.remove(&expired);
         }
         if let Some(known) = records.by_key.get(key) {
             let value = known.value.clone();
-            return Ok(value.map_or(Recorded::Begun, Recorded::Done));
+            return Ok(value.map_or(RecordState::Begun, RecordState::Done));
         }
         let capacity = self.capacity.unwrap_or(Self::CAPACITY);
         if records.by_key.len() >= capacity {
             return Err(LogError::Full { capacity });
         }
         records.count += 1;
-        let until = (keep.until, records.count);
-        records.by_time.insert(until, key.clone());
-        let record = Record { until, value: None };
+        let expiry = (retention.until, records.count);
+        records.by_expiry.insert(expiry, key.clone());
+        let record = Record {
+            expiry,
+            value: None,
+        };
         records.by_key.insert(key.clone(), record);
-        Ok(Recorded::Fresh)
+        Ok(RecordState::Fresh)
     }
 }
 
@@ -188,12 +191,12 @@ impl std::fmt::Debug for MemoryReplayLog {
 }
 
 impl ReplayLog for MemoryReplayLog {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
-        Box::pin(ready(self.begin_now(key, keep)))
+    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
+        Box::pin(ready(self.begin_now(key, retention)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
-        // An expired record is not written again.
+        // An expired record is not created again.
         if let Some(record) = self.inner.lock().by_key.get_mut(key) {
             record.value = Some(value.to_owned());
         }
@@ -203,7 +206,7 @@ impl ReplayLog for MemoryReplayLog {
     fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
         let mut records = self.inner.lock();
         if let Some(record) = records.by_key.remove(key) {
-            records.by_time.remove(&record.until);
+            records.by_expiry.remove(&record.expiry);
         }
         Box::pin(ready(Ok(())))
     }

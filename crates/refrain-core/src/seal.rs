@@ -1,18 +1,19 @@
-//! The token: a sealed journal that travels with the client.
+//! Tokens: sealed journals, which clients keep between rounds.
 //!
 //! ```text
 //! base64url( version 1 ‖ key id 4 ‖ salt 16 ‖ second 4 ‖ counter 8 ‖ ciphertext ‖ tag 16 )
 //! ```
 //!
-//! AES-256-GCM under a key derived by HKDF from the ring's key and a salt that each instance draws; the nonce is the
-//! second of issue and a counter. So a fleet never runs out of nonces, and a machine restored from a snapshot does not
-//! repeat one. The binding is authenticated. The header selects the key and the nonce, so a changed header does not open.
+//! The cipher is AES-256-GCM. Its key is derived by HKDF from the ring's key and a random salt of the instance; the nonce
+//! is the second of issue and a counter. So a fleet does not exhaust its nonces, and a virtual machine restored from a
+//! snapshot does not reuse one. The binding is authenticated. The header selects key and nonce, so a token with a
+//! modified header does not open.
 //!
-//! The token of a live call has the same form and another version; its binding includes that version, so neither kind can
-//! pass for the other.
+//! The token of a live call has the same format and another version. Its binding includes the version, so that one kind
+//! of token cannot be opened as the other.
 //!
-//! Invariants: exactly one key, selected by its id, is tried for a token; the reason of a failure is only in
-//! [`OpenError`], for the log.
+//! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure is only logged, see
+//! [`OpenError`].
 
 mod binding;
 mod keyring;
@@ -28,7 +29,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::hkdf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use keyring::Key;
+use keyring::RingKey;
 use parking_lot::RwLock;
 use refrain_wire::CallKind;
 use serde_json::Value;
@@ -46,23 +47,23 @@ const AT_REST: u8 = 129;
 const SALT: usize = 16;
 const HEADER: usize = 1 + 4 + SALT + 4 + 8;
 const TAG: usize = 16;
-/// The maximum number of tokens under one salt.
-const TOKENS_OF_A_SALT: u64 = 1 << 24;
+/// The maximum number of tokens per salt.
+const MAX_SALT_TOKENS: u64 = 1 << 24;
 /// The maximum age of a salt in seconds.
-const SECONDS_OF_A_SALT: u64 = 900;
+const MAX_SALT_AGE: u64 = 900;
 /// The capacity of the cache of derived keys.
 const DERIVED_KEYS: usize = 1024;
 
-/// The parameters of tokens.
+/// The options of a [`Sealer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealerOptions {
     /// The name of the service, shared by a fleet. Tokens of another audience are rejected.
     pub audience: String,
-    /// The largest token, in characters. Default 64 KiB.
+    /// The maximum length of a token, in characters. Default 64 KiB.
     pub max_token: usize,
     /// The lifetime of a token. Default one hour.
     pub ttl: Duration,
-    /// The lifetime of a flow over all its rounds. Default one day.
+    /// The lifetime of a flow, over all its rounds. Default one day.
     pub flow_ttl: Duration,
     /// The allowed clock skew between two instances. Default 30 seconds.
     pub skew: Duration,
@@ -109,7 +110,7 @@ impl std::error::Error for OpenError {}
 pub enum SealError {
     /// The journal is larger than a token may be.
     #[error(
-        "the token would have {size} characters and the limit is {limit}; the largest entry is {largest}"
+        "token too large: {size} characters, and the limit is {limit}; the largest entry is {largest}"
     )]
     TooLarge {
         /// The size of the token.
@@ -131,7 +132,7 @@ pub struct Sealer {
 struct Ring {
     keys: KeyRing,
     minter: Arc<Minter>,
-    /// Cached keys of other instances, by key id and salt. Only tokens that opened add to it.
+    /// Cached keys of other instances, by key id and salt. Only valid tokens add to the cache.
     derived: HashMap<(KeyId, [u8; SALT]), Arc<LessSafeKey>>,
 }
 
@@ -151,11 +152,11 @@ struct Minter {
     salt: [u8; SALT],
     key: Arc<LessSafeKey>,
     counter: AtomicU64,
-    born: u64,
+    created: u64,
 }
 
 impl Minter {
-    fn new(key: &Key, source: &dyn Source) -> Arc<Self> {
+    fn new(key: &RingKey, source: &dyn Source) -> Arc<Self> {
         let mut salt = [0; SALT];
         source.fill(&mut salt);
         Arc::new(Self {
@@ -163,21 +164,21 @@ impl Minter {
             salt,
             key: Arc::new(derive(key, &salt)),
             counter: AtomicU64::new(0),
-            born: source.unix_seconds(),
+            created: source.unix_seconds(),
         })
     }
 
-    fn is_worn(&self, now: u64) -> bool {
-        self.counter.load(Ordering::Relaxed) >= TOKENS_OF_A_SALT
-            || now.abs_diff(self.born) >= SECONDS_OF_A_SALT
+    fn is_exhausted(&self, now: u64) -> bool {
+        self.counter.load(Ordering::Relaxed) >= MAX_SALT_TOKENS
+            || now.abs_diff(self.created) >= MAX_SALT_AGE
     }
 }
 
-fn derive(key: &Key, salt: &[u8; SALT]) -> LessSafeKey {
+fn derive(key: &RingKey, salt: &[u8; SALT]) -> LessSafeKey {
     let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&key.secret);
     let okm = prk
         .expand(&[b"refrain token v1"], &AES_256_GCM)
-        .expect("one key is far below what HKDF can give");
+        .expect("HKDF-SHA256 can derive 32 bytes");
     LessSafeKey::new(UnboundKey::from(okm))
 }
 
@@ -222,7 +223,7 @@ impl Sealer {
         Binding::new(&self.options.audience, principal, kind, target, arguments)
     }
 
-    /// Starts a flow. With a call id, a repeated first request is the same flow.
+    /// Starts a flow. With a call id, a repeated first request starts the same flow.
     pub fn first(&self, binding: &Binding, call_id: Option<&str>) -> Snapshot {
         let now = self.source.unix_seconds();
         let flow = match call_id {
@@ -243,37 +244,37 @@ impl Sealer {
     fn minter(&self, now: u64) -> Arc<Minter> {
         {
             let ring = self.ring.read();
-            if !ring.minter.is_worn(now) {
+            if !ring.minter.is_exhausted(now) {
                 return ring.minter.clone();
             }
         }
         let mut ring = self.ring.write();
-        if ring.minter.is_worn(now) {
+        if ring.minter.is_exhausted(now) {
             ring.minter = Minter::new(ring.keys.minting(), &*self.source);
         }
         ring.minter.clone()
     }
 
-    /// Seals bytes to be stored at `place`: they open only there.
-    pub fn seal_bytes(&self, place: &[u8], content: &[u8]) -> Vec<u8> {
+    /// Seals bytes for a store. They open only with the same `context`, such as the key of the record.
+    pub fn seal_bytes(&self, context: &[u8], content: &[u8]) -> Vec<u8> {
         let (minter, header) = self.header(AT_REST, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
         bytes.extend_from_slice(&[0; TAG]);
-        seal_in_place(&minter, &header, &at_rest(place), &mut bytes);
+        seal_in_place(&minter, &header, &at_rest(context), &mut bytes);
         bytes
     }
 
-    /// Opens the output of [`seal_bytes`](Self::seal_bytes) for this place.
-    pub fn open_bytes(&self, place: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
-        let length = self.unseal(AT_REST, &at_rest(place), &mut sealed)?.len();
+    /// Opens the output of [`seal_bytes`](Self::seal_bytes) with the same `context`.
+    pub fn open_bytes(&self, context: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
+        let length = self.unseal(AT_REST, &at_rest(context), &mut sealed)?.len();
         sealed.drain(..HEADER);
         sealed.truncate(length);
         Ok(sealed)
     }
 
-    /// Returns the minter and its next header.
+    /// Returns the minter and the header of its next token.
     fn header(&self, version: u8, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
         let minter = self.minter(now);
         let mut header = [0; HEADER];
@@ -307,7 +308,7 @@ impl Sealer {
             .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER..])
             .map_err(|_| OpenError::Seal)?;
         if !cached {
-            self.remember(key_id, salt, key.clone());
+            self.cache_key(key_id, salt, key.clone());
         }
         Ok(plain)
     }
@@ -322,7 +323,7 @@ impl Sealer {
         self.seal_up_to(binding, snapshot, version, self.options.max_token)
     }
 
-    /// Like [`seal`](Self::seal) with another size limit, for a token that is stored here.
+    /// Like [`seal`](Self::seal) with another length limit, for a token that the server stores.
     pub fn seal_up_to(
         &self,
         binding: &Binding,
@@ -354,9 +355,11 @@ impl Sealer {
         seal_in_place(&minter, &header, binding.as_bytes(), sealed);
         let size = sealed.len().div_ceil(3) * 4;
         if size > limit {
-            let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
-                format!("{name} with {size} bytes")
-            });
+            let largest = snapshot
+                .largest_part()
+                .map_or_else(String::new, |(name, size)| {
+                    format!("{name} with {size} bytes")
+                });
             return Err(SealError::TooLarge {
                 size,
                 limit,
@@ -371,15 +374,11 @@ impl Sealer {
         if token.len() > self.options.max_token {
             return Err(OpenError::Length);
         }
-        self.open_of_any_length(binding, token)
+        self.open_any_length(binding, token)
     }
 
-    /// Like [`open`](Self::open) without a size limit, for a token that was stored here.
-    pub fn open_of_any_length(
-        &self,
-        binding: &Binding,
-        token: &str,
-    ) -> Result<Snapshot, OpenError> {
+    /// Like [`open`](Self::open) without a length limit, for a token that the server stored.
+    pub fn open_any_length(&self, binding: &Binding, token: &str) -> Result<Snapshot, OpenError> {
         if token.len() < (HEADER + TAG) * 4 / 3 {
             return Err(OpenError::Length);
         }
@@ -396,12 +395,12 @@ impl Sealer {
         };
         let plain = self.unseal(VERSION, binding.as_bytes(), sealed)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
-        self.judge(claims.issued, claims.expires.min(snapshot.deadline))?;
+        self.check_time(claims.issued, claims.expires.min(snapshot.deadline))?;
         Ok(snapshot)
     }
 
-    /// Checks the current time against these times, with the allowed clock skew.
-    fn judge(&self, issued: u64, expires: u64) -> Result<(), OpenError> {
+    /// Checks that the token is valid now, with the allowed clock skew.
+    fn check_time(&self, issued: u64, expires: u64) -> Result<(), OpenError> {
         let now = self.source.unix_seconds();
         let skew = self.options.skew.as_secs();
         if issued > now.saturating_add(skew) {
@@ -430,7 +429,7 @@ impl Sealer {
         Ok((Arc::new(derive(key, salt)), false))
     }
 
-    fn remember(&self, key_id: KeyId, salt: [u8; SALT], key: Arc<LessSafeKey>) {
+    fn cache_key(&self, key_id: KeyId, salt: [u8; SALT], key: Arc<LessSafeKey>) {
         let mut ring = self.ring.write();
         if ring.keys.get(key_id).is_none() {
             return;
@@ -442,9 +441,9 @@ impl Sealer {
     }
 }
 
-/// The binding of stored data. Other bindings start with a length and so with another byte.
-fn at_rest(place: &[u8]) -> Vec<u8> {
-    [&[AT_REST], place].concat()
+/// The binding of stored data. Other bindings start with a length, and so with another byte.
+fn at_rest(context: &[u8]) -> Vec<u8> {
+    [&[AT_REST], context].concat()
 }
 
 /// Encrypts the bytes between header and tag in place, and writes the tag.
@@ -454,7 +453,7 @@ fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: 
     let sealed = minter
         .key
         .seal_in_place_separate_tag(nonce(header), Aad::from(binding), content)
-        .expect("AES-GCM seals anything that fits in memory");
+        .expect("the content is below the length limit of AES-GCM");
     tag.copy_from_slice(sealed.as_ref());
 }
 

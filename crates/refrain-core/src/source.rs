@@ -3,7 +3,7 @@
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A source of time and random bytes. Tests use a simulated one.
+/// A source of time and random bytes. Tests simulate it.
 pub trait Source: Send + Sync {
     /// Returns the current time.
     fn now(&self) -> SystemTime;
@@ -37,9 +37,8 @@ impl Source for SystemSource {
     }
 
     fn fill(&self, bytes: &mut [u8]) {
-        // Without randomness, keys and tokens would be unsafe.
         self.random
             .fill(bytes)
-            .expect("the operating system's random source failed");
+            .expect("the operating system provides random bytes");
     }
 }

@@ -1,34 +1,34 @@
-//! The trace of a flow, the same in all its rounds.
+//! The trace of a flow, which is the same in all its rounds.
 //!
-//! | the first round came | a later round comes | trace | parent of the later round's span |
+//! | traceparent of the first request | of a later request | trace | parent of the later round's span |
 //! | --- | --- | --- | --- |
-//! | with a traceparent | with one of the same trace | that of the first | the span that sent it |
-//! | with a traceparent | with one of another trace | that of the first | the span that sent the first; the other is a link |
-//! | with a traceparent | without | that of the first | the span that sent the first |
-//! | without | with one | made of the flow id | made of the flow id; the other is a link |
-//! | without | without | made of the flow id | made of the flow id |
+//! | present | same trace | of the first request | the span that sent the later request |
+//! | present | another trace | of the first request | the span that sent the first request; the other is a link |
+//! | present | absent | of the first request | the span that sent the first request |
+//! | absent | present | derived from the flow id | derived from the flow id; the other is a link |
+//! | absent | absent | derived from the flow id | derived from the flow id |
 //!
-//! So the token carries only the traceparent of the first round.
+//! The token contains only the traceparent of the first request.
 
 use crate::journal::FlowId;
 use aws_lc_rs::digest::{Context, SHA256};
 use refrain_wire::{SpanId, TraceContext, TraceId, Traceparent};
 use std::fmt;
 
-/// The trace of a round, and the round's place in it.
+/// The trace context of a round.
 #[derive(Clone)]
 pub struct Trace {
     flow: FlowId,
     round: u32,
     /// The traceparent of the flow's first round.
     pub(crate) origin: Option<Traceparent>,
-    /// The trace context of this round's request; boxed, since most requests have none.
-    received: Option<Box<Received>>,
+    /// The trace context of this round's request. Boxed, since most requests have none.
+    received: Option<Box<RequestTrace>>,
     span_id: Option<SpanId>,
 }
 
 #[derive(Clone)]
-struct Received {
+struct RequestTrace {
     parent: Option<Traceparent>,
     tracestate: Option<Box<str>>,
     baggage: Option<Box<str>>,
@@ -45,12 +45,12 @@ impl Trace {
         }
     }
 
-    /// Takes the trace context of the round's request.
+    /// Sets the trace context of the round's request.
     pub(crate) fn receive(&mut self, context: &TraceContext<'_>) {
         if self.round == 1 {
             self.origin = context.parent;
         }
-        self.received = Some(Box::new(Received {
+        self.received = Some(Box::new(RequestTrace {
             parent: context.parent,
             tracestate: context.state.as_deref().map(Into::into),
             baggage: context.baggage.as_deref().map(Into::into),
@@ -61,29 +61,29 @@ impl Trace {
     pub fn traceparent(&self) -> Traceparent {
         let parent = self.parent();
         Traceparent {
-            span_id: self.span_id.unwrap_or_else(|| self.made().1),
+            span_id: self.span_id.unwrap_or_else(|| self.derived().1),
             ..parent
         }
     }
 
-    /// Returns the parent of this round's span: the span that sent the request if it is in the flow's trace, else the
-    /// span that sent the flow's first request. Without a trace in the first request it is derived from the flow id
-    /// and was never recorded; see [`is_made_here`](Self::is_made_here).
+    /// Returns the parent of this round's span: the span that sent the request if it is in the flow's trace, otherwise the
+    /// span that sent the first request. If the first request had no trace, the parent is derived from the flow id and
+    /// was never recorded; see [`is_generated`](Self::is_generated).
     pub fn parent(&self) -> Traceparent {
-        let sent = self.of_the_flow().or(self.origin);
-        sent.unwrap_or_else(|| self.made().0)
+        let sender = self.same_trace().or(self.origin);
+        sender.unwrap_or_else(|| self.derived().0)
     }
 
     /// Returns the span that sent this round's request, if it is in another trace than the flow.
     pub fn link(&self) -> Option<Traceparent> {
         let received = self.received.as_ref()?.parent;
-        received.filter(|_| self.of_the_flow().is_none())
+        received.filter(|_| self.same_trace().is_none())
     }
 
-    /// Returns the request's `tracestate`, to be sent with [`traceparent`](Self::traceparent), unless the request is in
-    /// another trace than the flow.
+    /// Returns the request's `tracestate`, to be sent with [`traceparent`](Self::traceparent). `None` if the request is
+    /// in another trace than the flow.
     pub fn tracestate(&self) -> Option<&str> {
-        self.of_the_flow()?;
+        self.same_trace()?;
         self.received.as_ref()?.tracestate.as_deref()
     }
 
@@ -92,12 +92,12 @@ impl Trace {
         self.received.as_ref()?.baggage.as_deref()
     }
 
-    /// Returns whether the trace was created here, because the first request had none.
-    pub fn is_made_here(&self) -> bool {
+    /// Returns whether the trace was generated here, because the first request had none.
+    pub fn is_generated(&self) -> bool {
         self.origin.is_none()
     }
 
-    /// Sets the span of [`traceparent`](Self::traceparent) to the recorded span of the round. The invalid id of all zeros
+    /// Sets the span of [`traceparent`](Self::traceparent) to the recorded span of the round. The invalid id, all zeros,
     /// is ignored.
     pub fn set_span_id(&mut self, id: SpanId) {
         if id.0 != [0; 8] {
@@ -106,15 +106,15 @@ impl Trace {
     }
 
     /// The request's traceparent, if it is in the flow's trace.
-    fn of_the_flow(&self) -> Option<Traceparent> {
+    fn same_trace(&self) -> Option<Traceparent> {
         let origin = self.origin?;
         let received = self.received.as_ref()?.parent;
         received.filter(|received| received.trace_id == origin.trace_id)
     }
 
-    /// Derives the parent of all rounds and the span of this round from the flow id, the same on every instance. Trace ids
-    /// are public, but the flow id is not: it determines idempotency keys.
-    fn made(&self) -> (Traceparent, SpanId) {
+    /// Derives the parent of all rounds and the span of this round from the flow id, so that all instances agree. A hash,
+    /// since trace ids are public and the flow id is secret: it determines idempotency keys.
+    fn derived(&self) -> (Traceparent, SpanId) {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain trace");
         hash.update(self.flow.as_bytes());
@@ -126,7 +126,7 @@ impl Trace {
         let parent = Traceparent {
             trace_id: TraceId(trace),
             span_id: SpanId(root),
-            // Sampled: otherwise the trace would not be recorded.
+            // Sampled, so that the trace is recorded.
             flags: 1,
         };
         let round = u64::from_be_bytes(round) ^ u64::from(self.round);
@@ -134,7 +134,7 @@ impl Trace {
     }
 }
 
-/// Without state and baggage, which may be private.
+/// Omits state and baggage, which may be private.
 impl fmt::Debug for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trace")
@@ -157,12 +157,12 @@ mod tests {
         }
     }
 
-    /// Instances of all versions must make the same ids.
+    /// Instances of all versions must derive the same ids.
     #[test]
-    fn ids_are_made_of_the_flow_id() {
+    fn trace_ids_are_derived_from_the_flow_id() {
         let of = |flow, round| Trace::new(FlowId::from_bytes([flow; 16]), round, None);
         let first = of(9, 1);
-        assert!(first.is_made_here());
+        assert!(first.is_generated());
         assert_eq!(first.parent().to_string(), PARENT);
         assert_eq!(first.traceparent().to_string(), FIRST);
         let second = of(9, 2);
@@ -176,18 +176,18 @@ mod tests {
     const FIRST: &str = "00-76fe9ba2ac06951da0a3ead9aaf81942-3378d7f861ce3324-01";
 
     #[test]
-    fn a_span_that_is_recorded_is_handed_on() {
+    fn recorded_span_is_propagated() {
         let sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
         let mut trace = Trace::new(FlowId::from_bytes([9; 16]), 1, None);
         trace.receive(&context(sent));
         assert_eq!(trace.parent().to_string(), sent);
         assert_eq!((trace.link(), trace.tracestate()), (None, Some("a=1")));
-        let made = trace.traceparent();
+        let derived = trace.traceparent();
         trace.set_span_id(SpanId([0; 8]));
-        assert_eq!(trace.traceparent(), made);
+        assert_eq!(trace.traceparent(), derived);
         trace.set_span_id(SpanId([7; 8]));
-        let handed_on = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
-        assert_eq!(trace.traceparent().to_string(), handed_on);
+        let propagated = "00-0af7651916cd43dd8448eb211c80319c-0707070707070707-00";
+        assert_eq!(trace.traceparent().to_string(), propagated);
         assert_eq!(trace.parent().to_string(), sent);
     }
 }

@@ -1,10 +1,10 @@
-//! Doc comments as descriptions.
+//! Descriptions from doc comments.
 
 use crate::keys::as_text;
 use syn::{Attribute, Meta};
 
-/// The text of the doc comments among `attrs`: the lines as written, without the space that follows `///`, and
-/// without the empty lines before and after. `None` if nothing is left.
+/// The text of the doc comments, without the space after `///` and without leading and trailing empty lines.
+/// `None` if it is empty.
 pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
     let lines: Vec<String> = attrs
         .iter()
@@ -16,7 +16,7 @@ pub(crate) fn text(attrs: &[Attribute]) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// The text of a doc comment. `#[doc(hidden)]` and `#[doc = include_str!(..)]` have none here.
+/// The text of a doc comment. `#[doc(hidden)]` and `#[doc = include_str!(..)]` have no text.
 fn literal(attr: &Attribute) -> Option<String> {
     let Meta::NameValue(meta) = &attr.meta else {
         return None;
@@ -26,7 +26,7 @@ fn literal(attr: &Attribute) -> Option<String> {
 }
 
 fn lines(comment: &str) -> Vec<String> {
-    // A block comment may begin each of its lines with a star.
+    // The lines of a block comment may start with a star.
     let starred = comment.contains('\n')
         && comment
             .split('\n')
@@ -49,7 +49,7 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn lines_and_paragraphs_stay() {
+    fn doc_lines_and_paragraphs_are_kept() {
         let item: syn::ItemFn = parse_quote! {
             /// Change a work item,
             /// step by step.
@@ -66,14 +66,14 @@ mod tests {
     }
 
     #[test]
-    fn block_comments_lose_their_stars() {
+    fn block_comment_stars_are_removed() {
         let item: syn::ItemFn =
-            syn::parse_str("/** One.\n * Two.\n *\n * Three.\n */\nfn f() {}").expect("a function");
+            syn::parse_str("/** One.\n * Two.\n *\n * Three.\n */\nfn f() {}").expect("valid Rust");
         assert_eq!(text(&item.attrs).unwrap(), "One.\nTwo.\n\nThree.");
     }
 
     #[test]
-    fn nothing_is_nothing() {
+    fn empty_doc_comment_has_no_text() {
         let item: syn::ItemFn = parse_quote! {
             ///
             fn f() {}

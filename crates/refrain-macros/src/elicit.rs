@@ -1,4 +1,4 @@
-//! `#[derive(Elicit)]`: a struct becomes a form, an enum the choices of a form's field.
+//! `#[derive(Elicit)]`: a form from a struct, or the choices of a form field from an enum.
 
 mod choices;
 mod field;
@@ -7,7 +7,7 @@ mod kind;
 mod serde;
 
 use crate::errors::Errors;
-use crate::keys::Keys;
+use crate::keys::AttributeKeys;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Attribute, Data, DeriveInput, Ident, Meta};
@@ -21,19 +21,19 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
     if has_generics(&input, &mut errors) {
         return errors.into_compile_errors().unwrap_or_default();
     }
-    elicit_keys(&input.attrs, "this place", &[], &mut errors);
+    elicit_keys(&input.attrs, "a type", &[], &mut errors);
     match &input.data {
         Data::Struct(data) => form::expand(&input, &data.fields, errors),
         Data::Enum(data) => choices::expand(&input, data, errors),
         Data::Union(data) => {
-            let message = "`Elicit` is derived for structs and for enums without data";
+            let message = "`Elicit` can only be derived for structs and for enums without fields";
             errors.at(data.union_token, message);
             errors.into_compile_errors().unwrap_or_default()
         }
     }
 }
 
-/// Implements a trait by its only function.
+/// Implements a trait with one function.
 fn implement(
     name: &TokenStream,
     ident: &Ident,
@@ -42,7 +42,7 @@ fn implement(
     errors: Errors,
 ) -> TokenStream {
     let errors = errors.into_compile_errors();
-    // After a mistake the trait is still implemented, so that uses of the type are not reported as well.
+    // After an error the trait is still implemented, so that uses of the type cause no further errors.
     let unreachable = quote!(::core::unreachable!());
     let body = errors.as_ref().map_or(body, |_| &unreachable);
     quote! {
@@ -54,7 +54,7 @@ fn implement(
     }
 }
 
-/// Reports generics: there is one form for each type.
+/// Reports generics. A generic type would need a form per instantiation.
 fn has_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
     let generics = &input.generics;
     let tokens: &dyn ToTokens = match (&generics.where_clause, generics.params.is_empty()) {
@@ -64,21 +64,29 @@ fn has_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
     };
     errors.at(
         tokens,
-        "a type with generics cannot derive `Elicit`: there is one form for each type",
+        "`Elicit` cannot be derived for a generic type: use concrete types",
     );
     true
 }
 
 /// The keys of the `#[elicit(..)]` attributes.
-fn elicit_keys(attrs: &[Attribute], place: &str, allowed: &[&str], errors: &mut Errors) -> Keys {
-    let mut keys = Keys::default();
+fn elicit_keys(
+    attrs: &[Attribute],
+    target: &str,
+    allowed: &[&str],
+    errors: &mut Errors,
+) -> AttributeKeys {
+    let mut keys = AttributeKeys::default();
     for attr in attrs.iter().filter(|attr| attr.path().is_ident("elicit")) {
         match &attr.meta {
             _ if allowed.is_empty() => {
-                errors.at(attr, "`#[elicit(..)]` goes on a field or on a variant");
+                errors.at(
+                    attr,
+                    "`#[elicit(..)]` is only allowed on a field or a variant",
+                );
             }
             Meta::List(list) => {
-                let attribute = format!("`#[elicit(..)]` on {place}");
+                let attribute = format!("`#[elicit(..)]` on {target}");
                 keys.extend(&attribute, allowed, list.tokens.clone(), errors);
             }
             _ => errors.at(attr, "expected `#[elicit(..)]`"),
@@ -87,9 +95,9 @@ fn elicit_keys(attrs: &[Attribute], place: &str, allowed: &[&str], errors: &mut 
     keys
 }
 
-/// Reports a second use of a name that is sent.
-fn is_taken(names: &[String], name: &str, what: &str, at: &dyn ToTokens, errors: &mut Errors) {
+/// Reports a duplicate name in the schema.
+fn check_unique(names: &[String], name: &str, noun: &str, at: &dyn ToTokens, errors: &mut Errors) {
     if names.iter().any(|earlier| earlier == name) {
-        errors.at(at, format!("two {what} are called `{name}`"));
+        errors.at(at, format!("duplicate {noun} `{name}`: rename one of them"));
     }
 }

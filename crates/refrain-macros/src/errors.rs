@@ -1,20 +1,20 @@
-//! Mistakes of the author, reported together.
+//! Compile errors, collected and reported together.
 
 use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use std::fmt::Display;
 
-/// The mistakes found so far, each with its place.
+/// The errors found so far, each with its span.
 #[derive(Default)]
 pub(crate) struct Errors(Option<syn::Error>);
 
 impl Errors {
-    /// Adds a mistake in these tokens.
+    /// Adds an error that points to these tokens.
     pub(crate) fn at(&mut self, tokens: impl ToTokens, message: impl Display) {
         self.push(syn::Error::new_spanned(tokens, message));
     }
 
-    /// Adds a mistake at this place.
+    /// Adds an error that points to this span.
     pub(crate) fn at_span(&mut self, span: Span, message: impl Display) {
         self.push(syn::Error::new(span, message));
     }
@@ -22,7 +22,7 @@ impl Errors {
     pub(crate) fn push(&mut self, error: syn::Error) {
         match &mut self.0 {
             Some(first) => first.combine(error),
-            none => *none = Some(error),
+            empty => *empty = Some(error),
         }
     }
 
@@ -36,18 +36,18 @@ impl Errors {
         self.0.is_none()
     }
 
-    /// The value of a result, whose error is added.
+    /// Returns the value of a result, or adds its error.
     pub(crate) fn keep<T>(&mut self, result: syn::Result<T>) -> Option<T> {
         result.map_err(|error| self.push(error)).ok()
     }
 
-    /// The mistakes as `compile_error!`s, if there are any.
+    /// The errors as `compile_error!` calls, if there are any.
     pub(crate) fn into_compile_errors(self) -> Option<TokenStream> {
         self.0.map(|error| error.to_compile_error())
     }
 }
 
-/// `a`, `b` and `c`.
+/// Lists names, as in "`a`, `b` and `c`".
 pub(crate) fn listed(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match quoted.split_last() {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_listed_as_in_a_sentence() {
+    fn names_are_listed_with_commas_and_and() {
         assert_eq!(listed(&[]), "none");
         assert_eq!(listed(&["a"]), "`a`");
         assert_eq!(listed(&["a", "b"]), "`a` and `b`");

@@ -1,11 +1,11 @@
 //! The handler attributes `#[tool]`, `#[prompt]` and `#[resource]`.
 //!
 //! `async fn f(..) -> R { .. }` becomes `fn f() -> B { async fn f(..) -> R { .. } B::new(.., f) }`, where `B` is the
-//! builder that is registered. Only the syntax is checked here; the bounds of the builder check the types.
+//! builder to register. Only the syntax is checked here; the trait bounds of the builder check the types.
 
 use crate::docs;
 use crate::errors::Errors;
-use crate::keys::Keys;
+use crate::keys::AttributeKeys;
 use crate::resource;
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
@@ -13,16 +13,16 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, FnArg, LitStr, ReturnType, Signature, Type, TypePath, Visibility};
 
-/// A handler attribute: its name, the builder it expands to, and its keys with a text and without a value.
-pub(crate) struct Kind {
+/// A handler attribute: its name, its builder, its keys with a string value and its flags.
+pub(crate) struct HandlerKind {
     name: &'static str,
     builder: &'static str,
     texts: &'static [&'static str],
-    /// Each is a method of the builder.
+    /// Each flag is a method of the builder.
     flags: &'static [&'static str],
 }
 
-pub(crate) const TOOL: Kind = Kind {
+pub(crate) const TOOL: HandlerKind = HandlerKind {
     name: "tool",
     builder: "Tool",
     texts: &["name", "title", "description", "version"],
@@ -36,29 +36,29 @@ pub(crate) const TOOL: Kind = Kind {
     ],
 };
 
-pub(crate) const PROMPT: Kind = Kind {
+pub(crate) const PROMPT: HandlerKind = HandlerKind {
     name: "prompt",
     builder: "Prompt",
     texts: &["name", "title", "description"],
     flags: &[],
 };
 
-pub(crate) const RESOURCE: Kind = Kind {
+pub(crate) const RESOURCE: HandlerKind = HandlerKind {
     name: "resource",
     builder: "Resource",
     texts: &["uri", "name", "title", "description", "mime_type"],
     flags: &[],
 };
 
-/// A function whose body stays as the author's tokens.
-struct Handler {
+/// A function whose body is not parsed.
+struct HandlerFn {
     attrs: Vec<Attribute>,
     vis: Visibility,
     sig: Signature,
     body: TokenTree,
 }
 
-impl Parse for Handler {
+impl Parse for HandlerFn {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         let attrs = input.call(Attribute::parse_outer)?;
         let vis = input.parse()?;
@@ -72,38 +72,41 @@ impl Parse for Handler {
                 sig,
                 body,
             }),
-            _ => Err(syn::Error::new(ahead, "expected the body of the function")),
+            _ => Err(syn::Error::new(ahead, "expected a function body")),
         }
     }
 }
 
-pub(crate) fn expand(kind: &Kind, attribute: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn expand(kind: &HandlerKind, attribute: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
-    let mut keys = Keys::default();
-    let (place, allowed) = (
+    let mut keys = AttributeKeys::default();
+    let (attribute_name, allowed) = (
         format!("`#[{}]`", kind.name),
         [kind.texts, kind.flags].concat(),
     );
-    keys.extend(&place, &allowed, attribute, &mut errors);
+    keys.extend(&attribute_name, &allowed, attribute, &mut errors);
     let is_resource = kind.texts.contains(&"uri");
     let uri = is_resource
         .then(|| resource::uri(&keys, &mut errors))
         .flatten();
-    let handler: Handler = match syn::parse2(item) {
+    let handler: HandlerFn = match syn::parse2(item) {
         Ok(handler) => handler,
         Err(error) => {
-            let message = format!("`#[{}]` goes on an async function: {error}", kind.name);
+            let message = format!(
+                "`#[{}]` is only allowed on an async function: {error}",
+                kind.name
+            );
             errors.at_span(error.span(), message);
             return errors.into_compile_errors().unwrap_or_default();
         }
     };
-    let mut mistakes = Mistakes {
+    let mut checker = SignatureChecker {
         attribute: kind.name,
         errors: Errors::default(),
     };
-    mistakes.check(&handler.sig);
-    let sound = mistakes.errors.is_empty();
-    errors.append(mistakes.errors);
+    checker.check(&handler.sig);
+    let is_valid = checker.errors.is_empty();
+    errors.append(checker.errors);
 
     let ident = &handler.sig.ident;
     let name = keys.filled_text("name", &mut errors);
@@ -136,17 +139,17 @@ pub(crate) fn expand(kind: &Kind, attribute: TokenStream, item: TokenStream) -> 
     };
     let uri = uri.map(|uri| quote!(#uri,));
     let build = quote!(new(#uri #name, #ident) #calls);
-    handler.expand(kind.name, builder, &build, sound, errors)
+    handler.expand(kind.name, builder, &build, is_valid, errors)
 }
 
-impl Handler {
-    /// The function that returns the builder. A handler whose signature is not sound is left out.
+impl HandlerFn {
+    /// The function that returns the builder. A handler with an invalid signature is omitted.
     fn expand(
         &self,
         attribute: &str,
         builder: &str,
         build: &TokenStream,
-        sound: bool,
+        is_valid: bool,
         errors: Errors,
     ) -> TokenStream {
         let Self {
@@ -158,15 +161,15 @@ impl Handler {
         let builder = format_ident!("{builder}");
         let ident = &sig.ident;
         let (outer, inner): (Vec<_>, Vec<_>) = attrs.iter().partition(|attr| is_outer(attr));
-        let unused = format!("this only describes the {attribute}: register it with the server");
+        let unused = format!("a {attribute} does nothing until it is registered with the server");
         let errors = errors.into_compile_errors();
-        // With a mistake elsewhere the function still exists, so that its uses are not reported as well.
+        // After an error the function still exists, so that its uses cause no further errors.
         let (build, unused_handler) = match &errors {
             None => (quote!(::refrain::server::#builder::#build), None),
             Some(_) => (quote!(::core::unreachable!()), Some(quote!(dead_code))),
         };
-        // The kind of a handler fixes its arguments and that it is async, so lints about these do not help.
-        let handler = sound.then(|| {
+        // A handler must be async and take its arguments by value, so these lints do not apply.
+        let handler = is_valid.then(|| {
             quote! {
                 #[allow(clippy::unused_async, clippy::needless_pass_by_value, #unused_handler)]
                 #(#inner)*
@@ -185,20 +188,20 @@ impl Handler {
     }
 }
 
-/// Mistakes in a signature.
-struct Mistakes {
+/// Checks the signature of a handler.
+struct SignatureChecker {
     attribute: &'static str,
     errors: Errors,
 }
 
-impl Mistakes {
-    fn at(&mut self, tokens: impl ToTokens, mistake: &str) {
-        let message = format!("`#[{}]` {mistake}", self.attribute);
+impl SignatureChecker {
+    fn at(&mut self, tokens: impl ToTokens, problem: &str) {
+        let message = format!("`#[{}]` {problem}", self.attribute);
         self.errors.at(tokens, message);
     }
 
-    fn at_span(&mut self, span: Span, mistake: &str) {
-        let message = format!("`#[{}]` {mistake}", self.attribute);
+    fn at_span(&mut self, span: Span, problem: &str) {
+        let message = format!("`#[{}]` {problem}", self.attribute);
         self.errors.at_span(span, message);
     }
 
@@ -216,7 +219,7 @@ impl Mistakes {
             self.at(abi, "cannot have an ABI");
         }
         if !sig.generics.params.is_empty() {
-            self.at(&sig.generics, "cannot be generic: name the types");
+            self.at(&sig.generics, "cannot be generic: use concrete types");
         } else if let Some(clause) = &sig.generics.where_clause {
             self.at(clause, "cannot have a where clause");
         }
@@ -234,12 +237,12 @@ impl Mistakes {
             None => self.at_span(sig.paren_token.span.join(), missing),
             Some(FnArg::Receiver(receiver)) => self.at(
                 receiver,
-                "takes no `self`: begin with `cx: Cx` and take shared things as `State<T>`",
+                "cannot have a `self` argument: start with `cx: Cx` and take shared state as `State<T>`",
             ),
             Some(FnArg::Typed(first)) => match &*first.ty {
                 ty if is_cx(ty) => {}
                 Type::Reference(to) if is_cx(&to.elem) => {
-                    self.errors.at(to, "`Cx` is taken by value: `cx: Cx`");
+                    self.at(to, "takes `Cx` by value: `cx: Cx`");
                 }
                 _ => self.at(first, missing),
             },
@@ -250,7 +253,7 @@ impl Mistakes {
                 Type::Reference(_) => {
                     self.at(&input.ty, "takes its arguments by value, not by reference");
                 }
-                Type::ImplTrait(_) => self.at(&input.ty, "cannot be generic: name the type"),
+                Type::ImplTrait(_) => self.at(&input.ty, "cannot be generic: use a concrete type"),
                 _ => {}
             }
         }
@@ -260,7 +263,7 @@ impl Mistakes {
     }
 }
 
-/// Whether an attribute stays on the outer function: documentation, configuration, lints. The others go to the handler.
+/// Returns whether an attribute stays on the outer function. The others move to the handler.
 fn is_outer(attr: &Attribute) -> bool {
     const OUTER: [&str; 9] = [
         "allow",
@@ -276,7 +279,7 @@ fn is_outer(attr: &Attribute) -> bool {
     OUTER.iter().any(|name| attr.path().is_ident(name))
 }
 
-/// Whether the last segment of the type is `Cx`.
+/// Returns whether the last segment of the type is `Cx`.
 fn is_cx(ty: &Type) -> bool {
     match ty {
         Type::Path(TypePath { path, .. }) => {

@@ -7,13 +7,13 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Expr, ExprLit, Ident, Lit, LitStr, Token};
 
-/// One key and its value, if it has one.
-struct Key {
+/// A key of an attribute, and its value if it has one.
+struct AttributeKey {
     name: Ident,
     value: Option<Expr>,
 }
 
-impl Parse for Key {
+impl Parse for AttributeKey {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
         if !input.peek(Ident::peek_any) {
             return Err(input.error("expected a key, as in `title = \"..\"`"));
@@ -30,12 +30,12 @@ impl Parse for Key {
     }
 }
 
-/// The distinct, known keys of an attribute.
+/// The valid keys of an attribute.
 #[derive(Default)]
-pub(crate) struct Keys(Vec<Key>);
+pub(crate) struct AttributeKeys(Vec<AttributeKey>);
 
-impl Keys {
-    /// Adds the keys in `tokens`. Unknown and repeated keys are reported and left out.
+impl AttributeKeys {
+    /// Adds the keys in `tokens`. Unknown and duplicate keys are reported.
     pub(crate) fn extend(
         &mut self,
         attribute: &str,
@@ -43,7 +43,7 @@ impl Keys {
         tokens: TokenStream,
         errors: &mut Errors,
     ) {
-        let parser = Punctuated::<Key, Token![,]>::parse_terminated;
+        let parser = Punctuated::<AttributeKey, Token![,]>::parse_terminated;
         let Some(parsed) = errors.keep(parser.parse2(tokens)) else {
             return;
         };
@@ -51,21 +51,21 @@ impl Keys {
             let name = key.name.unraw().to_string();
             if !allowed.contains(&name.as_str()) {
                 let known = listed(allowed);
-                let message = format!("unknown key `{name}`: {attribute} takes {known}");
+                let message = format!("unknown key `{name}`: {attribute} allows {known}");
                 errors.at(&key.name, message);
             } else if self.0.iter().any(|earlier| earlier.name == key.name) {
-                errors.at(&key.name, format!("`{name}` is given twice"));
+                errors.at(&key.name, format!("duplicate key `{name}`"));
             } else {
                 self.0.push(key);
             }
         }
     }
 
-    fn find(&self, name: &str) -> Option<&Key> {
+    fn find(&self, name: &str) -> Option<&AttributeKey> {
         self.0.iter().find(|key| key.name == name)
     }
 
-    /// Whether the key is present.
+    /// Returns whether the key is present.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
@@ -84,13 +84,13 @@ impl Keys {
         let value = self.value(name, errors)?;
         let text = as_text(value).cloned();
         if text.is_none() {
-            let message = format!("`{name}` takes a string: `{name} = \"..\"`");
+            let message = format!("`{name}` must be a string: `{name} = \"..\"`");
             errors.at(value, message);
         }
         text
     }
 
-    /// As [`Keys::text`], for a string that must not be empty.
+    /// Like [`AttributeKeys::text`], for a string that must not be empty.
     pub(crate) fn filled_text(&self, name: &str, errors: &mut Errors) -> Option<LitStr> {
         let text = self.text(name, errors)?;
         if text.value().trim().is_empty() {
@@ -100,7 +100,7 @@ impl Keys {
         Some(text)
     }
 
-    /// Whether a flag is present.
+    /// Returns whether a flag is present.
     pub(crate) fn flag(&self, name: &str, errors: &mut Errors) -> bool {
         let Some(key) = self.find(name) else {
             return false;
@@ -135,9 +135,9 @@ pub(crate) fn ungrouped(value: &Expr) -> &Expr {
 mod tests {
     use super::*;
 
-    fn parse(tokens: &str) -> (Keys, Errors) {
+    fn parse(tokens: &str) -> (AttributeKeys, Errors) {
         let mut errors = Errors::default();
-        let mut keys = Keys::default();
+        let mut keys = AttributeKeys::default();
         let tokens = tokens.parse().unwrap();
         keys.extend("`#[tool]`", &["name", "once"], tokens, &mut errors);
         (keys, errors)
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_flags_are_read() {
+    fn values_and_flags_are_parsed() {
         let (keys, mut errors) = parse(r#"name = "x", once,"#);
         assert_eq!(keys.text("name", &mut errors).unwrap().value(), "x");
         assert!(keys.flag("once", &mut errors));
@@ -156,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_keys_are_reported() {
         for (tokens, expected) in [
             (
                 "nam = 1",
-                "unknown key `nam`: `#[tool]` takes `name` and `once`",
+                "unknown key `nam`: `#[tool]` allows `name` and `once`",
             ),
-            ("once, once", "`once` is given twice"),
+            ("once, once", "duplicate key `once`"),
             ("name", "`name` needs a value"),
-            ("name = 3", "`name` takes a string"),
+            ("name = 3", "`name` must be a string"),
             ("name = \" \"", "`name` must not be empty"),
             ("once = true", "`once` takes no value"),
             ("\"x\"", "expected a key"),

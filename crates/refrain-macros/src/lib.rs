@@ -1,4 +1,4 @@
-//! The macros of Refrain. Depend on the crate `refrain`, which re-exports them beside the types they expand to.
+//! The macros of Refrain. Depend on the crate `refrain`, which re-exports them.
 //!
 //! | macro | on | expands to |
 //! | --- | --- | --- |
@@ -6,10 +6,10 @@
 //! | [`macro@prompt`] | `async fn f(..)` | `fn f() -> refrain::server::Prompt` |
 //! | [`macro@resource`] | `async fn f(..)` | `fn f() -> refrain::server::Resource`, or `refrain::server::ResourceTemplate` |
 //! | [`derive@Elicit`] | a struct | `impl refrain::Elicit`: a form |
-//! | [`derive@Elicit`] | an enum without data | `impl refrain::ElicitEnum`: the choices of a field |
+//! | [`derive@Elicit`] | an enum without fields | `impl refrain::ElicitEnum`: the choices of a form field |
 //!
-//! Each macro expands to calls of public builders. The macros check the syntax, the bounds of the builders check the types.
-//! The examples are not run here, since this crate cannot depend on `refrain`; `refrain` tests the macros.
+//! Each macro expands to calls of public builders. The macros check the syntax; the trait bounds of the builders check the
+//! types.
 
 mod docs;
 mod elicit;
@@ -22,47 +22,52 @@ use proc_macro::TokenStream;
 
 /// Turns an async function into a tool.
 ///
-/// The function takes `Cx`, then any number of `State<T>`, then at most one struct of arguments, and returns a
-/// `Result`. It is replaced by a function of the same name and visibility, without arguments, that returns a
-/// `refrain::server::Tool` to register.
+/// The function takes `Cx`, then up to four `State<T>`, then at most one struct of arguments, and returns a `Result`. The
+/// macro replaces it with a function without arguments that returns a `refrain::server::Tool` to register.
 ///
-/// ```ignore (needs the crate refrain)
+/// ```
 /// use refrain::prelude::*;
 ///
 /// #[derive(Deserialize, JsonSchema)]
-/// struct Place {
-///     location: String,
+/// struct City {
+///     name: String,
 /// }
 ///
-/// /// Tells the weather of a place.
+/// #[derive(Deserialize, Elicit)]
+/// struct Login {
+///     name: String,
+/// }
+///
+/// /// Returns the weather of a city.
 /// #[tool(title = "Weather")]
-/// async fn get_weather(cx: Cx, place: Place) -> Result<String> {
+/// async fn get_weather(cx: Cx, city: City) -> Result<String> {
 ///     let login: Login = cx.elicit("github_login", "Please provide your GitHub username").await?;
-///     Ok(format!("{}: sunny, {}", place.location, login.name))
+///     Ok(format!("{}: sunny, {}", city.name, login.name))
 /// }
 ///
 /// let server = Server::builder("weather", "1.0").tool(get_weather()).build()?;
+/// # Ok::<(), refrain::server::BuildError>(())
 /// ```
 ///
 /// # Keys
 ///
-/// | key | meaning | without it |
+/// | key | meaning | default |
 /// | --- | --- | --- |
-/// | `name = ".."` | the name clients call | the function's name |
-/// | `title = ".."` | a name to show to people | none |
-/// | `description = ".."` | what the tool does | the doc comment, lines as written |
-/// | `version = ".."` | the tool's version, kept in its tokens | `"1"` |
-/// | `once` | the tool uses `cx.once(..)`, and needs a replay log | it does not |
-/// | `single_use` | each of its tokens is accepted once | tokens may be repeated |
-/// | `task` | a call becomes a task at once, where it can | only if the handler calls `cx.detach()` |
-/// | `task_required` | the same, and a call that cannot become a task is rejected | it runs as any other call |
-/// | `detaches` | lists with tasks say that the handler may call `cx.detach()` | lists do not say so |
-/// | `live` | the handler stays in memory between rounds | each round runs it from the top, with its journal replayed |
+/// | `name = ".."` | the name that clients call | the function's name |
+/// | `title = ".."` | a display name | none |
+/// | `description = ".."` | the description that models read | the doc comment |
+/// | `version = ".."` | the tool's version, stored in its tokens | `"1"` |
+/// | `once` | the tool uses `cx.once(..)` and needs a replay log | no |
+/// | `single_use` | each of its tokens is accepted once | a token can be presented again |
+/// | `task` | each call becomes a task at once, if the client supports tasks | only when the handler calls `cx.detach()` |
+/// | `task_required` | the same, and a call that cannot become a task is rejected | no |
+/// | `detaches` | the tool list declares that the handler may call `cx.detach()` | no |
+/// | `live` | the handler stays in memory between rounds | each round replays the journal |
 ///
 /// # Other attributes
 ///
-/// Doc comments, `#[cfg]`, `#[deprecated]` and lint attributes stay on the outer function. Others, such as
-/// `#[tracing::instrument]`, go to the handler inside.
+/// Doc comments, `#[cfg]`, `#[deprecated]` and lint attributes apply to the generated function. Others, such as
+/// `#[tracing::instrument]`, apply to the handler.
 #[proc_macro_attribute]
 pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
     handler::expand(&handler::TOOL, attribute.into(), item.into()).into()
@@ -70,9 +75,12 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Turns an async function into a prompt.
 ///
-/// The function is written as for [`macro@tool`], and becomes a function that returns a `refrain::server::Prompt`.
+/// The function has the same signature as for [`macro@tool`]. The macro replaces it with one that returns a
+/// `refrain::server::Prompt`.
 ///
-/// ```ignore (needs the crate refrain)
+/// ```
+/// # use refrain::prelude::*;
+/// # #[derive(Deserialize, JsonSchema)] struct Review { code: String }
 /// /// Asks for a review of some code.
 /// #[prompt(name = "code_review", title = "Code review")]
 /// async fn review(_cx: Cx, args: Review) -> Result<String> {
@@ -80,31 +88,35 @@ pub fn tool(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 ///
 /// let server = Server::builder("reviews", "1.0").prompt(review()).build()?;
+/// # Ok::<(), refrain::server::BuildError>(())
 /// ```
 ///
 /// # Keys
 ///
-/// | key | meaning | without it |
+/// | key | meaning | default |
 /// | --- | --- | --- |
-/// | `name = ".."` | the name clients ask for | the function's name |
-/// | `title = ".."` | a name to show to people | none |
-/// | `description = ".."` | what the prompt is for | the doc comment, lines as written |
+/// | `name = ".."` | the name that clients request | the function's name |
+/// | `title = ".."` | a display name | none |
+/// | `description = ".."` | the description | the doc comment |
 #[proc_macro_attribute]
 pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
     handler::expand(&handler::PROMPT, attribute.into(), item.into()).into()
 }
 
-/// Turns an async function into a resource, or into a template of resources.
+/// Turns an async function into a resource or a resource template.
 ///
-/// The function is written as for [`macro@tool`], and becomes a function that returns a `refrain::server::Resource`. If the
-/// URI has variables in braces, it returns a `refrain::server::ResourceTemplate`, whose documentation describes templates;
-/// the variables are the fields of the argument struct.
+/// The function has the same signature as for [`macro@tool`]. The macro replaces it with one that returns a
+/// `refrain::server::Resource`, or a `refrain::server::ResourceTemplate` if the URI has variables in braces. The variables
+/// are the fields of the argument struct.
 ///
-/// ```ignore (needs the crate refrain)
-/// /// The settings in force.
+/// ```
+/// # use refrain::prelude::*;
+/// # struct Settings(u8);
+/// # #[derive(Deserialize, JsonSchema)] struct Item { id: String }
+/// /// The current settings.
 /// #[resource(uri = "config://app", mime_type = "application/json")]
 /// async fn settings(_cx: Cx, settings: State<Settings>) -> Result<String> {
-///     Ok(settings.to_json())
+///     Ok(format!("{{\"level\": {}}}", settings.0))
 /// }
 ///
 /// /// One work item.
@@ -114,35 +126,37 @@ pub fn prompt(attribute: TokenStream, item: TokenStream) -> TokenStream {
 /// }
 ///
 /// let server = Server::builder("tracker", "1.0")
-///     .state(Settings::load())
+///     .state(Settings(3))
 ///     .resource(settings())
 ///     .resource_template(item())
 ///     .build()?;
+/// # Ok::<(), refrain::server::BuildError>(())
 /// ```
 ///
 /// # Keys
 ///
-/// | key | meaning | without it |
+/// | key | meaning | default |
 /// | --- | --- | --- |
-/// | `uri = ".."` | the URI, or the template of one | an error: it is needed |
+/// | `uri = ".."` | the URI or URI template | required |
 /// | `name = ".."` | the resource's name | the function's name |
-/// | `title = ".."` | a name to show to people | none |
-/// | `description = ".."` | what the resource is | the doc comment, lines as written |
-/// | `mime_type = ".."` | the type of its content | none |
+/// | `title = ".."` | a display name | none |
+/// | `description = ".."` | the description | the doc comment |
+/// | `mime_type = ".."` | the MIME type of the content | none |
 #[proc_macro_attribute]
 pub fn resource(attribute: TokenStream, item: TokenStream) -> TokenStream {
     handler::expand(&handler::RESOURCE, attribute.into(), item.into()).into()
 }
 
-/// Turns a struct into a form, or an enum into the choices of a form's field.
+/// Makes a form from a struct, or the choices of a form field from an enum.
 ///
-/// Derive `Deserialize` with serde as well.
+/// The type must derive serde's `Deserialize` as well.
 ///
-/// ```ignore (needs the crate refrain)
+/// ```
+/// # use refrain::prelude::*;
 /// #[derive(Deserialize, Elicit)]
 /// #[serde(rename_all = "camelCase")]
 /// struct SignUp {
-///     /// Where to send the newsletter.
+///     /// The address for the newsletter.
 ///     #[elicit(title = "E-mail", format = "email")]
 ///     address: String,
 ///     #[elicit(min = 0, max = 150)]
@@ -162,38 +176,41 @@ pub fn resource(attribute: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// # Fields
 ///
-/// A form is flat. The type of a field tells what it becomes:
+/// A form is flat. The type of a field determines its schema:
 ///
 /// | type | field |
 /// | --- | --- |
 /// | `String` | a string |
 /// | `bool` | a boolean |
-/// | `i8` to `i64`, `u8` to `u64`, `isize`, `usize` | an integer |
+/// | `i8` to `i64`, `u8` to `u64`, `isize`, `usize` | an integer, without bounds unless `min` and `max` set them |
 /// | `f32`, `f64` | a number |
 /// | an enum that derives `Elicit` | one of its choices |
 /// | a `Vec` of such an enum | any of its choices |
-/// | an `Option` of one of these | the same, and it may be left out |
+/// | an `Option` of one of these | the same, optional |
+///
+/// A `u8` field has no `minimum` or `maximum` in the form. An answer that is out of range, such as 300, is rejected, and
+/// the client is asked again. To tell the client beforehand, set `min` and `max`.
 ///
 /// # Keys on a field
 ///
 /// | key | on | meaning |
 /// | --- | --- | --- |
-/// | `title = ".."` | any | a name to show |
-/// | `description = ".."` | any | what the field is for; without it, the doc comment |
+/// | `title = ".."` | any | a display name |
+/// | `description = ".."` | any | the description; default: the doc comment |
 /// | `format = ".."` | strings | `email`, `uri`, `date` or `date-time` |
-/// | `min = ..`, `max = ..` | numbers, strings, lists | the limits of the value, the length or the count |
-/// | `default = ..` | any | what the client may fill in beforehand; choices as they are sent |
+/// | `min = ..`, `max = ..` | numbers, strings, lists | the bounds of the value, the length or the count |
+/// | `default = ..` | any | the value with which the client may prefill the field; for a choice, its serialized name |
 ///
-/// A default does not make a field optional: `Option` and `#[serde(default)]` do.
+/// A default does not make a field optional; `Option` and `#[serde(default)]` do.
 ///
 /// # Keys on a variant
 ///
-/// `title = ".."` shows in place of the choice's name.
+/// `title = ".."` is the display name of the choice.
 ///
-/// # Serde's attributes
+/// # Serde attributes
 ///
-/// `rename`, `rename_all`, `default`, `skip` and `skip_deserializing` are followed. Those that make serde read
-/// another shape (`flatten`, `transparent`, `tag`, `content`, `untagged`) are rejected.
+/// `rename`, `rename_all`, `default`, `skip` and `skip_deserializing` are respected. Attributes that change the shape
+/// (`flatten`, `transparent`, `tag`, `content`, `untagged`) are rejected.
 #[proc_macro_derive(Elicit, attributes(elicit, serde))]
 pub fn elicit(input: TokenStream) -> TokenStream {
     elicit::expand(input.into()).into()

@@ -1,12 +1,12 @@
 //! The URI of `#[resource]`.
 
 use crate::errors::Errors;
-use crate::keys::Keys;
+use crate::keys::AttributeKeys;
 use proc_macro2::Span;
 use syn::LitStr;
 
-/// The URI, or the template of one.
-pub(crate) fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
+/// The URI or URI template.
+pub(crate) fn uri(keys: &AttributeKeys, errors: &mut Errors) -> Option<LitStr> {
     if !keys.has("uri") {
         errors.at_span(
             Span::call_site(),
@@ -14,46 +14,48 @@ pub(crate) fn uri(keys: &Keys, errors: &mut Errors) -> Option<LitStr> {
         );
     }
     let uri = keys.filled_text("uri", errors)?;
-    if let Some(wrong) = flaw(&uri.value()) {
-        errors.at(&uri, wrong);
+    if let Some(message) = find_error(&uri.value()) {
+        errors.at(&uri, message);
     }
     Some(uri)
 }
 
-/// The first mistake in a URI or a template. The server rejects the same templates, and a few more, when it is built.
-fn flaw(uri: &str) -> Option<&'static str> {
+/// The first error in a URI or a template. The server builder checks templates more strictly.
+fn find_error(uri: &str) -> Option<&'static str> {
     let scheme = uri.split_once(':').map(|(scheme, _)| scheme);
     if scheme.is_none_or(|scheme| scheme.is_empty() || scheme.contains(['/', '{'])) {
-        return Some("the URI needs a scheme, as in `file:///..` or `config://..`");
+        return Some("the URI has no scheme: write `file:///..` or `config://..`, for example");
     }
     let mut pieces = uri.split('{');
     if pieces.next().is_some_and(|text| text.contains('}')) {
-        return Some("a `}` without its `{` in the URI");
+        return Some("unmatched `}` in the URI");
     }
     let mut pieces = pieces.peekable();
     while let Some(piece) = pieces.next() {
         let Some((expression, text)) = piece.split_once('}') else {
-            return Some("a `{` without its `}` in the URI");
+            return Some("unclosed `{` in the URI");
         };
         let variables = expression.strip_prefix(OPERATORS).unwrap_or(expression);
         if !variables.split(',').all(is_variable) {
-            return Some("a variable of the URI is a name of letters, digits and `_`: `{name}`");
+            return Some(
+                "invalid variable in the URI: write `{name}`, with letters, digits and `_`",
+            );
         }
         if text.contains('}') {
-            return Some("a `}` without its `{` in the URI");
+            return Some("unmatched `}` in the URI");
         }
         let sign = |next: &&str| next.starts_with(OPERATORS) && !next.starts_with('+');
         if text.is_empty() && pieces.peek().is_some_and(|next| !sign(next)) {
-            return Some("two variables of the URI need text between them");
+            return Some("adjacent variables in the URI: put text between them");
         }
     }
     None
 }
 
-/// The operators of RFC 6570 that an expression may begin with.
+/// The operators that an RFC 6570 expression may start with.
 const OPERATORS: [char; 7] = ['+', '#', '.', '/', ';', '?', '&'];
 
-/// A name, perhaps with a `*` or the length of a prefix after it.
+/// Returns whether this is a name, optionally followed by `*` or a prefix length.
 fn is_variable(variable: &str) -> bool {
     let name = match variable.split_once(':') {
         Some((name, length)) => {
@@ -70,10 +72,10 @@ fn is_variable(variable: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::flaw;
+    use super::find_error;
 
     #[test]
-    fn uris_and_templates_pass() {
+    fn valid_uris_and_templates_are_accepted() {
         for uri in [
             "file:///etc/hosts",
             "config://app",
@@ -83,12 +85,12 @@ mod tests {
             "x://{a}{/path*}{?q,limit:3}{&more}{#part}",
             "x://{a}{.type}{;x,y.z}",
         ] {
-            assert_eq!(flaw(uri), None, "{uri}");
+            assert_eq!(find_error(uri), None, "{uri}");
         }
     }
 
     #[test]
-    fn flaws_are_found() {
+    fn invalid_uris_are_rejected() {
         for uri in [
             "etc/hosts",
             ":x",
@@ -107,7 +109,7 @@ mod tests {
             "x://{a}{b}",
             "x://{a}{+b}",
         ] {
-            assert!(flaw(uri).is_some(), "{uri}");
+            assert!(find_error(uri).is_some(), "{uri}");
         }
     }
 }

@@ -62,11 +62,11 @@ impl Deref for Limits {
 }
 
 impl Pressure for Limits {
-    fn hand_on(&self) -> bool {
+    fn should_hand_on(&self) -> bool {
         self.is_draining() || self.calls.in_use() > self.settings.shed_above
     }
 
-    fn hand_task_on(&self) -> bool {
+    fn should_hand_task_on(&self) -> bool {
         self.is_draining()
     }
 }

@@ -30,7 +30,7 @@ pub use memory::MemoryStore;
 pub use open::{OpenError, UrlError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
-pub use refrain_core::{Keep, LogError, LogFuture, LogKey, Recorded, ReplayLog};
+pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 pub use store::{Store, StoreError, StoreFuture, TaskStore};

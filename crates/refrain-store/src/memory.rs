@@ -10,7 +10,7 @@ use crate::task::{
 use entry::{Entry, after};
 use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{
-    FlowId, Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog, Source, SystemSource,
+    FlowId, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Source, SystemSource,
 };
 use std::collections::HashMap;
 use std::collections::hash_map;
@@ -297,16 +297,16 @@ impl TaskStore for MemoryStore {
 }
 
 impl ReplayLog for MemoryStore {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
+    fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
         let (_, mut inner) = self.lock();
         let recorded = match inner.records.entry(key.clone()) {
             hash_map::Entry::Occupied(record) if record.get().0 >= keep.now => {
                 let value = record.get().1.clone();
-                value.map_or(Recorded::Begun, Recorded::Done)
+                value.map_or(RecordState::Begun, RecordState::Done)
             }
             record => {
                 record.insert_entry((keep.until, None));
-                Recorded::Fresh
+                RecordState::Fresh
             }
         };
         Box::pin(ready(Ok(recorded)))

@@ -1,4 +1,4 @@
-//! Without macros: a tool, its arguments and its form written out, served over standard input and output.
+//! A tool without macros, served over standard input and output.
 //! Run it with `cargo run -p refrain --example plain`.
 
 use refrain::ask::{Field, Form};
@@ -11,9 +11,9 @@ async fn greet(cx: Cx, args: Map<String, Value>) -> Result<String> {
         Field::string("name").describe("What to call you").min(1.0),
         Field::one_of("language", ["English", "French"]).optional(),
     ]);
-    let answer = cx.ask_form("who", "Who should be greeted?", &form).await?;
+    let answer = cx.ask_form("who", "Whom should I greet?", &form).await?;
     let Answer::Accepted(content) = answer else {
-        return Ok("Nobody was greeted.".into());
+        return Ok("You did not tell me your name.".into());
     };
     let name = content["name"].as_str().unwrap_or_default();
     let greeting = match content["language"].as_str() {
@@ -28,7 +28,7 @@ async fn greet(cx: Cx, args: Map<String, Value>) -> Result<String> {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schema = json!({"type": "object", "properties": {"loud": {"type": "boolean"}}});
     let greet = Tool::new("greet", greet)
-        .describe("Greets somebody.")
+        .describe("Greets a person.")
         .input_schema(schema);
     let server = Server::builder("greeter", "1.0").tool(greet).build()?;
     let input = tokio::io::BufReader::new(tokio::io::stdin());

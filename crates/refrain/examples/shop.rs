@@ -1,11 +1,11 @@
-//! Steps, application state, a declined question and the endpoint mounted in axum.
+//! A tool with a step, application state and a declined form, mounted in axum.
 //! Run it with `cargo run -p refrain --example shop`.
 
 use refrain::prelude::*;
 use refrain::server::{AllowedHosts, HttpService};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Stands in for a payment provider that knows idempotency keys.
+/// Simulates a payment provider that knows idempotency keys.
 #[derive(Default)]
 struct Shop {
     receipts: AtomicU64,
@@ -13,22 +13,22 @@ struct Shop {
 
 impl Shop {
     async fn charge(&self, item: &str, key: String) -> Result<u64> {
-        println!("charging for one {item} under the key {key}");
+        eprintln!("charging for one {item}, idempotency key {key}");
         Ok(self.receipts.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Order {
-    /// What to order.
+    /// The item to order.
     item: String,
 }
 
 #[derive(Deserialize, Elicit)]
 struct Delivery {
-    /// Where to send it
+    /// The address of the delivery
     address: String,
-    /// How to send it
+    /// The speed of the delivery
     speed: Speed,
 }
 
@@ -40,10 +40,10 @@ enum Speed {
     Express,
 }
 
-/// Orders an item, once it knows where to send it.
+/// Orders an item. Asks for the address first.
 #[tool]
 async fn order(cx: Cx, shop: State<Shop>, args: Order) -> Result<String> {
-    // `ask` gives the outcome itself, so that a decline can be answered in the tool's own words.
+    // `ask` also returns a decline, so that the tool can respond to it.
     let message = format!("Where shall one {} go?", args.item);
     let Answer::Accepted(delivery) = cx.ask::<Delivery>("delivery", message).await? else {
         return Ok("Nothing was ordered.".into());
@@ -60,7 +60,9 @@ async fn order(cx: Cx, shop: State<Shop>, args: Order) -> Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt().init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let server = Server::builder("shop", "1.0")
         .tool(order())
         .state(Shop::default())
@@ -68,7 +70,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let endpoint = HttpService::new(server, AllowedHosts::local());
     let app = axum::Router::new().route_service("/mcp", endpoint);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-    println!("listening on http://{}/mcp", listener.local_addr()?);
+    eprintln!("listening on http://{}/mcp", listener.local_addr()?);
     axum::serve(listener, app).await?;
     Ok(())
 }

@@ -1,11 +1,11 @@
-//! One tool that asks before it answers. Run it with `cargo run -p refrain --example weather`.
+//! A tool that asks for a name before it answers. Run it with `cargo run -p refrain --example weather`.
 
 use refrain::prelude::*;
 use refrain::server::{AllowedHosts, serve};
 
 #[derive(Deserialize, JsonSchema)]
 struct GetWeather {
-    /// The city to look at.
+    /// The city.
     location: String,
 }
 
@@ -14,7 +14,7 @@ struct Login {
     name: String,
 }
 
-/// Tells the weather, once it knows who is asking.
+/// Returns the weather of a city. Asks for the caller's name first.
 #[tool]
 async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
     let login: Login = cx
@@ -25,12 +25,14 @@ async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    tracing_subscriber::fmt().init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .init();
     let server = Server::builder("weather", "1.0")
         .tool(get_weather())
         .build()?;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-    println!("listening on http://{}/mcp", listener.local_addr()?);
+    eprintln!("listening on http://{}/mcp", listener.local_addr()?);
     let interrupted = async {
         let _ = tokio::signal::ctrl_c().await;
     };

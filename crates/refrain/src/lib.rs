@@ -1,14 +1,14 @@
-//! Straight-line MCP tools that take more than one round trip, on a fleet that shares nothing.
+//! A runtime for MCP tools that ask their caller, written as straight-line async functions.
 //!
-//! A tool often needs something from its caller before it can finish: a login name, a confirmation, a model's
-//! opinion. With Refrain that is one async function:
+//! A tool often needs input before it can finish: a login name, a confirmation, the opinion of a model. With Refrain such
+//! a tool is one async function:
 //!
 //! ```
 //! use refrain::prelude::*;
 //!
 //! #[derive(Deserialize, JsonSchema)]
 //! struct GetWeather {
-//!     /// The city to look at.
+//!     /// The city.
 //!     location: String,
 //! }
 //!
@@ -17,7 +17,7 @@
 //!     name: String,
 //! }
 //!
-//! /// Tells the weather, once it knows who is asking.
+//! /// Returns the weather of a city. Asks for the caller's name first.
 //! #[tool]
 //! async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
 //!     let login: Login = cx.elicit("github_login", "Please provide your GitHub username").await?;
@@ -29,33 +29,89 @@
 //! # Ok::<(), refrain::server::BuildError>(())
 //! ```
 //!
-//! Each round of a call runs the function from the top. Earlier asks and steps are replayed from its journal, which
-//! travels with the client as a sealed token; a new ask suspends the function. So any instance can serve any round, and no
-//! instance keeps state while a person thinks.
+//! Each round of a call runs the function from the top. Earlier asks and steps are replayed from its journal, which the
+//! client keeps as a sealed token; a new ask suspends the function. So any instance can serve any round, and no instance
+//! keeps state while it waits for an answer.
+//!
+//! # Contents
+//!
+//! | section | content |
+//! | --- | --- |
+//! | [Serving](#serving) | HTTP, tower, stdio, fleets, authentication |
+//! | [Operations of a handler](#operations-of-a-handler) | the methods of [`Cx`] |
+//! | [Prompts and resources](#prompts-and-resources) | handlers other than tools |
+//! | [Rules for a handler](#rules-for-a-handler) | replay, names, concurrent asks |
+//! | [Errors](#errors) | the response to the client for each error |
+//! | [Tasks](#tasks) | calls that take long |
+//! | [Modules](#modules), [Cargo features](#cargo-features) | where to find things |
+//!
+//! # Serving
+//!
+//! ```no_run
+//! use refrain::prelude::*;
+//! use refrain::server::{AllowedHosts, serve};
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder("weather", "1.0").build()?;
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+//! serve(listener, server, AllowedHosts::local(), std::future::pending()).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to serve | use |
+//! | --- | --- |
+//! | over HTTP | [`server::serve`], on hyper |
+//! | inside axum or another tower stack | [`server::HttpService`] |
+//! | over standard input and output | [`server::serve_stdio`] |
+//! | from several instances | one [`KeyRing`](server::KeyRing) for all: [`ServerBuilder::keys`](server::ServerBuilder::keys) |
+//! | a fixed list of callers | [`BearerTokens`](auth::BearerTokens) |
+//! | callers that a proxy authenticates | [`TrustedProxy`](auth::TrustedProxy) |
+//! | callers with access tokens of an authorization server | `auth::JwtVerifier`, feature `jwt` |
+//!
+//! Tools, prompts and resources with `.scopes(..)` require these scopes of the caller. Logs go to `tracing`: without a
+//! subscriber the server logs nothing.
 //!
 //! # Operations of a handler
 //!
 //! | to | call |
 //! | --- | --- |
-//! | ask for a form | [`cx.elicit`](Cx::elicit), [`cx.ask`](Cx::ask) for the outcome itself |
-//! | have a URL opened | [`cx.elicit_url`](Cx::elicit_url) |
+//! | ask for a form | [`cx.elicit`](Cx::elicit); [`cx.ask`](Cx::ask) also returns a decline or a cancel |
+//! | have the user open a URL | [`cx.elicit_url`](Cx::elicit_url) |
 //! | ask the client's model | [`cx.sample`](Cx::sample) |
 //! | list the client's roots | [`cx.roots`](Cx::roots) |
-//! | do something and keep its value | [`cx.step`](Cx::step), [`cx.step_with_key`](Cx::step_with_key), [`cx.once`](Cx::once) |
-//! | compute for long | [`cx.checkpoint`](Cx::checkpoint), [`cx.resume`](Cx::resume) |
-//! | use one name in several places | [`cx.scope`](Cx::scope) |
-//! | tell the client how it goes | [`cx.progress`](Cx::progress), [`cx.log`](Cx::log) |
-//! | read the time, a random number, the caller | [`cx.now`](Cx::now), [`cx.random`](Cx::random), [`cx.principal`](Cx::principal) |
-//! | read answers and keep a state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`], [`Reply`] |
+//! | run work and journal its value, at least once | [`cx.step`](Cx::step), [`cx.step_with_key`](Cx::step_with_key) |
+//! | run work at most once | [`cx.once`](Cx::once) |
+//! | save a long computation | [`cx.checkpoint`](Cx::checkpoint), [`cx.resume`](Cx::resume) |
+//! | turn the call into a task | [`cx.detach`](Cx::detach), [`cx.is_task`](Cx::is_task) |
+//! | sleep for hours or days | [`cx.sleep`](Cx::sleep) |
+//! | set the status message of a task | [`cx.status`](Cx::status) |
+//! | report progress and logs to the client | [`cx.progress`](Cx::progress), [`cx.log`](Cx::log) |
+//! | read the time or a random number | [`cx.now`](Cx::now), [`cx.random`](Cx::random) |
+//! | read the caller, the URI or the trace | [`cx.principal`](Cx::principal), [`cx.uri`](Cx::uri), [`cx.trace`](Cx::trace) |
+//! | use one name in several parts | [`cx.scope`](Cx::scope) |
+//! | manage answers and state by hand | [`cx.answer`](Cx::answer), [`cx.state`](Cx::state), [`Incomplete`], [`Reply`] |
 //!
-//! The doc comment of a `#[tool]` is the description that models read; remarks for maintainers are plain `//` comments.
+//! [`Cx`] lists all methods.
+//!
+//! # Prompts and resources
+//!
+//! | handler | macro | register with | returns |
+//! | --- | --- | --- | --- |
+//! | tool | [`#[tool]`](macro@tool) | [`.tool(..)`](server::ServerBuilder::tool) | a string, [`Json`], [`Content`](content::Content), [`ToolResult`](content::ToolResult) |
+//! | prompt | [`#[prompt]`](macro@prompt) | [`.prompt(..)`](server::ServerBuilder::prompt) | a string, [`PromptMessage`](content::PromptMessage)s |
+//! | resource | [`#[resource]`](macro@resource) | [`.resource(..)`](server::ServerBuilder::resource) | a string, [`ResourceContents`](content::ResourceContents) |
+//! | resource template | [`#[resource]`](macro@resource) with `{variables}` | [`.resource_template(..)`](server::ServerBuilder::resource_template) | the same |
+//!
+//! All of them can ask. The doc comment of a handler is the description that models read; write remarks for maintainers
+//! as `//` comments.
 //!
 //! # Rules for a handler
 //!
-//! The code between two operations of `cx` runs again in every round, so it must have no side effects: put these into
+//! Every round runs the code between two operations of `cx` again, so this code must have no side effects: put these into
 //! steps. Concurrent asks and steps need different names.
 //!
-//! Several asks at once go out in one round:
+//! Concurrent asks are sent in one round:
 //!
 //! ```
 //! # use refrain::prelude::*;
@@ -66,7 +122,7 @@
 //!     cx.elicit::<Name>("who", "Who is coming?"),
 //!     cx.elicit::<Day>("when", "On which day?"),
 //! )?;
-//! // A step's value is journaled: in later rounds the work is dropped unpolled.
+//! // The value is journaled: later rounds read it and drop the work unpolled.
 //! let number: u64 = cx.step_with_key("book", async |key| ok(key.len() as u64)).await?;
 //! # Ok(format!("{}, {}: {number}", who.name, when.day))
 //! # }
@@ -74,21 +130,22 @@
 //!
 //! # Errors
 //!
-//! | a handler returns | a client of a tool sees |
+//! | a handler returns | the client of a tool receives |
 //! | --- | --- |
-//! | any `std::error::Error` through `?`, or [`Error::msg`] | a result with `isError` and the error's text: the model reads it |
+//! | any `std::error::Error` through `?`, or [`Error::msg`] | a result with `isError` and the error's text, which the model reads |
 //! | [`Error::invalid_params`] | JSON-RPC error -32602 with the text |
-//! | [`Error::internal`] | JSON-RPC error -32603 without the text, which goes to the log |
-//! | an [`AskError`] through `?`: declined, cancelled, no usable answer | a result with `isError` that says so |
-//! | [`AskError::Unsupported`] through `?` | JSON-RPC error -32021 with the capabilities that are needed |
+//! | [`Error::internal`] | JSON-RPC error -32603 without the text, which is logged |
+//! | [`Error::retry`] | in a task, nothing yet: the task is retried; otherwise as [`Error::msg`] |
+//! | an [`AskError`] through `?`: declined, cancelled, no usable answer | a result with `isError` and the reason |
+//! | [`AskError::Unsupported`] through `?` | JSON-RPC error -32021 with the required capabilities |
 //!
-//! So the text of an error that `?` passes on reaches the client: wrap what must not in [`Error::internal`].
+//! The client sees the text of an error that `?` passes on. Wrap errors with private details in [`Error::internal`].
 //!
 //! # Tasks
 //!
-//! A call that takes long becomes a task: when its handler calls [`Cx::detach`], when it has run for its
-//! [`Tool::task_after`](server::Tool::task_after), or because its tool says so ([`Tool::task`](server::Tool::task)). Its journal moves from the client into a
-//! [`store`], and whichever instance is alive carries it on. The guide is `docs/guide/tasks.md`.
+//! A long call can become a task, whose journal is in a [`store`] instead of a token. Any instance continues it, also
+//! after a crash. A call becomes a task when its handler calls [`Cx::detach`], after
+//! [`Tool::task_after`](server::Tool::task_after), or at once with [`Tool::task`](server::Tool::task).
 //!
 //! ```
 //! # use refrain::prelude::*;
@@ -105,7 +162,7 @@
 //!     cx.step(format!("delete {part}"), async { ok(()) }).await?;
 //!     cx.sleep(Duration::from_secs(60)).await;
 //! }
-//! # Ok("All of it is deleted.".into())
+//! # Ok("Everything is deleted.".into())
 //! # }
 //! ```
 //!
@@ -121,7 +178,7 @@
 //! | [`auth`] | authentication of callers |
 //! | [`store`] | task stores and replay logs |
 //! | `client` | the client |
-//! | [`runtime`] | for embedders, and for your own stores, authenticators and transports |
+//! | [`runtime`] | for embedders, and for custom stores, authenticators and transports |
 //!
 //! # Cargo features
 //!
@@ -129,21 +186,11 @@
 //! | --- | --- | --- |
 //! | `macros` | `#[tool]`, `#[prompt]`, `#[resource]`, `#[derive(Elicit)]` | yes |
 //! | `sqlite` | a task store and replay log in a SQLite file | |
-//! | `postgres` | the same in Postgres, for a fleet | |
+//! | `postgres` | a task store and replay log in Postgres, for a fleet | |
 //! | `jwt` | `auth::JwtVerifier`: access tokens of an authorization server | |
-//! | `metrics` | `server::serve_metrics`: counters for Prometheus | |
-//! | `tls` | requests are relayed to instances with an `https` URL | |
+//! | `metrics` | `server::serve_metrics`: metrics for Prometheus | |
+//! | `tls` | relaying requests to instances with an `https` URL | |
 //! | `client` | the module `client` | |
-//!
-//! # Serving
-//!
-//! [`server::serve`] runs a server on hyper; [`server::HttpService`] is the same endpoint as a tower service, to be
-//! mounted in axum; [`server::serve_stdio`] speaks over standard input and output. A fleet shares a
-//! [`KeyRing`](server::KeyRing). Logs go to `tracing`: install a subscriber, or the server is silent.
-//!
-//! An [`Authenticator`](auth::Authenticator) identifies callers over HTTP. [`BearerTokens`](auth::BearerTokens) is a fixed
-//! list, [`TrustedProxy`](auth::TrustedProxy) trusts a proxy, and `auth::JwtVerifier` verifies the access tokens of an
-//! authorization server. Tools, prompts and resources with `.scopes(..)` are only for callers that have these scopes.
 
 #[cfg(feature = "macros")]
 pub use refrain_macros::{Elicit, prompt, resource, tool};
@@ -158,14 +205,14 @@ pub mod server;
 pub mod store;
 pub mod task;
 
-/// The client: the loop that answers rounds, transports, pending calls, tasks, OAuth.
+/// The client: calls with several rounds, transports, pending calls, tasks, OAuth.
 #[cfg(feature = "client")]
 pub use refrain_client as client;
 
-/// The crates that Refrain consists of, for programs that embed the runtime and for your own stores, authenticators,
-/// transports and clocks.
+/// The crates of Refrain, for programs that embed the runtime and for custom stores, authenticators, transports and
+/// clocks.
 ///
-/// Their public items change more often than those of the other modules.
+/// These crates change more often than the other modules.
 pub mod runtime {
     pub use refrain_core as core;
     pub use refrain_server as server;
@@ -175,8 +222,8 @@ pub mod runtime {
     pub use refrain_core::{Source, SystemSource};
     pub use refrain_wire::PROTOCOL_VERSION;
 
-    /// The versions of these crates that Refrain's own types use. A crate that derives `Deserialize` or `JsonSchema`
-    /// needs `serde` (with its `derive` feature) and `schemars` among its own dependencies as well.
+    /// The versions of these crates that Refrain uses. A crate that derives `Deserialize` or `JsonSchema` must also depend
+    /// on `serde` (with the feature `derive`) and `schemars`.
     pub use {schemars, serde, serde_json};
 }
 
@@ -194,12 +241,12 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 }
 
-/// The examples of the README.
+/// Runs the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The examples of the guide to tasks.
+/// Runs the examples of the guide to tasks.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/guide/tasks.md")]
-struct Tasks;
+struct TasksGuide;

@@ -1,6 +1,6 @@
-//! Stores of tasks and replay logs: memory, SQLite and Postgres.
+//! Task stores and replay logs: memory, SQLite and Postgres.
 //!
-//! [`open`] takes a URL. The types of a store of your own are in [`runtime::store`](crate::runtime::store).
+//! [`open`] opens the store of a URL. The types for a custom store are in [`runtime::store`](crate::runtime::store).
 
 pub use refrain_core::ReplayLog;
 #[cfg(feature = "postgres")]

@@ -1,4 +1,4 @@
-//! A whole server: one tool and the application shell. As an instance of a fleet:
+//! A complete server: one tool and the command line of `refrain-app`. To run it as an instance of a fleet:
 //! `cargo run -p refrain-example-hello -- serve --keys fleet.keys --tokens callers.txt --metrics 127.0.0.1:9464`.
 
 use refrain::prelude::*;

@@ -147,7 +147,7 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     );
     for command in ["promote", "retire"] {
         let said = keys_with_id(command, &file, "00000000");
-        fails(&file, &before, &said, &["no key has the id 00000000"]);
+        fails(&file, &before, &said, &["unknown key id 00000000"]);
     }
     let said = keys_with_id("retire", &file, minting);
     fails(&file, &before, &said, &[minting, "promote another key"]);

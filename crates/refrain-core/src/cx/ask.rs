@@ -3,7 +3,9 @@
 use super::Cx;
 use crate::AskError;
 use crate::flow::{Phase, Poller, Shared, SlotGuard, State};
-use crate::journal::{Elicited, Entry, Held, Key, Kind, fingerprint};
+use crate::journal::{
+    Entry, EntryKey, OperationKind, ParsedElicitation, StoredOutcome, fingerprint,
+};
 use crate::{Elicit, Form};
 use refrain_wire::{
     Action, Ask, Capability, ElicitAnswer, Root, RootsAnswer, SamplingAnswer, SamplingParams,
@@ -17,7 +19,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// The outcome of a form.
+/// The outcome of a form; see [`Cx::ask`](crate::Cx::ask).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<T> {
     /// The user filled in the form.
@@ -55,30 +57,30 @@ impl Question {
         }
     }
 
-    /// The required capability, if the client lacks it.
-    fn lacks(&self, shared: &Shared) -> Option<Capability> {
-        let needs = match self {
+    /// The required capability, if the client does not support it.
+    fn missing_capability(&self, shared: &Shared) -> Option<Capability> {
+        let required = match self {
             Self::Form { .. } => Capability::Form,
             Self::Url { .. } => Capability::Url,
             Self::Sampling(params) => params.capability(),
             Self::Roots => Capability::Roots,
         };
-        (!shared.env.capabilities.has(needs)).then_some(needs)
+        (!shared.env.capabilities.has(required)).then_some(required)
     }
 
-    /// Builds the ask to send; `refusal` is the reason why the last answer was rejected.
-    fn to_ask(&self, refusal: Option<&str>) -> Ask {
-        let worded = |message: &str| match refusal {
+    /// Builds the ask to send. `rejection` is the reason why the last answer was rejected.
+    fn to_ask(&self, rejection: Option<&str>) -> Ask {
+        let with_rejection = |message: &str| match rejection {
             Some(reason) => format!("{message}\n\nThe last answer was not accepted: {reason}."),
             None => message.to_owned(),
         };
         match self {
             Self::Form { message, form } => Ask::Form {
-                message: worded(message),
+                message: with_rejection(message),
                 schema: form.json().clone(),
             },
             Self::Url { message, url } => Ask::Url {
-                message: worded(message),
+                message: with_rejection(message),
                 url: url.clone(),
             },
             Self::Sampling(params) => Ask::Sampling(params.clone()),
@@ -88,31 +90,32 @@ impl Question {
 }
 
 /// Why an answer has no value for the handler.
-pub(super) enum Unusable {
-    Error(AskError),
-    /// The client is asked again, for this reason.
+pub(super) enum DecodeError {
+    /// The ask fails.
+    Ask(AskError),
+    /// The answer is rejected for this reason, and the client is asked again.
     Invalid(String),
 }
 
-impl<E: std::error::Error> From<E> for Unusable {
+impl<E: std::error::Error> From<E> for DecodeError {
     fn from(error: E) -> Self {
         Self::Invalid(error.to_string())
     }
 }
 
-type Decoded<T> = Result<T, Unusable>;
-type Decode<T> = fn(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T>;
+type Decoded<T> = Result<T, DecodeError>;
+type Decode<T> = fn(name: &str, form: Option<&Form>, answer: &RawAnswer) -> Decoded<T>;
 
 /// An answer to decode.
-pub(super) struct Given {
+pub(super) struct RawAnswer {
     json: Arc<str>,
-    elicited: Option<Elicited>,
+    parsed: Option<ParsedElicitation>,
 }
 
-impl Given {
+impl RawAnswer {
     /// The action and the content of an answer to a form or a URL.
-    fn elicited(&self) -> Decoded<(Action, Option<&str>)> {
-        if let Some(Elicited { action, content }) = &self.elicited {
+    fn elicitation(&self) -> Decoded<(Action, Option<&str>)> {
+        if let Some(ParsedElicitation { action, content }) = &self.parsed {
             return Ok((*action, content.clone().map(|content| &self.json[content])));
         }
         let answer: ElicitAnswer<'_> = serde_json::from_str(&self.json)?;
@@ -120,23 +123,23 @@ impl Given {
     }
 }
 
-/// An ask that waits for its answer. Dropped unanswered, it is not asked.
+/// The future of an ask. If it is dropped before its answer arrives, the ask is withdrawn.
 #[must_use = "an ask does nothing until it is awaited"]
 pub struct AskFuture<'a, T> {
     slot: SlotGuard<'a>,
-    key: Key,
+    key: EntryKey,
     question: Question,
     fingerprint: u64,
     decode: Decode<T>,
-    /// Ignore answers to another version's schema: one passed the schema check and did not decode.
-    only_own: bool,
+    /// Whether answers to another schema are ignored, because one of them passed the schema check and did not decode.
+    exact_schema: bool,
 }
 
 impl<'a, T> AskFuture<'a, T> {
     #[track_caller]
     pub(super) fn new(
         cx: &'a Cx,
-        kind: Kind,
+        kind: OperationKind,
         name: Cow<'static, str>,
         question: Question,
         decode: Decode<T>,
@@ -148,59 +151,58 @@ impl<'a, T> AskFuture<'a, T> {
             fingerprint: fingerprint(question.schema()),
             question,
             decode,
-            only_own: false,
+            exact_schema: false,
         }
     }
 
-    /// Finds the answer, or opens the ask. `Ready` is an entry whose turn it is.
-    fn look(
+    /// Finds the answer, or opens the ask. `Ready` contains the entry if it may be taken now.
+    fn find_or_open(
         &mut self,
         state: &mut State,
         poller: Poller<'_>,
-    ) -> Poll<(usize, Held, Option<Elicited>)> {
+    ) -> Poll<(usize, StoredOutcome, Option<ParsedElicitation>)> {
         loop {
             let form = self.question.schema();
-            let fits = |json: &str| !self.only_own && content_fits(form, json);
+            let fits = |json: &str| !self.exact_schema && matches_schema(form, json);
             if let Some(index) = state.find_answer(&self.key, self.fingerprint, fits) {
                 if !state.take_turn(self.slot.id, index, poller) {
                     return Poll::Pending;
                 }
                 let entry = &mut state.journal.entries[index];
-                return Poll::Ready((index, entry.held.clone(), entry.elicited.take()));
+                return Poll::Ready((index, entry.outcome.clone(), entry.parsed.take()));
             }
-            let Some(held) = self.without_asking(state) else {
+            let Some(outcome) = self.known_outcome(state) else {
                 break;
             };
-            let entry = Entry::new(self.key.clone(), self.fingerprint, held);
+            let entry = Entry::new(self.key.clone(), self.fingerprint, outcome);
             let limit = self.slot.shared.env.limits.entries;
             if state.append(entry, limit).is_none() {
                 return Poll::Pending;
             }
         }
-        if !state.fault_is_set() {
+        if !state.has_fault() {
             self.open(state, poller);
         }
         Poll::Pending
     }
 
-    /// The outcome of an ask that is not sent: its answer came with the first request, or the client lacks a capability.
-    fn without_asking(&self, state: &mut State) -> Option<Held> {
+    /// The outcome of an ask that need not be sent: its answer came with the first request, or the client does not
+    /// support the ask.
+    fn known_outcome(&self, state: &mut State) -> Option<StoredOutcome> {
         let first = self.key.ordinal == 1;
-        let loose = state
-            .loose
-            .iter()
-            .position(|(key, _)| first && **key == *self.key.name);
-        if let Some(at) = loose {
-            let (key, json) = state.loose.swap_remove(at);
+        let mut early = state.early_answers.iter();
+        let early = early.position(|(key, _)| first && **key == *self.key.name);
+        if let Some(at) = early {
+            let (key, json) = state.early_answers.swap_remove(at);
             let kind = self.key.kind.ask()?;
             let raw: &RawValue = serde_json::from_str(&json).ok()?;
             if let Err(error) = check_answer_shape(kind, raw) {
                 state.set_fault(format!("inputResponses[{key:?}]: {error}"), true);
                 return None;
             }
-            return Some(Held::Value(json));
+            return Some(StoredOutcome::Value(json));
         }
-        let capability = self.question.lacks(self.slot.shared)?;
+        let capability = self.question.missing_capability(self.slot.shared)?;
         Some(failure(&AskError::Unsupported {
             name: self.key.name.to_string(),
             capability,
@@ -215,7 +217,9 @@ impl<'a, T> AskFuture<'a, T> {
             slot.wait_for(poller);
             return;
         }
-        let ask = self.question.to_ask(state.refusal(&self.key, fingerprint));
+        let ask = self
+            .question
+            .to_ask(state.rejection(&self.key, fingerprint));
         let phase = Phase::Open {
             ask,
             wire_key: state.wire_key(id, &self.key, fingerprint),
@@ -224,14 +228,14 @@ impl<'a, T> AskFuture<'a, T> {
         state.park(id, phase, poller);
     }
 
-    /// Rejects an answer. `Some` after too many of them.
-    fn refuse(&mut self, state: &mut State, index: usize, reason: String) -> Option<AskError> {
+    /// Rejects an answer. `Some`: the ask fails after too many rejected answers.
+    fn reject(&mut self, state: &mut State, index: usize, reason: String) -> Option<AskError> {
         if state.journal.entries[index].fingerprint != self.fingerprint {
-            // It answers another version's question: keep it for that version.
-            self.only_own = true;
+            // It answers the question of another version of the handler, which may still need it.
+            self.exact_schema = true;
             return None;
         }
-        let count = state.refuse(index, &reason);
+        let count = state.reject(index, &reason);
         state.deliver(index);
         if count <= self.slot.shared.env.limits.retries {
             return None;
@@ -241,7 +245,7 @@ impl<'a, T> AskFuture<'a, T> {
             reason,
         };
         let entry = &mut state.journal.entries[index];
-        entry.held = failure(&error);
+        entry.outcome = failure(&error);
         entry.void = false;
         Some(error)
     }
@@ -256,25 +260,27 @@ impl<T> Future for AskFuture<'_, T> {
         let poller = shared.poller(task);
         loop {
             let found = match shared.enter() {
-                Some(mut state) => this.look(&mut state, poller),
+                Some(mut state) => this.find_or_open(&mut state, poller),
                 None => {
                     let name = &this.key.name;
-                    return shared.stopped(|| AskError::Over {
+                    return shared.stopped(|| AskError::Ended {
                         name: name.to_string(),
                     });
                 }
             };
-            let Poll::Ready((index, held, elicited)) = found else {
+            let Poll::Ready((index, outcome, parsed)) = found else {
                 shared.kick();
                 return Poll::Pending;
             };
-            // The author's decoding runs without the lock.
-            let decoded = match held {
-                Held::Value(json) => {
-                    let given = Given { json, elicited };
-                    (this.decode)(&this.key.name, this.question.schema(), &given)
+            // The handler's decoding runs without the lock.
+            let decoded = match outcome {
+                StoredOutcome::Value(json) => {
+                    let answer = RawAnswer { json, parsed };
+                    (this.decode)(&this.key.name, this.question.schema(), &answer)
                 }
-                Held::Failure(json) => Err(Unusable::Error(read_failure(&this.key, &json))),
+                StoredOutcome::Failure(json) => {
+                    Err(DecodeError::Ask(read_failure(&this.key, &json)))
+                }
             };
             let mut state = shared.lock();
             if state.ended {
@@ -282,8 +288,8 @@ impl<T> Future for AskFuture<'_, T> {
             }
             let result = match decoded {
                 Ok(value) => Ok(value),
-                Err(Unusable::Error(error)) => Err(error),
-                Err(Unusable::Invalid(reason)) => match this.refuse(&mut state, index, reason) {
+                Err(DecodeError::Ask(error)) => Err(error),
+                Err(DecodeError::Invalid(reason)) => match this.reject(&mut state, index, reason) {
                     Some(error) => Err(error),
                     None => continue,
                 },
@@ -296,27 +302,27 @@ impl<T> Future for AskFuture<'_, T> {
     }
 }
 
-fn failure(error: &AskError) -> Held {
-    let json = serde_json::to_string(error).expect("an ask's error is plain strings");
-    Held::Failure(json.into())
+fn failure(error: &AskError) -> StoredOutcome {
+    let json = serde_json::to_string(error).expect("an AskError serializes to JSON");
+    StoredOutcome::Failure(json.into())
 }
 
-fn read_failure(key: &Key, json: &str) -> AskError {
+fn read_failure(key: &EntryKey, json: &str) -> AskError {
     serde_json::from_str(json).unwrap_or_else(|_| AskError::Invalid {
         name: key.name.to_string(),
-        reason: "its journal entry was written by a version that kept errors differently".into(),
+        reason: "its journal entry was written by an incompatible version".into(),
     })
 }
 
-/// Returns whether an answer to another schema fits this one.
-fn content_fits(form: Option<&Form>, json: &str) -> bool {
+/// Returns whether an answer to another schema matches this one.
+fn matches_schema(form: Option<&Form>, json: &str) -> bool {
     let Some(form) = form else { return true };
     match serde_json::from_str::<ElicitAnswer<'_>>(json) {
         Ok(answer) if answer.action == Action::Accept => answer
             .content
             .and_then(|content| parse_value(content.get()).ok())
             .is_some_and(|content| form.check(&content).is_ok()),
-        // A decline or cancel holds for every schema.
+        // A decline or a cancel matches every schema.
         Ok(_) => true,
         Err(_) => false,
     }
@@ -325,17 +331,17 @@ fn content_fits(form: Option<&Form>, json: &str) -> bool {
 pub(super) fn outcome<T: DeserializeOwned>(
     _name: &str,
     form: Option<&Form>,
-    given: &Given,
+    answer: &RawAnswer,
 ) -> Decoded<Answer<T>> {
-    let (action, content) = given.elicited()?;
+    let (action, content) = answer.elicitation()?;
     match action {
         Action::Decline => return Ok(Answer::Declined),
         Action::Cancel => return Ok(Answer::Cancelled),
         Action::Accept => {}
     }
     let Some(content) = content else {
-        return Err(Unusable::Invalid(
-            "the form came back without content".into(),
+        return Err(DecodeError::Invalid(
+            "the accepted form has no content".into(),
         ));
     };
     let content = parse_value(content)?;
@@ -345,34 +351,38 @@ pub(super) fn outcome<T: DeserializeOwned>(
     Ok(Answer::Accepted(serde_json::from_value(content)?))
 }
 
-pub(super) fn accepted<T: Elicit>(name: &str, form: Option<&Form>, given: &Given) -> Decoded<T> {
-    match outcome(name, form, given)? {
+pub(super) fn accepted<T: Elicit>(
+    name: &str,
+    form: Option<&Form>,
+    answer: &RawAnswer,
+) -> Decoded<T> {
+    match outcome(name, form, answer)? {
         Answer::Accepted(value) => Ok(value),
         Answer::Declined => Err(declined(name)),
         Answer::Cancelled => Err(cancelled(name)),
     }
 }
 
-pub(super) fn consent(name: &str, _: Option<&Form>, given: &Given) -> Decoded<()> {
-    match given.elicited()?.0 {
+pub(super) fn consent(name: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<()> {
+    match answer.elicitation()?.0 {
         Action::Accept => Ok(()),
         Action::Decline => Err(declined(name)),
         Action::Cancel => Err(cancelled(name)),
     }
 }
 
-pub(super) fn sampled(_: &str, _: Option<&Form>, given: &Given) -> Decoded<SamplingAnswer> {
-    Ok(serde_json::from_str(&given.json)?)
+pub(super) fn sampled(_: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<SamplingAnswer> {
+    Ok(serde_json::from_str(&answer.json)?)
 }
 
-pub(super) fn roots(_: &str, _: Option<&Form>, given: &Given) -> Decoded<Vec<Root>> {
-    Ok(serde_json::from_str::<RootsAnswer>(&given.json)?.roots)
+pub(super) fn roots(_: &str, _: Option<&Form>, answer: &RawAnswer) -> Decoded<Vec<Root>> {
+    Ok(serde_json::from_str::<RootsAnswer>(&answer.json)?.roots)
 }
 
-fn declined(name: &str) -> Unusable {
-    Unusable::Error(AskError::Declined { name: name.into() })
+fn declined(name: &str) -> DecodeError {
+    DecodeError::Ask(AskError::Declined { name: name.into() })
 }
 
-fn cancelled(name: &str) -> Unusable {
-    Unusable::Error(AskError::Cancelled { name: name.into() })
+fn cancelled(name: &str) -> DecodeError {
+    DecodeError::Ask(AskError::Cancelled { name: name.into() })
 }

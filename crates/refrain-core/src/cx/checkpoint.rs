@@ -1,8 +1,8 @@
-//! Checkpoints, and the end of a call.
+//! Checkpoints, and waiting for the end of a round.
 
 use super::Cx;
 use crate::flow::{Phase, SlotGuard, in_step};
-use crate::journal::Saved;
+use crate::journal::Checkpoint;
 use crate::{Error, Result};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -10,8 +10,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Stores a checkpoint, and lets other tasks of the thread run once.
-#[must_use = "a checkpoint is kept when it is awaited"]
+/// The future of a checkpoint, which also lets other tasks of the thread run.
+#[must_use = "a checkpoint is saved when it is awaited"]
 pub struct CheckpointFuture<'a> {
     cx: &'a Cx,
     slot: Option<SlotGuard<'a>>,
@@ -24,13 +24,13 @@ impl<'a> CheckpointFuture<'a> {
     pub(super) fn new(cx: &'a Cx, name: Cow<'static, str>, state: &impl Serialize) -> Self {
         if in_step(&cx.shared) {
             cx.shared.fault(&format!(
-                "checkpoint {name:?} was made inside a step; a step is run as a whole"
+                "checkpoint {name:?} was called inside a step; move it out of the step"
             ));
         }
         let json = serde_json::to_string(state).map(String::into_boxed_str);
         let json = json.map_err(|error| {
             Error::internal(format!(
-                "the state of checkpoint {name:?} cannot be journaled: {error}"
+                "state of checkpoint {name:?} cannot be serialized: {error}"
             ))
         });
         Self {
@@ -50,10 +50,10 @@ impl Future for CheckpointFuture<'_> {
         let shared = &this.cx.shared;
         let poller = shared.poller(task);
         let Some(mut state) = shared.enter() else {
-            return shared.stopped(Error::over);
+            return shared.stopped(Error::ended);
         };
         if let Some(guard) = &this.slot {
-            // Until the slot is idle, the driver is about to write the checkpoint or to hand the flow on.
+            // The slot is idle once the driver has written the checkpoint.
             return match state.slot(guard.id) {
                 Some(slot) if matches!(slot.phase, Phase::Idle) => Poll::Ready(Ok(())),
                 _ => Poll::Pending,
@@ -64,17 +64,20 @@ impl Future for CheckpointFuture<'_> {
         };
         let json = json?;
         let scope = &this.cx.scope;
-        let mut saved = state.journal.saved.iter_mut();
+        let mut saved = state.journal.checkpoints.iter_mut();
         let changed = match saved.find(|s| s.scope == *scope && s.name == this.name) {
             Some(saved) => std::mem::replace(&mut saved.json, json) != saved.json,
             None => {
                 let (scope, name) = (scope.clone(), this.name.clone());
-                state.journal.saved.push(Saved { scope, name, json });
+                state
+                    .journal
+                    .checkpoints
+                    .push(Checkpoint { scope, name, json });
                 true
             }
         };
-        let write = changed && state.keep_checkpoint(&*shared.env.source);
-        let phase = if state.should_shed(&shared.env) {
+        let write = changed && state.record_checkpoint(&*shared.env.source);
+        let phase = if state.should_hand_on(&shared.env) {
             Phase::Parked
         } else if write {
             Phase::Saving
@@ -92,11 +95,11 @@ impl Future for CheckpointFuture<'_> {
     }
 }
 
-/// Waits until the call is over.
+/// The future of [`Cx::cancelled`], ready when the round ends.
 #[must_use = "this waits only when it is awaited"]
-pub struct Cancelled<'a>(pub(super) &'a Cx);
+pub struct CancelledFuture<'a>(pub(super) &'a Cx);
 
-impl Future for Cancelled<'_> {
+impl Future for CancelledFuture<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<()> {

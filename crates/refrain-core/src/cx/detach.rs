@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// Makes a call a task when awaited.
+/// The future that turns a call into a task.
 #[must_use = "a call becomes a task when this is awaited"]
 pub struct DetachFuture<'a> {
     cx: &'a Cx,
@@ -27,12 +27,12 @@ impl Future for DetachFuture<'_> {
         let shared = &self.cx.shared;
         let poller = shared.poller(task);
         let Some(mut state) = shared.enter() else {
-            return shared.stopped(Error::over);
+            return shared.stopped(Error::ended);
         };
         if state.is_task() || !shared.env.can_detach {
             return Poll::Ready(Ok(()));
         }
-        if let Some(reason) = state.no_task.take() {
+        if let Some(reason) = state.detach_error.take() {
             return Poll::Ready(Err(Error::retry(reason)));
         }
         let open = || shared.open_unnamed_slot(&mut state);

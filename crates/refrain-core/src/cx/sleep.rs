@@ -1,23 +1,23 @@
-//! Sleeps that are journaled.
+//! Journaled sleeps.
 
 use super::Cx;
 use crate::flow::{Phase, Poller, SlotGuard, State, in_step, micros};
-use crate::journal::{Entry, Held, Key, Kind};
+use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A sleep whose end was fixed when it was created.
+/// The future of a sleep, whose end was fixed when it was created.
 ///
-/// It belongs to its call: a spawned task that sleeps when the call is over is unwound, without a panic message.
+/// It belongs to its call: if a spawned task is asleep when the call ends, the task is unwound without a panic message.
 /// In the handler of another call it ends at once.
 #[must_use = "a sleep does nothing until it is awaited"]
 pub struct SleepFuture<'a> {
     slot: SlotGuard<'a>,
-    key: Key,
+    key: EntryKey,
     until: u64,
-    /// Other tasks were allowed to run after the call was over.
+    /// Whether other tasks were allowed to run after the call ended.
     yielded: bool,
 }
 
@@ -26,14 +26,18 @@ impl<'a> SleepFuture<'a> {
     pub(super) fn new(cx: &'a Cx, time: Duration) -> Self {
         let shared = &cx.shared;
         if in_step(shared) {
-            shared.fault("cx.sleep(..) was called inside a step; a step is run as a whole");
+            shared.fault("cx.sleep(..) was called inside a step; move it out of the step");
         }
         let time = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let until = cx.value(Kind::Sleep, || {
+        let until = cx.value(OperationKind::Sleep, || {
             micros(shared.env.source.now()).saturating_add(time)
         });
         let mut state = shared.lock();
-        let key = state.number(Key::new(cx.scope.as_ref(), Kind::Woke, "".into()));
+        let key = state.number(EntryKey::new(
+            cx.scope.as_ref(),
+            OperationKind::Woke,
+            "".into(),
+        ));
         Self {
             slot: shared.guard(state.push_slot(key.clone())),
             key,
@@ -42,17 +46,17 @@ impl<'a> SleepFuture<'a> {
         }
     }
 
-    /// Returns whether the sleep is over. Its end is a journal entry and waits for its turn.
-    fn is_over(&self, state: &mut State, poller: Poller<'_>) -> bool {
+    /// Returns whether the sleep has ended. Its end is a journal entry, which waits for its turn.
+    fn has_ended(&self, state: &mut State, poller: Poller<'_>) -> bool {
         let (id, env) = (self.slot.id, &self.slot.shared.env);
-        let woke = state.find(&self.key).or_else(|| {
+        let entry = state.find(&self.key).or_else(|| {
             if micros(env.source.now()) < self.until {
                 return None;
             }
-            let entry = Entry::new(self.key.clone(), 0, Held::Value("null".into()));
+            let entry = Entry::new(self.key.clone(), 0, StoredOutcome::Value("null".into()));
             state.append(entry, env.limits.entries)
         });
-        if let Some(index) = woke {
+        if let Some(index) = entry {
             let turn = state.take_turn(id, index, poller);
             if turn {
                 state.deliver(index);
@@ -74,7 +78,7 @@ impl Future for SleepFuture<'_> {
         let shared = self.slot.shared;
         let poller = shared.poller(task);
         let Some(mut state) = shared.enter() else {
-            if !shared.is_over_in_another_call() {
+            if !shared.has_ended_in_another_call() {
                 return Poll::Pending;
             }
             // Yield once, so that a handler that only sleeps does not monopolise the thread.
@@ -84,12 +88,16 @@ impl Future for SleepFuture<'_> {
             task.waker().wake_by_ref();
             return Poll::Pending;
         };
-        let over = self.is_over(&mut state, poller);
+        let ended = self.has_ended(&mut state, poller);
         drop(state);
-        if over {
+        if ended {
             self.slot.close();
         }
         shared.kick();
-        if over { Poll::Ready(()) } else { Poll::Pending }
+        if ended {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     }
 }

@@ -1,10 +1,10 @@
-//! Steps: work that runs once and whose value is journaled.
+//! Steps: work whose value is journaled. It runs at least once; with `once`, at most once.
 
 use super::Cx;
 use crate::error::StoredError;
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
-use crate::journal::{Entry, Held, Key, Kind};
-use crate::replay::{Keep, LogKey, Recorded, ReplayLog};
+use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
+use crate::replay::{LogKey, RecordState, ReplayLog, Retention};
 use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 pin_project! {
-    /// A step that waits to run, runs, or is replayed. Dropped unfinished, it leaves no journal entry.
+    /// The future of a step. If it is dropped before its work is done, it leaves no journal entry.
     #[must_use = "a step does nothing until it is awaited"]
     pub struct StepFuture<'a, F, T> {
         slot: SlotGuard<'a>,
-        key: Key,
+        key: EntryKey,
         signal: Option<Arc<StepSignal>>,
         #[pin]
         work: Option<F>,
@@ -33,9 +33,9 @@ impl<'a, F, T> StepFuture<'a, F, T> {
     #[track_caller]
     pub(super) fn new(
         cx: &'a Cx,
-        kind: Kind,
+        kind: OperationKind,
         name: Cow<'static, str>,
-        work: impl FnOnce(&Key) -> F,
+        work: impl FnOnce(&EntryKey) -> F,
     ) -> Self {
         let (slot, key) = cx.shared.open_slot(cx.scope.as_ref(), kind, name);
         Self {
@@ -48,9 +48,9 @@ impl<'a, F, T> StepFuture<'a, F, T> {
     }
 }
 
-/// How a poll of a step continues.
-enum Go {
-    Deliver(Held),
+/// The next action of a step.
+enum StepAction {
+    Deliver(StoredOutcome),
     Run,
     Wait,
     Stop,
@@ -69,8 +69,8 @@ where
         let slot: &SlotGuard<'_> = this.slot;
         let shared = slot.shared;
         let poller = shared.poller(task);
-        let mut go = before(slot, this.key, this.signal, poller);
-        if let (Go::Run, Some(signal)) = (&go, &*this.signal) {
+        let mut action = begin(slot, this.key, this.signal, poller);
+        if let (StepAction::Run, Some(signal)) = (&action, &*this.signal) {
             signal.begin_poll(task.waker());
             let waker = Waker::from(signal.clone());
             let polled = {
@@ -83,21 +83,21 @@ where
             let Poll::Ready(done) = polled else {
                 return Poll::Pending;
             };
-            // The author's serialization runs without the lock.
-            let held = to_held(done.map_err(Into::into));
-            go = after(slot, this.key, held, poller);
+            // The handler's serialization runs without the lock.
+            let outcome = to_outcome(done.map_err(Into::into));
+            action = finish(slot, this.key, outcome, poller);
         }
-        match go {
-            Go::Deliver(held) => {
+        match action {
+            StepAction::Deliver(outcome) => {
                 slot.close();
                 this.work.set(None);
-                // It holds a waker of the handler, which looks like a pending foreign await.
+                // It holds the handler's waker, which would look like a pending foreign future.
                 *this.signal = None;
                 shared.kick();
-                Poll::Ready(read(&this.key.name, &held))
+                Poll::Ready(read(&this.key.name, &outcome))
             }
-            Go::Stop => shared.stopped(Error::over),
-            Go::Wait | Go::Run => {
+            StepAction::Stop => shared.stopped(Error::ended),
+            StepAction::Wait | StepAction::Run => {
                 shared.kick();
                 Poll::Pending
             }
@@ -105,33 +105,33 @@ where
     }
 }
 
-/// Looks for a value, or lets the work run or wait.
-fn before(
+/// Finds a journaled value, or decides whether the work may run.
+fn begin(
     slot: &SlotGuard<'_>,
-    key: &Key,
+    key: &EntryKey,
     signal: &mut Option<Arc<StepSignal>>,
     poller: Poller<'_>,
-) -> Go {
+) -> StepAction {
     let (shared, id) = (slot.shared, slot.id);
     let Some(mut state) = shared.enter() else {
-        return Go::Stop;
+        return StepAction::Stop;
     };
     if let Some(index) = state.find(key) {
         if !state.take_turn(id, index, poller) {
-            return Go::Wait;
+            return StepAction::Wait;
         }
         state.deliver(index);
-        return Go::Deliver(state.journal.entries[index].held.clone());
+        return StepAction::Deliver(state.journal.entries[index].outcome.clone());
     }
-    let free = match state.slot(id).map(|slot| &slot.phase) {
-        Some(Phase::Running(_)) => return Go::Run,
-        phase => matches!(phase, Some(Phase::Free)),
+    let cleared = match state.slot(id).map(|slot| &slot.phase) {
+        Some(Phase::Running(_)) => return StepAction::Run,
+        phase => matches!(phase, Some(Phase::Cleared)),
     };
     let begun = signal.is_some();
-    let unwritten = !free && state.is_unwritten();
-    if !begun && (!state.live || unwritten || state.should_shed(&shared.env)) {
-        state.park(id, Phase::Held, poller);
-        return Go::Wait;
+    let unwritten = !cleared && state.has_unwritten_progress();
+    if !begun && (!state.live || unwritten || state.should_hand_on(&shared.env)) {
+        state.park(id, Phase::Blocked, poller);
+        return StepAction::Wait;
     }
     let signal = signal
         .get_or_insert_with(|| StepSignal::new(shared.passes.get_or_init(Arc::default).clone()));
@@ -142,15 +142,20 @@ fn before(
         state.running += 1;
         state.stats.steps += u32::from(!begun);
     }
-    Go::Run
+    StepAction::Run
 }
 
 /// Journals the outcome of the work, which then waits for its turn or for the flow to be handed on.
-fn after(slot: &SlotGuard<'_>, key: &Key, held: Held, poller: Poller<'_>) -> Go {
+fn finish(
+    slot: &SlotGuard<'_>,
+    key: &EntryKey,
+    outcome: StoredOutcome,
+    poller: Poller<'_>,
+) -> StepAction {
     let (shared, id) = (slot.shared, slot.id);
     let mut state = shared.lock();
     if state.ended {
-        return Go::Stop;
+        return StepAction::Stop;
     }
     if let Some(slot) = state.slot(id)
         && matches!(slot.phase, Phase::Running(_))
@@ -158,64 +163,66 @@ fn after(slot: &SlotGuard<'_>, key: &Key, held: Held, poller: Poller<'_>) -> Go 
         slot.phase = Phase::Idle;
         state.running -= 1;
     }
-    let held = match to_be_repeated(&held) {
+    let outcome = match retryable(&outcome) {
         Some(error) if state.is_task() => {
             state.retry = Some(Box::new(error));
-            return Go::Stop;
+            return StepAction::Stop;
         }
-        // The log is unavailable, and only a task can retry.
-        Some(error) if key.kind == Kind::Once => to_held::<()>(Err(Error::internal(error))),
-        _ => held,
+        // The replay log is unavailable, and only a task can retry.
+        Some(error) if key.kind == OperationKind::Once => {
+            to_outcome::<()>(Err(Error::internal(error)))
+        }
+        _ => outcome,
     };
-    let entry = Entry::new(key.clone(), 0, held);
+    let entry = Entry::new(key.clone(), 0, outcome);
     let Some(index) = state.append(entry, shared.env.limits.entries) else {
-        return Go::Stop;
+        return StepAction::Stop;
     };
-    let phase = match state.should_shed(&shared.env) {
+    let phase = match state.should_hand_on(&shared.env) {
         true => Phase::Parked,
         false => Phase::Waiting(index),
     };
     state.park(id, phase, poller);
-    Go::Wait
+    StepAction::Wait
 }
 
 /// The error of a step that a task retries.
-fn to_be_repeated(held: &Held) -> Option<Error> {
-    let Held::Failure(json) = held else {
+fn retryable(outcome: &StoredOutcome) -> Option<Error> {
+    let StoredOutcome::Failure(json) = outcome else {
         return None;
     };
     let error = Error::from(serde_json::from_str::<StoredError>(json).ok()?);
     matches!(error.kind(), ErrorKind::Retry).then_some(error)
 }
 
-fn to_held<T: Serialize>(done: Result<T>) -> Held {
+fn to_outcome<T: Serialize>(done: Result<T>) -> StoredOutcome {
     let error = match done {
         Ok(value) => match serde_json::to_string(&value) {
-            Ok(json) => return Held::Value(json.into()),
-            Err(error) => Error::internal(format!("a step's value cannot be journaled: {error}")),
+            Ok(json) => return StoredOutcome::Value(json.into()),
+            Err(error) => Error::internal(format!("step value cannot be serialized: {error}")),
         },
         Err(error) => error,
     };
-    let json = serde_json::to_string(error.stored()).expect("an error is plain strings");
-    Held::Failure(json.into())
+    let json = serde_json::to_string(error.stored()).expect("a StoredError serializes to JSON");
+    StoredOutcome::Failure(json.into())
 }
 
-fn read<T: DeserializeOwned>(name: &str, held: &Held) -> Result<T> {
-    let misfit = |error: serde_json::Error| {
+fn read<T: DeserializeOwned>(name: &str, outcome: &StoredOutcome) -> Result<T> {
+    let mismatch = |error: serde_json::Error| {
         Error::internal(format!(
-            "the journaled value of {name:?} does not fit its type: {error}"
+            "journaled value of {name:?} does not match its type: {error}"
         ))
     };
-    match held {
-        Held::Value(json) => serde_json::from_str(json).map_err(misfit),
-        Held::Failure(json) => {
-            Err(serde_json::from_str::<StoredError>(json).map_or_else(misfit, Error::from))
+    match outcome {
+        StoredOutcome::Value(json) => serde_json::from_str(json).map_err(mismatch),
+        StoredOutcome::Failure(json) => {
+            Err(serde_json::from_str::<StoredError>(json).map_or_else(mismatch, Error::from))
         }
     }
 }
 
-/// A key that is the same for every run of one step in one flow, and unique otherwise.
-pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
+/// A key that is the same each time one step of one flow runs, and unique otherwise.
+pub(super) fn idempotency_key(shared: &Shared, key: &EntryKey) -> String {
     let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
     hash.update(b"refrain idempotency key");
     hash.update(shared.flow.as_bytes());
@@ -227,10 +234,10 @@ pub(super) fn idempotency_key(shared: &Shared, key: &Key) -> String {
         .collect()
 }
 
-/// Runs `work` unless the log contains an earlier start.
+/// Runs `work` unless the replay log contains an earlier start.
 pub(super) async fn at_most_once<T, E, F>(
     log: Option<Arc<dyn ReplayLog>>,
-    keep: Keep,
+    retention: Retention,
     key: LogKey,
     work: F,
 ) -> Result<T>
@@ -240,36 +247,37 @@ where
     E: Into<Error>,
 {
     let Some(log) = log else {
-        // The call is about to end with a fault.
+        // `Cx::once` has set a fault, which ends the call.
         return std::future::pending().await;
     };
-    let begun = log.begin(&key, keep).await.map_err(|error| {
+    let state = log.begin(&key, retention).await.map_err(|error| {
         // Nothing was recorded and no work was done, so a task may retry.
-        tracing::error!(%error, "what is to be done once could not be recorded");
-        Error::retry("the replay log cannot be reached; try again")
+        tracing::error!(%error, "failed to record the start of work");
+        Error::retry("replay log unavailable; try again later")
     })?;
-    match begun {
-        Recorded::Fresh => {}
-        Recorded::Begun => {
+    match state {
+        RecordState::Fresh => {}
+        RecordState::Begun => {
             return Err(Error::msg(
-                "this is being done elsewhere, or was interrupted; it is not done twice",
+                "this work was already started, and is still running or was interrupted; it is not repeated",
             ));
         }
-        Recorded::Done(json) => {
+        RecordState::Done(json) => {
             let (failed, json): (bool, String) = serde_json::from_str(&json)?;
-            let held = match failed {
-                true => Held::Failure(json.into()),
-                false => Held::Value(json.into()),
+            let outcome = match failed {
+                true => StoredOutcome::Failure(json.into()),
+                false => StoredOutcome::Value(json.into()),
             };
-            return read(key.name(), &held);
+            return read(key.name(), &outcome);
         }
     }
-    // A task does not retry work that was started.
-    let held = to_held(work.await.map_err(|error| error.into().for_good()));
-    let failed = matches!(held, Held::Failure(_));
-    let record = serde_json::to_string(&(failed, &**held.json()))?;
+    // A task must not retry work that was started.
+    let outcome = to_outcome(work.await.map_err(|error| error.into().without_retry()));
+    let failed = matches!(outcome, StoredOutcome::Failure(_));
+    let record = serde_json::to_string(&(failed, &**outcome.json()))?;
     if let Err(error) = log.finish(&key, &record).await {
-        tracing::error!(%error, "what was done once could not be recorded; if its token is lost it counts as interrupted");
+        // If the token is lost too, the work counts as interrupted.
+        tracing::error!(%error, "failed to record the outcome of work");
     }
-    read(key.name(), &held)
+    read(key.name(), &outcome)
 }

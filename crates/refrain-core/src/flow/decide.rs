@@ -1,23 +1,23 @@
-//! The decision of the driver when the handler is at rest.
+//! The driver's decision when the handler is at rest.
 
-use super::driver::Event;
+use super::driver::{End, Event};
 use super::slot::{Phase, Slot};
 use super::state::{Shared, State};
 use super::waker::FlowWaker;
-use super::{Cut, Then};
+use super::{AfterWrite, Suspension};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Times other tasks are allowed to run before a cut, without progress.
-const SETTLE: u32 = 8;
-/// Times other tasks are allowed to run before a cut, in total.
-const SETTLE_IN_ALL: u32 = 256;
+/// How often other tasks may run before a flow is suspended, if none of them makes progress.
+const MAX_IDLE_PASSES: u32 = 8;
+/// How often other tasks may run before a flow is suspended, in total.
+const MAX_PASSES: u32 = 256;
 
 /// Counts how often other tasks were allowed to run.
 #[derive(Default)]
-pub(super) struct Settle {
+pub(super) struct SettleCounter {
+    idle_passes: u32,
     passes: u32,
-    in_all: u32,
     moves: u64,
 }
 
@@ -27,35 +27,35 @@ pub(super) enum Decision {
     Wait,
     Settle,
     Detach,
-    Write(Then),
-    Cut(Cut),
-    Over(Event),
+    Write(AfterWrite),
+    Suspend(Suspension),
+    End(Event),
 }
 
-/// A flow at rest, while its state is locked.
-pub(super) struct Rest<'a> {
+/// Decides for a flow whose state is locked.
+pub(super) struct Decider<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) waker: &'a Arc<FlowWaker>,
     pub(super) handler_waker: &'a Waker,
-    pub(super) settle: &'a mut Settle,
-    /// The handler must be polled again.
+    pub(super) settle: &'a mut SettleCounter,
+    /// Whether the handler must be polled again.
     pub(super) due: bool,
     /// Other tasks to wake once the lock is released.
     pub(super) wake: Vec<Waker>,
 }
 
-impl Rest<'_> {
+impl Decider<'_> {
     pub(super) fn decide(&mut self, state: &mut State) -> Decision {
-        if let Some(event) = over(state) {
-            return Decision::Over(event);
+        if let Some(event) = end_event(state) {
+            return Decision::End(event);
         }
         if state.any(|phase| matches!(phase, Phase::Detaching)) {
             return Decision::Detach;
         }
-        if let Some(decision) = self.go_on(state) {
+        if let Some(decision) = self.advance(state) {
             return decision;
         }
-        if self.forget_abandoned(state) || self.end_sleeps(state) {
+        if self.drop_abandoned(state) || self.end_sleeps(state) {
             return Decision::Again;
         }
         if state.publishes() {
@@ -71,62 +71,62 @@ impl Rest<'_> {
         if self.should_settle(state) {
             return Decision::Settle;
         }
-        if state.passes_limit(state.open_asks(), &self.shared.env.limits, true) {
+        if state.exceeds_limit(state.open_asks(), &self.shared.env.limits, true) {
             return Decision::Again;
         }
-        Decision::Cut(state.cut(self.shared.flow))
+        Decision::Suspend(state.suspend(self.shared.flow))
     }
 
-    /// Decides for a task, which is written before it waits, and for a flow in memory.
+    /// Decides for a task or a flow in memory, whose asks are published while the handler continues.
     fn decide_task(&mut self, state: &mut State) -> Decision {
         if state.running == 0 && can_hand_on(state) {
             if self.should_settle(state) {
                 return Decision::Settle;
             }
-            return Decision::Write(Then::HandOn);
+            return Decision::Write(AfterWrite::HandOn);
         }
-        let waits = |phase: &Phase| matches!(phase, Phase::Open { .. } | Phase::Asleep(_));
-        let works = |phase: &Phase| matches!(phase, Phase::Running(_) | Phase::Saving);
+        let is_waiting = |phase: &Phase| matches!(phase, Phase::Open { .. } | Phase::Asleep(_));
+        let is_working = |phase: &Phase| matches!(phase, Phase::Running(_) | Phase::Saving);
         let mut then = None;
-        if !state.any(works) && state.any(waits) {
+        if !state.any(is_working) && state.any(is_waiting) {
             if self.should_settle(state) {
                 return Decision::Settle;
             }
-            then = Some(Then::Rest {
+            then = Some(AfterWrite::Rest {
                 wake: state.wake_at(),
-                perhaps_more: self.others_hold_waker(state),
+                may_progress: self.others_hold_waker(state),
             });
         }
-        if self.task_passes_limit(state) {
+        if self.task_exceeds_limit(state) {
             return Decision::Again;
         }
-        let rests_anew = then.is_some_and(|then| state.rests_anew(then));
-        if rests_anew || state.is_unwritten() || state.asks_changed() {
-            return Decision::Write(then.unwrap_or(Then::GoOn));
+        let rest_is_new = then.is_some_and(|then| state.record_rest(then));
+        if rest_is_new || state.has_unwritten_progress() || state.asks_changed() {
+            return Decision::Write(then.unwrap_or(AfterWrite::Continue));
         }
         Decision::Wait
     }
 
-    /// Sets a fault if the open asks of a task or a flow in memory pass a limit.
-    fn task_passes_limit(&self, state: &mut State) -> bool {
+    /// Sets a fault if the open asks of a task or a flow in memory exceed a limit. Returns whether a fault is set.
+    fn task_exceeds_limit(&self, state: &mut State) -> bool {
         let limits = &self.shared.env.limits;
         let (asks, entries) = (state.open_asks(), limits.entries);
-        if state.passes_limit(asks, limits, false) {
+        if state.exceeds_limit(asks, limits, false) {
             return true;
         }
         if state.journal.entries.len() + asks > entries {
             let message = format!(
-                "the journal is full: {entries} entries; the answers to what is asked do not fit"
+                "journal full: {entries} entries leave no room for the answers to {asks} open asks"
             );
             state.set_fault(message, false);
         }
         let new_round = state.is_in_memory() && state.has_new_asks();
-        state.passes_limit(asks, limits, new_round)
+        state.exceeds_limit(asks, limits, new_round)
     }
 
-    /// Continues work that does not need a handler at rest, and returns whether a write is due.
-    pub(super) fn in_passing(&mut self, state: &mut State) -> bool {
-        match self.go_on(state) {
+    /// Advances a handler that keeps waking itself, and returns whether a write is due.
+    pub(super) fn while_busy(&mut self, state: &mut State) -> bool {
+        match self.advance(state) {
             Some(decision) => matches!(decision, Decision::Write(_)),
             None => {
                 self.end_sleeps(state);
@@ -135,25 +135,25 @@ impl Rest<'_> {
         }
     }
 
-    /// Polls the sleeps that are over, and returns whether there were any.
+    /// Wakes the expired sleeps, and returns whether there were any.
     fn end_sleeps(&mut self, state: &mut State) -> bool {
         if state.wake_at().is_none() {
             return false;
         }
         let ended = state.end_sleeps(self.shared.env.source.now());
         let any = !ended.is_empty();
-        ended.into_iter().for_each(|waker| self.call(waker));
+        ended.into_iter().for_each(|waker| self.wake(waker));
         any
     }
 
-    /// Gives the earliest awaited entry to its operation. If no entry is awaited, new steps may start.
-    fn go_on(&mut self, state: &mut State) -> Option<Decision> {
-        let given = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Given);
-        if state.slots.iter().any(given) {
+    /// Delivers the earliest awaited entry. If no entry is awaited, new steps may start.
+    fn advance(&mut self, state: &mut State) -> Option<Decision> {
+        let granted = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Granted);
+        if state.slots.iter().any(granted) {
             // Another task will poll this operation, which wakes the driver.
             return Some(Decision::Wait);
         }
-        // Entries after a value that is handed on are delivered with it.
+        // Entries after a value that is handed on are delivered by the next instance.
         let end = state.first_parked().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
             Phase::Waiting(entry) if entry < end => Some((entry, at)),
@@ -162,40 +162,40 @@ impl Rest<'_> {
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
         let reached = awaited.map_or(state.replayed, |(entry, _)| entry);
         if state.frontier < reached && self.should_settle(state) {
-            // Another task may still come to await an earlier entry.
+            // Another task may still await an earlier entry.
             return Some(Decision::Settle);
         }
         state.frontier = state.frontier.max(reached);
         if let Some((_, at)) = awaited {
             let slot = &mut state.slots[at];
             if let Some(waker) = slot.waker.take() {
-                self.call(waker);
+                self.wake(waker);
             }
             if slot.outside && !slot.ready {
-                // Its task may be in the middle of a poll and await an earlier entry next.
+                // Its task may be in the middle of a poll that awaits an earlier entry next.
                 return Some(Decision::Wait);
             }
-            slot.phase = Phase::Given;
+            slot.phase = Phase::Granted;
             state.moves += 1;
             return Some(Decision::Again);
         }
         state.live = true;
-        if state.shedding {
+        if state.handing_on {
             return None;
         }
-        let held = |phase: &Phase| matches!(phase, Phase::Held);
-        if state.is_unwritten() && state.any(held) {
-            return Some(Decision::Write(Then::GoOn));
+        let blocked = |phase: &Phase| matches!(phase, Phase::Blocked);
+        if state.has_unwritten_progress() && state.any(blocked) {
+            return Some(Decision::Write(AfterWrite::Continue));
         }
-        let released = state.release(held);
+        let released = state.release(blocked);
         let any = !released.is_empty();
-        released.into_iter().for_each(|waker| self.call(waker));
+        released.into_iter().for_each(|waker| self.wake(waker));
         state.moves += u64::from(any);
         any.then_some(Decision::Again)
     }
 
-    /// Wakes an operation. The handler's own waker need not go through the outer one.
-    fn call(&mut self, waker: Waker) {
+    /// Wakes an operation. For the handler's own waker it is enough to poll again.
+    fn wake(&mut self, waker: Waker) {
         if waker.will_wake(self.handler_waker) {
             self.due = true;
         } else {
@@ -203,9 +203,9 @@ impl Rest<'_> {
         }
     }
 
-    /// Abandons steps that were woken and then left out of a whole poll: they are held in a collection and will not
-    /// finish. Returns whether another poll is needed.
-    fn forget_abandoned(&mut self, state: &mut State) -> bool {
+    /// Abandons steps that were woken and then not polled during a whole poll of the handler: the handler stores them
+    /// somewhere, and they will not finish. Returns whether another poll is needed.
+    fn drop_abandoned(&mut self, state: &mut State) -> bool {
         let Some(pass) = self.shared.passes.get().map(|passes| passes.get()) else {
             return false;
         };
@@ -219,7 +219,7 @@ impl Rest<'_> {
                 Some(woken_in) if woken_in < pass => {
                     tracing::warn!(
                         step = %slot.key.name,
-                        "a step was started and then no longer polled: it is abandoned"
+                        "step abandoned: the handler started it and no longer polls it"
                     );
                     slot.phase = Phase::Idle;
                     forgotten += 1;
@@ -235,46 +235,50 @@ impl Rest<'_> {
         again || forgotten > 0
     }
 
-    /// Returns whether other tasks should run first, so that their asks join this round.
+    /// Returns whether other tasks should run first, so that their asks are sent in the same round.
     fn should_settle(&mut self, state: &State) -> bool {
         if state.moves != self.settle.moves {
             self.settle.moves = state.moves;
-            self.settle.passes = 0;
+            self.settle.idle_passes = 0;
         }
-        if self.settle.passes >= SETTLE || self.settle.in_all >= SETTLE_IN_ALL {
+        if self.settle.idle_passes >= MAX_IDLE_PASSES || self.settle.passes >= MAX_PASSES {
             return false;
         }
-        // This flow and the handler's own Cx.
+        // One reference is this flow's, one the handler's Cx.
         let others_hold_cx = Arc::strong_count(self.shared) > 2;
         let settle = others_hold_cx || self.others_hold_waker(state);
+        self.settle.idle_passes += u32::from(settle);
         self.settle.passes += u32::from(settle);
-        self.settle.in_all += u32::from(settle);
         settle
     }
 
-    /// Returns whether the handler awaits something outside of the flow.
+    /// Returns whether the handler awaits a foreign future.
     fn others_hold_waker(&self, state: &State) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots
             .chain(&state.cancelled)
             .filter(|waker| waker.will_wake(self.handler_waker))
             .count();
-        // This flow, its waker and the shared state's copy.
+        // Three references belong to this flow, its waker and the shared state.
         Arc::strong_count(self.waker) > 3 + own
     }
 }
 
-/// Returns whether the flow is to be handed on and has reached a point where it can be.
+/// Returns whether the flow should be handed on and has reached a checkpoint or a step boundary.
 fn can_hand_on(state: &State) -> bool {
-    state.shedding && state.any(|phase| matches!(phase, Phase::Parked | Phase::Held))
+    state.handing_on && state.any(|phase| matches!(phase, Phase::Parked | Phase::Blocked))
 }
 
-pub(super) fn over(state: &mut State) -> Option<Event> {
+/// The final event of a flow that must end.
+pub(super) fn end_event(state: &mut State) -> Option<Event> {
     if state.crashed {
         return Some(Event::Crashed);
     }
     if let Some(error) = state.retry.take() {
-        return Some(Event::Done(Err(*error)));
+        return Some(Event::Ended(End::Failed(*error)));
     }
-    state.fault.take().map(Event::Fault)
+    state
+        .fault
+        .take()
+        .map(|fault| Event::Ended(End::Fault(fault)))
 }

@@ -1,12 +1,13 @@
-//! The driver: polls the handler, and decides what happens when it is at rest.
+//! The driver of a flow: polls the handler and reports events to the flow's owner.
 
-use super::decide::{Decision, Rest, Settle, over};
+use super::decide::{Decider, Decision, SettleCounter, end_event};
 use super::state::{Shared, State};
 use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
-use super::{Cut, Env, Fault, Note, Outcome, Start, Stats, Then, Write};
+use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
 use crate::{Cx, Error, ErrorKind};
+use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -19,30 +20,39 @@ pub type HandlerFuture = Pin<Box<dyn Future<Output = Result<Outcome, Error>> + S
 /// An event for the owner of a flow.
 #[derive(Debug)]
 pub enum Event {
-    /// Notes for the client. Send them, and poll again.
+    /// Notes for the client. Send them and poll again.
     Notes(Vec<Note>),
-    /// Other tasks hold parts of this flow and may ask too. Yield to them, and poll again.
+    /// Other tasks hold a `Cx` of this flow and may ask too. Yield to them and poll again.
     Settle,
-    /// The flow is suspended: seal its snapshot and send its asks. The flow is over.
-    Cut(Cut),
-    /// The handler wants to become a task: store [`Flow::detachment`], then call [`Flow::become_task`] or
-    /// [`Flow::stay`], and poll again.
+    /// The flow is suspended and has ended here: seal its snapshot and send its asks.
+    Suspended(Suspension),
+    /// The handler called `detach`: store [`Flow::detachment`], call [`Flow::become_task`] or
+    /// [`Flow::reject_detach`], and poll again.
     Detach,
-    /// In a task: write this first, then go on as [`Write::then`] says. In memory: publish and withdraw asks, call
-    /// [`Flow::written`], and poll again unless the flow [is over](Flow::is_over).
-    Write(Box<Write>),
-    /// The handler returned. The flow is over.
-    Done(Result<Outcome, Error>),
-    /// A mistake of the author, or an exceeded limit. The flow is over.
-    Fault(Fault),
-    /// The handler panicked. The flow is over.
-    Panicked(String),
-    /// A test crashed the round. The flow is over, and there is no response.
+    /// In a task: write this, then do what [`PendingWrite::then`] says. In memory: publish and withdraw asks, call
+    /// [`Flow::confirm_write`], and poll again unless the flow [has ended](Flow::has_ended).
+    Write(Box<PendingWrite>),
+    /// The call has ended, and so has the flow.
+    Ended(End),
+    /// A test crashed the round. The flow has ended without a response.
     Crashed,
 }
 
-/// Polls in place before other tasks of the thread may run.
-const IN_PLACE: u32 = 32;
+/// The end of a call.
+#[derive(Debug)]
+pub enum End {
+    /// The handler returned a result.
+    Complete(ResultBody),
+    /// The handler returned an error.
+    Failed(Error),
+    /// A bug in the handler, or an exceeded limit.
+    Fault(Fault),
+    /// The handler panicked, with this message.
+    Panicked(String),
+}
+
+/// Consecutive polls of the handler before other tasks of the thread may run.
+const MAX_POLLS: u32 = 32;
 
 /// One run of a handler, from the top: one round of a call.
 pub struct Flow {
@@ -50,12 +60,12 @@ pub struct Flow {
     waker: Arc<FlowWaker>,
     handler_waker: Waker,
     handler: Option<HandlerFuture>,
-    /// The handler must be polled even if it was not woken.
+    /// Whether the handler must be polled even if it was not woken.
     pub(super) due: bool,
     /// Polls since the handler was last at rest.
-    restless: u32,
-    settle: Settle,
-    /// The last event, reported after the last write.
+    busy_polls: u32,
+    settle: SettleCounter,
+    /// The final event, reported after the last write.
     last: Option<Box<Event>>,
 }
 
@@ -71,13 +81,13 @@ impl Flow {
             waker,
             handler: Some(handler),
             due: true,
-            restless: 0,
-            settle: Settle::default(),
+            busy_polls: 0,
+            settle: SettleCounter::default(),
             last: None,
         }
     }
 
-    /// Takes the notes that were not reported yet, to be sent before the reply.
+    /// Takes the unreported notes, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
     }
@@ -97,16 +107,16 @@ impl Flow {
     ///
     /// # Panics
     ///
-    /// If polled after the flow is over.
+    /// If polled after the flow has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         if let Some(event) = self.last.take() {
             return Poll::Ready(*event);
         }
         self.waker.forward_to(cx.waker());
-        for _ in 0..IN_PLACE {
+        for _ in 0..MAX_POLLS {
             if self.due || self.waker.is_woken() {
                 self.due = false;
-                self.restless += 1;
+                self.busy_polls += 1;
                 if let Poll::Ready(event) = self.poll_handler() {
                     return Poll::Ready(event);
                 }
@@ -121,11 +131,11 @@ impl Flow {
             if !notes.is_empty() {
                 return Poll::Ready(Event::Notes(notes));
             }
-            if self.waker.is_woken() && !self.must_stop() {
-                if self.restless >= IN_PLACE {
-                    self.restless = 0;
-                    if self.at_rest(|rest, state| rest.in_passing(state)) {
-                        return Poll::Ready(Event::Write(self.write(Then::GoOn).into()));
+            if self.waker.is_woken() && !self.must_end() {
+                if self.busy_polls >= MAX_POLLS {
+                    self.busy_polls = 0;
+                    if self.with_decider(|decider, state| decider.while_busy(state)) {
+                        return Poll::Ready(Event::Write(self.write(AfterWrite::Continue).into()));
                     }
                 }
                 if yielding {
@@ -133,37 +143,37 @@ impl Flow {
                 }
                 continue;
             }
-            self.restless = 0;
-            match self.at_rest(|rest, state| rest.decide(state)) {
+            self.busy_polls = 0;
+            match self.with_decider(|decider, state| decider.decide(state)) {
                 Decision::Again => {}
                 Decision::Wait => return Poll::Pending,
                 Decision::Settle => return Poll::Ready(Event::Settle),
                 Decision::Detach => return Poll::Ready(Event::Detach),
                 Decision::Write(then) => return Poll::Ready(Event::Write(self.write(then).into())),
-                Decision::Cut(cut) => {
+                Decision::Suspend(suspension) => {
                     self.end();
-                    return Poll::Ready(Event::Cut(cut));
+                    return Poll::Ready(Event::Suspended(suspension));
                 }
-                Decision::Over(event) => return Poll::Ready(self.end_with(event)),
+                Decision::End(event) => return Poll::Ready(self.end_with(event)),
             }
         }
         cx.waker().wake_by_ref();
         Poll::Pending
     }
 
-    /// Ends the round at its time limit: suspends the flow with the open asks, or reports a fault.
+    /// Ends the round at its time limit: suspends the flow if it has open asks, otherwise reports a fault.
     pub fn expire(&mut self) -> Event {
         let event = {
             let mut state = self.shared.lock();
             let asks = state.open_asks();
-            if asks > 0 && !state.passes_limit(asks, &self.shared.env.limits, true) {
-                Event::Cut(state.cut(self.shared.flow))
+            if asks > 0 && !state.exceeds_limit(asks, &self.shared.env.limits, true) {
+                Event::Suspended(state.suspend(self.shared.flow))
             } else {
-                over(&mut state).unwrap_or_else(|| {
-                    Event::Fault(Fault {
+                end_event(&mut state).unwrap_or_else(|| {
+                    Event::Ended(End::Fault(Fault {
                         message: "the handler took longer than the time limit of a round".into(),
                         bad_answer: false,
-                    })
+                    }))
                 })
             }
         };
@@ -172,66 +182,70 @@ impl Flow {
         event
     }
 
-    /// Drops the handler. The flow is over.
+    /// Drops the handler and ends the flow.
     pub fn cancel(&mut self) {
         if self.handler.is_some() {
             self.end();
         }
     }
 
-    fn write(&mut self, then: Then) -> Write {
+    fn write(&mut self, then: AfterWrite) -> PendingWrite {
         let withdraw = match then {
-            Then::Rest {
-                perhaps_more: false,
+            AfterWrite::Rest {
+                may_progress: false,
                 ..
             } => Withdraw::All,
             _ => Withdraw::Dropped,
         };
         let write = self.shared.write(then, withdraw);
-        if then == Then::HandOn {
+        if then == AfterWrite::HandOn {
             self.end();
         }
         write
     }
 
-    /// Marks a failed call as over, unless it is a task, which may be retried.
+    /// Marks a failed call as ended, unless it is a task, which may be retried.
     fn note_failure(&self, event: &Event) {
-        if matches!(event, Event::Fault(_) | Event::Panicked(_)) {
+        if matches!(event, Event::Ended(End::Fault(_) | End::Panicked(_))) {
             let mut state = self.shared.lock();
-            state.over |= !state.is_task();
+            state.call_ended |= !state.is_task();
         }
     }
 
-    /// Ends the flow. An attempt that will be retried is written first, and its asks stay published.
+    /// Ends the flow. An attempt that will be retried is written first; its asks stay published.
     fn end_with(&mut self, mut event: Event) -> Event {
         self.note_failure(&event);
-        let repeated = match &event {
-            Event::Done(Err(error)) => matches!(error.kind(), ErrorKind::Retry),
-            Event::Panicked(_) => true,
+        let is_retried = match &event {
+            Event::Ended(End::Failed(error)) => matches!(error.kind(), ErrorKind::Retry),
+            Event::Ended(End::Panicked(_)) => true,
             _ => false,
         };
-        if repeated && self.shared.lock().is_unwritten() {
+        if is_retried && self.shared.lock().has_unwritten_progress() {
             self.last = Some(Box::new(event));
-            event = Event::Write(self.shared.write(Then::GoOn, Withdraw::Nothing).into());
+            event = Event::Write(
+                self.shared
+                    .write(AfterWrite::Continue, Withdraw::Nothing)
+                    .into(),
+            );
         }
         self.end();
         event
     }
 
-    fn must_stop(&self) -> bool {
+    fn must_end(&self) -> bool {
         let state = self.shared.lock();
         state.fault.is_some() || state.crashed || state.retry.is_some()
     }
 
     fn poll_handler(&mut self) -> Poll<Event> {
-        self.waker.begin();
+        self.waker.begin_poll();
         if let Some(passes) = self.shared.passes.get() {
             passes.next();
         }
         let handler = self
             .handler
             .as_mut()
-            .expect("a flow that is over is not polled again");
+            .expect("a flow is not polled after its end");
         let polled = {
             let _context = ThreadContext::driving(&self.shared);
             let mut cx = Context::from_waker(&self.handler_waker);
@@ -241,13 +255,13 @@ impl Flow {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(done)) => done,
             Err(panic) => {
-                let event = Event::Panicked(panic_message(&*panic));
+                let event = Event::Ended(End::Panicked(panic_message(&*panic)));
                 return Poll::Ready(self.end_with(event));
             }
         };
         let event = {
             let mut state = self.shared.lock();
-            match over(&mut state) {
+            match end_event(&mut state) {
                 Some(event) => event,
                 None => self.finish(&mut state, done),
             }
@@ -258,25 +272,28 @@ impl Flow {
     fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
         match done {
             Ok(Outcome::Incomplete(reply)) => {
-                if state.passes_limit(reply.asks.len(), &self.shared.env.limits, true)
-                    && let Some(event) = over(state)
+                if state.exceeds_limit(reply.asks.len(), &self.shared.env.limits, true)
+                    && let Some(event) = end_event(state)
                 {
                     return event;
                 }
                 state
-                    .cut_explicit(&self.shared.env, self.shared.flow, reply)
-                    .unwrap_or_else(|error| Event::Done(Err(error)))
+                    .suspend_explicit(&self.shared.env, self.shared.flow, reply)
+                    .unwrap_or_else(|error| Event::Ended(End::Failed(error)))
             }
-            done => {
-                let repeated = |error: &Error| matches!(error.kind(), ErrorKind::Retry);
-                state.over = !(state.is_task() && done.as_ref().is_err_and(repeated));
-                Event::Done(done)
+            Ok(Outcome::Complete(body)) => {
+                state.call_ended = true;
+                Event::Ended(End::Complete(body))
+            }
+            Err(error) => {
+                state.call_ended = !(state.is_task() && matches!(error.kind(), ErrorKind::Retry));
+                Event::Ended(End::Failed(error))
             }
         }
     }
 
-    fn at_rest<T>(&mut self, decide: impl FnOnce(&mut Rest<'_>, &mut State) -> T) -> T {
-        let mut rest = Rest {
+    fn with_decider<T>(&mut self, decide: impl FnOnce(&mut Decider<'_>, &mut State) -> T) -> T {
+        let mut decider = Decider {
             shared: &self.shared,
             waker: &self.waker,
             handler_waker: &self.handler_waker,
@@ -284,9 +301,9 @@ impl Flow {
             due: false,
             wake: Vec::new(),
         };
-        let decision = decide(&mut rest, &mut self.shared.lock());
-        self.due |= rest.due;
-        for waker in rest.wake {
+        let decision = decide(&mut decider, &mut self.shared.lock());
+        self.due |= decider.due;
+        for waker in decider.wake {
             waker.wake();
         }
         decision
@@ -296,14 +313,14 @@ impl Flow {
     pub(super) fn end(&mut self) {
         {
             let mut state = self.shared.lock();
-            // A flow that ended with an incomplete reply is run again.
-            state.over |= !state.ended && state.is_in_memory();
+            // A flow that ended with an incomplete reply runs again, so its call continues.
+            state.call_ended |= !state.ended && state.is_in_memory();
             state.ended = true;
         }
         if let Some(handler) = self.handler.take() {
-            // Destructors are author code and may panic.
+            // The handler's destructors may panic.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
-                tracing::error!(panic = %panic_message(&*panic), "a destructor of the handler panicked");
+                tracing::error!(panic = %panic_message(&*panic), "handler destructor panicked");
             }
         }
         let wake = {
@@ -328,5 +345,5 @@ fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without a message".to_owned())
+        .unwrap_or_else(|| "panic without a message".to_owned())
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 pub struct Env {
     /// The authenticated caller.
     pub principal: Principal,
-    /// The URI to read, in the call of a resource.
+    /// The URI to read, if the call reads a resource.
     pub uri: Option<String>,
-    /// The asks that the client supports.
+    /// The kinds of asks that the client supports.
     pub capabilities: Capabilities,
     /// The extensions that the client declared, as a JSON object with their settings.
     pub extensions: Option<Box<RawValue>>,
@@ -26,24 +26,25 @@ pub struct Env {
     pub limits: Limits,
     /// Decides whether flows are handed on to another instance.
     pub pressure: Option<Arc<dyn Pressure>>,
-    /// The log of `once`. Without a log `once` is a fault.
+    /// The replay log of `once`. Without it, `once` is a fault.
     pub replay_log: Option<Arc<dyn ReplayLog>>,
-    /// Whether the flow can become a task. If not, `detach` does nothing.
+    /// Whether the flow can become a task. Otherwise `detach` does nothing.
     pub can_detach: bool,
 }
 
-/// Decides whether an instance that is draining or overloaded hands work on.
+/// Decides whether a draining or overloaded instance hands work on.
 pub trait Pressure: Send + Sync {
     /// Returns whether a flow should be handed on at its next checkpoint.
-    fn hand_on(&self) -> bool;
+    fn should_hand_on(&self) -> bool;
 
-    /// Returns whether a task should be handed on at its next checkpoint. Useless if this instance would resume it.
-    fn hand_task_on(&self) -> bool {
-        self.hand_on()
+    /// Returns whether a task should be handed on at its next checkpoint. This is pointless if the same instance would
+    /// resume the task.
+    fn should_hand_task_on(&self) -> bool {
+        self.should_hand_on()
     }
 }
 
-/// The limits of one flow. Exceeding one ends the call with a message that names it.
+/// The limits of one flow. A call that exceeds one ends with a message that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rounds of one flow. Default 32.
@@ -54,9 +55,9 @@ pub struct Limits {
     pub entries: usize,
     /// Rejected answers to one ask before it fails. Default 3.
     pub retries: u32,
-    /// Rounds of one flow without asks, made to hand it on. Default 2.
+    /// Rounds without asks that hand one flow on. Default 2.
     pub sheds: u32,
-    /// Progress and log messages waiting to be sent. Default 256; the oldest are dropped.
+    /// Queued progress and log messages. Default 256; when the queue is full, the oldest are dropped.
     pub notes: usize,
 }
 

@@ -1,13 +1,13 @@
-//! A flow whose home is memory: it stays there, and continues when an answer arrives.
+//! Live flows: they stay in memory and continue when an answer arrives.
 //!
-//! It publishes its asks as a task does, but it is not written, handed on or retried, and it sends progress and logs.
-//! Its asks count as rounds, so that a handler meets the same limit in every home.
+//! A live flow publishes its asks as a task does. It is not written, handed on or retried, and it sends progress and
+//! logs. New asks count as rounds, so that a handler has the same limits in every home.
 
 use super::driver::Flow;
 use super::start::Start;
 use super::state::State;
 use crate::AskError;
-use crate::journal::{Asked, Held};
+use crate::journal::{OpenAsk, StoredOutcome};
 
 impl State {
     /// Returns whether the home of this flow is memory.
@@ -30,27 +30,27 @@ impl Start {
 }
 
 impl Flow {
-    /// Returns whether the flow is over. A flow in memory that ended with an incomplete reply is run again with
-    /// [`Start::task`], from the snapshot of its last write and with the answers to its asks.
-    pub fn is_over(&self) -> bool {
+    /// Returns whether the flow has ended. If a flow in memory ended with an incomplete reply, start it again with
+    /// [`Start::task`], the snapshot of its last write and the answers to its asks.
+    pub fn has_ended(&self) -> bool {
         self.shared.lock().ended
     }
 
     /// Returns whether an ask is open.
-    pub fn asks(&self) -> bool {
+    pub fn has_open_asks(&self) -> bool {
         self.shared.lock().open_asks() > 0
     }
 
     /// Reports that the client cannot answer the ask published under this key.
-    pub fn fail(&mut self, wire_key: &str, reason: &str) {
-        let held = |asked: &Asked| {
+    pub fn fail_ask(&mut self, wire_key: &str, reason: &str) {
+        let outcome = |ask: &OpenAsk| {
             let failed = AskError::Failed {
-                name: asked.key.name.to_string(),
+                name: ask.key.name.to_string(),
                 reason: reason.to_owned(),
             };
             let json = serde_json::to_string(&failed).ok()?;
-            Some(Held::Failure(json.into()))
+            Some(StoredOutcome::Failure(json.into()))
         };
-        self.change(|state| state.take_in(wire_key, held));
+        self.change(|state| state.settle_ask(wire_key, outcome));
     }
 }

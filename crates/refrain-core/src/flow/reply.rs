@@ -6,12 +6,12 @@ use refrain_wire::{Ask, LogLevel, ResultBody, SamplingParams};
 use std::borrow::Cow;
 use std::time::SystemTime;
 
-/// A mistake of the author, or an exceeded limit: it ends the call, and the handler cannot swallow it.
+/// A bug in the handler, or an exceeded limit. It ends the call; the handler cannot catch it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The mistake, its location, and a remedy.
+    /// The bug, its location, and how to fix it.
     pub message: String,
-    /// Whether the client's answer is at fault, not the handler.
+    /// Whether the client's answer is malformed and the handler is correct.
     pub bad_answer: bool,
 }
 
@@ -41,17 +41,23 @@ pub enum Note {
 pub enum Outcome {
     /// The result of the call.
     Complete(ResultBody),
-    /// Asks and a state, in the explicit style.
+    /// Asks and a state, written in the explicit style.
     Incomplete(Incomplete),
 }
 
 /// An incomplete reply in the explicit style: asks and a state of the handler.
 ///
 /// ```
-/// # use refrain_core::Incomplete;
-/// let reply = Incomplete::new().roots("where").state(&7)?;
-/// # let _ = reply;
-/// # Ok::<(), refrain_core::Error>(())
+/// use refrain::prelude::*;
+///
+/// async fn count(cx: Cx) -> Result<Reply<String>> {
+///     let rounds = cx.state::<u32>()?.unwrap_or(0) + 1;
+///     if cx.answer("where").is_none() {
+///         let reply = Incomplete::new().roots("where").state(&rounds)?;
+///         return Ok(Reply::Incomplete(reply));
+///     }
+///     Ok(Reply::Complete(format!("{rounds} rounds")))
+/// }
 /// ```
 #[derive(Debug, Default)]
 pub struct Incomplete {
@@ -60,7 +66,7 @@ pub struct Incomplete {
 }
 
 impl Incomplete {
-    /// Makes an empty reply; add at least one ask or a state.
+    /// Makes an empty reply. Add at least one ask or a state.
     pub fn new() -> Self {
         Self::default()
     }
@@ -76,7 +82,7 @@ impl Incomplete {
         self.ask(key, Ask::Form { message, schema }, form.fingerprint())
     }
 
-    /// Asks for a URL to be opened.
+    /// Asks the user to open a URL.
     pub fn url(
         self,
         key: impl Into<Cow<'static, str>>,
@@ -102,7 +108,7 @@ impl Incomplete {
         self
     }
 
-    /// Adds a sealed state; read it with `cx.state()`.
+    /// Adds a state, which is sealed. Read it with `cx.state()`.
     pub fn state(mut self, state: &impl serde::Serialize) -> crate::Result<Self> {
         self.state = Some(serde_json::to_string(state)?.into());
         Ok(self)
@@ -112,46 +118,46 @@ impl Incomplete {
 /// A suspended flow.
 #[derive(Debug)]
 #[must_use = "seal the snapshot and send the asks"]
-pub struct Cut {
+pub struct Suspension {
     /// The asks to send, under their wire keys.
     pub asks: Vec<(String, Ask)>,
     /// The flow to resume.
     pub snapshot: Snapshot,
-    /// Whether the flow is handed on without asks, because of [`Pressure`](crate::Pressure).
-    pub shed: bool,
+    /// Whether the flow has no asks and is handed on because of [`Pressure`](crate::Pressure).
+    pub handed_on: bool,
 }
 
 /// The progress of a task, to be written to its store in one transaction.
 #[derive(Debug)]
-#[must_use = "write it to the store, then call Flow::written"]
-pub struct Write {
+#[must_use = "write it to the store, then call Flow::confirm_write"]
+pub struct PendingWrite {
     /// The flow to resume.
     pub snapshot: Snapshot,
     /// New asks, under keys that were never used in this task.
     pub asks: Vec<(String, Ask)>,
-    /// Keys whose answers are in the snapshot.
+    /// Keys of asks whose answers are in the snapshot.
     pub taken: Vec<String>,
-    /// Keys that need no answer any more.
+    /// Keys of asks that no longer need an answer.
     pub withdrawn: Vec<String>,
     /// Whether the task made progress since the last write.
     pub progress: bool,
     /// How the task continues.
-    pub then: Then,
+    pub then: AfterWrite,
 }
 
 /// How a task continues after a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
-    /// The handler has more to do: call [`Flow::written`](crate::Flow::written) and poll again.
-    GoOn,
-    /// Only asks and sleeps are left. The flow can be dropped until an answer arrives or the first sleep ends.
+pub enum AfterWrite {
+    /// The handler has more to do: call [`Flow::confirm_write`](crate::Flow::confirm_write) and poll again.
+    Continue,
+    /// Only asks and sleeps are pending. Drop the flow until an answer arrives or the first sleep ends.
     Rest {
         /// The end of the first sleep.
         wake: Option<SystemTime>,
         /// Whether a foreign future may still make progress.
-        perhaps_more: bool,
+        may_progress: bool,
     },
-    /// The flow is handed on, and is over here.
+    /// The flow is handed on to another instance and has ended here.
     HandOn,
 }
 
@@ -164,7 +170,7 @@ pub struct Stats {
     pub steps: u32,
 }
 
-/// Returns whether `text` is a URI of RFC 3986: a scheme followed by valid characters.
+/// Returns whether `text` is a scheme followed by characters that RFC 3986 allows in a URI.
 pub(crate) fn is_url(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else {
         return false;
@@ -177,9 +183,9 @@ pub(crate) fn is_url(text: &str) -> bool {
         && rest.bytes().all(in_rest)
 }
 
-/// The message for a malformed URL. It leaves out the URL, which may be meant for the user only.
-pub(crate) fn no_url(name: &str) -> String {
+/// The message for a malformed URL. It leaves out the URL, which may contain secrets of the user.
+pub(crate) fn malformed_url(name: &str) -> String {
     format!(
-        "the URL of {name:?} is not a whole URL, such as https://example.com/pay?order=1; encode what cannot stand in one"
+        "malformed URL for {name:?}: expected an absolute URL such as https://example.com/pay?order=1, with special characters percent-encoded"
     )
 }

@@ -1,33 +1,33 @@
-//! Slots: the operations of a handler that are alive, as the driver sees them.
+//! Slots: the driver's view of a handler's pending operations.
 
 use super::state::Shared;
 use super::waker::StepSignal;
-use crate::journal::{Asked, Key};
+use crate::journal::{EntryKey, OpenAsk};
 use refrain_wire::Ask;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// Identifies an operation of a handler while it is alive.
+/// The id of a pending operation.
 pub(crate) type SlotId = u64;
 
 /// The phase of an operation.
 pub(crate) enum Phase {
-    /// Created or woken, and not polled since.
+    /// Created or woken, and not yet polled.
     Idle,
-    /// Waits for its turn to receive this entry.
+    /// Waits for its turn to take this entry.
     Waiting(usize),
     /// May take the entry it waited for.
-    Given,
+    Granted,
     /// An ask without an answer.
     Open {
         ask: Ask,
         wire_key: Box<str>,
         fingerprint: u64,
     },
-    /// A new step that may not start yet.
-    Held,
-    /// A new step that may start, since all that precedes it is written.
-    Free,
+    /// A new step that must not start yet.
+    Blocked,
+    /// A new step that may start, since all progress before it is written.
+    Cleared,
     /// A running step.
     Running(Arc<StepSignal>),
     /// Waits for the flow to be handed on.
@@ -52,12 +52,12 @@ impl Phase {
 
 pub(crate) struct Slot {
     pub(crate) id: SlotId,
-    pub(crate) key: Key,
+    pub(crate) key: EntryKey,
     pub(crate) phase: Phase,
     pub(crate) waker: Option<Waker>,
-    /// Polled by another task than the driver's.
+    /// Whether a spawned task polls the operation, not the driver.
     pub(crate) outside: bool,
-    /// That task has finished a poll since this slot began to wait for its turn.
+    /// Whether that task completed a poll since the slot began to wait for its turn.
     pub(crate) ready: bool,
 }
 
@@ -67,12 +67,12 @@ impl Slot {
         self.outside = poller.outside;
         match &mut self.waker {
             Some(old) => old.clone_from(poller.waker),
-            none => *none = Some(poller.waker.clone()),
+            empty => *empty = Some(poller.waker.clone()),
         }
     }
 
     /// Takes the ask out of an open slot.
-    pub(super) fn take_ask(&mut self) -> Option<((String, Ask), Asked)> {
+    pub(super) fn take_ask(&mut self) -> Option<((String, Ask), OpenAsk)> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Open {
                 ask,
@@ -80,13 +80,13 @@ impl Slot {
                 fingerprint,
             } => {
                 let named = (wire_key.to_string(), ask);
-                let asked = Asked {
+                let open = OpenAsk {
                     wire_key,
                     key: self.key.clone(),
                     fingerprint,
-                    made_here: true,
+                    current_run: true,
                 };
-                Some((named, asked))
+                Some((named, open))
             }
             other => {
                 self.phase = other;
@@ -100,7 +100,7 @@ impl Slot {
 #[derive(Clone, Copy)]
 pub(crate) struct Poller<'a> {
     pub(super) waker: &'a Waker,
-    /// Another task than the driver's.
+    /// Whether it is a spawned task, not the driver.
     pub(crate) outside: bool,
 }
 

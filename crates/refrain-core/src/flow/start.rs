@@ -1,8 +1,8 @@
-//! The start of a round: a snapshot, and the answers the client sent.
+//! The start of a round: a snapshot and the client's answers.
 
-use super::task::{TaskState, fits};
+use super::task::{PublishState, has_valid_shape};
 use crate::Trace;
-use crate::journal::{Elicited, Entry, FlowId, Held, Snapshot};
+use crate::journal::{Entry, FlowId, ParsedElicitation, Snapshot, StoredOutcome};
 use refrain_wire::{AnswerError, Answers, TraceContext, read_answer};
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Start {
     pub(crate) snapshot: Snapshot,
-    /// Answers that came with a first request, used when an ask of that name is made.
-    pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
+    /// Answers that came with a first request, used when an ask has that name.
+    pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
-    /// Set if the flow's home is a store or memory.
-    pub(crate) task: Option<Box<TaskState>>,
+    /// Present if the flow's home is a store or memory.
+    pub(crate) task: Option<Box<PublishState>>,
 }
 
-/// Why a round cannot begin.
+/// Why a round cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// An answer does not have the shape that its ask requires.
@@ -36,7 +36,7 @@ impl Start {
         self.snapshot.flow()
     }
 
-    /// Returns the end of the flow's life, in seconds since 1970.
+    /// Returns the deadline of the flow, in seconds since 1970.
     pub fn deadline(&self) -> u64 {
         self.snapshot.deadline
     }
@@ -51,80 +51,80 @@ impl Start {
         Self {
             trace: Trace::new(snapshot.flow, round, origin),
             snapshot,
-            loose: Vec::new(),
+            early_answers: Vec::new(),
             task: None,
         }
     }
 
-    /// The first round of a flow. Its answers are used when the handler asks under their keys.
+    /// The first round of a flow. An answer is used when the handler makes an ask with its key.
     pub fn first(snapshot: Snapshot, answers: Option<&Answers<'_>>) -> Self {
         let mut start = Self::new(snapshot);
         if let Some(answers) = answers {
             let answers = answers.0.iter();
-            let loose = answers.map(|(key, raw)| (key.as_ref().into(), raw.get().into()));
-            start.loose = loose.collect();
+            let early = answers.map(|(key, raw)| (key.as_ref().into(), raw.get().into()));
+            start.early_answers = early.collect();
         }
         start
     }
 
-    /// A resumed task, with the answers that are not in its journal yet. They enter in the order of their asks; unknown
-    /// keys are ignored.
+    /// A resumed task, with the answers that are not in its journal yet. Answers are added in the order of their asks;
+    /// unknown keys are ignored.
     pub fn task(mut snapshot: Snapshot, answers: &[(String, String)]) -> Self {
         let journal = &mut snapshot.journal;
-        let kept = journal.entries.len();
+        let written = journal.entries.len();
         let (mut open, mut taken) = (Vec::new(), Vec::new());
-        for mut asked in std::mem::take(&mut journal.asked) {
-            let answered = answers.iter().find(|(key, _)| **key == *asked.wire_key);
+        for mut ask in std::mem::take(&mut journal.asked) {
+            let answered = answers.iter().find(|(key, _)| **key == *ask.wire_key);
             let Some((key, json)) = answered else {
-                asked.made_here = false;
-                open.push(asked);
+                ask.current_run = false;
+                open.push(ask);
                 continue;
             };
             taken.push(key.clone());
-            if fits(&asked, json) {
-                let held = Held::Value(json.as_str().into());
-                let entry = Entry::new(asked.key, asked.fingerprint, held);
+            if has_valid_shape(&ask, json) {
+                let value = StoredOutcome::Value(json.as_str().into());
+                let entry = Entry::new(ask.key, ask.fingerprint, value);
                 journal.entries.push(entry);
             }
         }
         let mut start = Self::new(snapshot);
-        let task = TaskState {
-            kept,
+        let task = PublishState {
+            written,
             published: open,
             taken,
-            ..TaskState::default()
+            ..PublishState::default()
         };
         start.task = Some(task.into());
         start
     }
 
-    /// A later round. Answers enter the journal in the order of their asks; unknown keys are ignored, and missing
-    /// answers are asked for again.
+    /// A later round. Answers are added to the journal in the order of their asks; unknown keys are ignored, and asks
+    /// without an answer are sent again.
     pub fn resumed(
         mut snapshot: Snapshot,
         answers: Option<&Answers<'_>>,
     ) -> Result<Self, StartError> {
-        for asked in std::mem::take(&mut snapshot.journal.asked) {
-            let Some(raw) = answers.and_then(|answers| answers.get(&asked.wire_key)) else {
+        for ask in std::mem::take(&mut snapshot.journal.asked) {
+            let Some(raw) = answers.and_then(|answers| answers.get(&ask.wire_key)) else {
                 continue;
             };
-            let answer = match asked.key.kind.ask() {
+            let answer = match ask.key.kind.ask() {
                 Some(kind) => read_answer(kind, raw).map_err(|source| StartError::Shape {
-                    key: asked.wire_key.to_string(),
+                    key: ask.wire_key.to_string(),
                     source,
                 })?,
                 None => None,
             };
-            let held = Held::Value(raw.get().into());
-            let mut entry = Entry::new(asked.key, asked.fingerprint, held);
-            entry.elicited = answer.map(|answer| Elicited::find(&answer, raw.get()));
+            let value = StoredOutcome::Value(raw.get().into());
+            let mut entry = Entry::new(ask.key, ask.fingerprint, value);
+            entry.parsed = answer.map(|answer| ParsedElicitation::locate(&answer, raw.get()));
             snapshot.journal.entries.push(entry);
         }
         Ok(Self::new(snapshot))
     }
 
-    /// Extends the flow's life to at least this time, in seconds since 1970.
-    pub fn live_until(&mut self, deadline: u64) {
+    /// Moves the deadline of the flow to this time if it is later, in seconds since 1970.
+    pub fn extend_deadline(&mut self, deadline: u64) {
         self.snapshot.deadline = self.snapshot.deadline.max(deadline);
     }
 

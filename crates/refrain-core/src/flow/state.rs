@@ -1,16 +1,19 @@
-//! The state that a flow and the operations of its handler share.
+//! The state shared by a flow and the operations of its handler.
 //!
-//! Invariants: entries before `frontier` were delivered to the handler or skipped; the driver gives each entry to one
-//! operation, at rest; nothing is registered or delivered after `ended` is set; author code (checks, destructors,
-//! wakers) never runs while the lock is held.
+//! Invariants:
+//!
+//! - Entries before `frontier` were delivered to the handler or skipped.
+//! - The driver grants each entry to one operation, at rest.
+//! - After `ended` is set, nothing is registered or delivered.
+//! - The handler's code (decoding, destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
 use super::reply::{Fault, Note, Stats};
 use super::slot::{Phase, Poller, Slot, SlotGuard, SlotId};
-use super::task::TaskState;
-use super::thread_context::{end_quietly, in_step, is_driving, is_driving_any};
+use super::task::PublishState;
+use super::thread_context::{in_step, is_driving, is_driving_any, unwind_task};
 use super::waker::{FlowWaker, PassCounter};
-use crate::journal::{Entry, FlowId, Held, Journal, Key, Kind, Retry};
+use crate::journal::{Entry, EntryKey, FlowId, Journal, OperationKind, Rejections, StoredOutcome};
 use crate::{Error, Trace};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -29,40 +32,41 @@ pub(crate) struct State {
     /// The number of entries at the start of the round.
     pub(crate) replayed: usize,
     pub(crate) frontier: usize,
-    /// The replay is over: new steps may start, progress and logs are sent.
+    /// Whether the replay is complete: new steps may start, progress and logs are sent.
     pub(crate) live: bool,
     pub(crate) slots: SmallVec<[Slot; 1]>,
     pub(super) next_slot: SlotId,
     /// The highest ordinal assigned to each name.
-    pub(super) ordinals: SmallVec<[Key; 1]>,
-    pub(crate) loose: Vec<(Box<str>, Arc<str>)>,
+    pub(super) ordinals: SmallVec<[EntryKey; 1]>,
+    /// Answers that came with the first request and match no ask yet.
+    pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) notes: Vec<Note>,
     pub(crate) last_progress: Option<f64>,
     pub(crate) fault: Option<Fault>,
     pub(crate) ended: bool,
-    /// The whole call is over, not just this round.
-    pub(crate) over: bool,
+    /// Whether the call has ended, not just this round.
+    pub(crate) call_ended: bool,
     pub(crate) running: usize,
-    pub(crate) shedding: bool,
-    /// A checkpoint wants other tasks of the thread to run.
+    pub(crate) handing_on: bool,
+    /// Whether a checkpoint lets other tasks of the thread run.
     pub(crate) yielding: bool,
     pub(crate) stats: Stats,
-    /// Increases whenever an operation makes progress.
+    /// Counts the progress of operations.
     pub(crate) moves: u64,
     pub(crate) cancelled: Vec<Waker>,
     /// Polls of operations left before the simulated crash of a test.
     pub(crate) fuse: Option<u32>,
     pub(crate) crashed: bool,
-    /// The end of the flow's life, in seconds since 1970.
+    /// The deadline of the flow, in seconds since 1970.
     pub(crate) deadline: u64,
     /// The status that the handler set and the driver has not taken yet.
     pub(crate) status: Option<String>,
-    /// The last status, until an awaited outcome is delivered.
-    pub(crate) parting: Option<String>,
-    /// Set if the flow's home is a store or memory.
-    pub(super) task: Option<Box<TaskState>>,
+    /// The last status, unless an awaited entry was delivered after it.
+    pub(crate) final_status: Option<String>,
+    /// Present if the flow's home is a store or memory.
+    pub(super) task: Option<Box<PublishState>>,
     /// Why the flow could not become a task.
-    pub(crate) no_task: Option<String>,
+    pub(crate) detach_error: Option<String>,
     /// The error that makes the task retry this attempt.
     pub(crate) retry: Option<Box<Error>>,
 }
@@ -96,7 +100,7 @@ impl Shared {
                 journal,
                 replayed,
                 live: replayed == 0,
-                loose: start.loose,
+                early_answers: start.early_answers,
                 deadline: start.snapshot.deadline,
                 task: start.task,
                 ..State::default()
@@ -108,10 +112,10 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Locks the state for one poll of an operation. `None`: it may not go on, see [`stopped`](Self::stopped).
+    /// Locks the state for one poll of an operation. `None`: it must stop, see [`stopped`](Self::stopped).
     pub(crate) fn enter(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
-        state.may_go_on().then_some(state)
+        state.count_poll().then_some(state)
     }
 
     pub(crate) fn poller<'a>(self: &Arc<Self>, task: &'a Context<'_>) -> Poller<'a> {
@@ -121,41 +125,41 @@ impl Shared {
         }
     }
 
-    /// The result of an operation that may not go on: an error if its call is over.
-    pub(crate) fn stopped<T, E>(self: &Arc<Self>, over: impl FnOnce() -> E) -> Poll<Result<T, E>> {
-        match self.is_over() {
-            true => Poll::Ready(Err(over())),
+    /// The result of an operation that must stop: an error if its call has ended.
+    pub(crate) fn stopped<T, E>(self: &Arc<Self>, error: impl FnOnce() -> E) -> Poll<Result<T, E>> {
+        match self.has_call_ended() {
+            true => Poll::Ready(Err(error())),
             false => Poll::Pending,
         }
     }
 
-    /// Returns whether a stopped operation reports that its call is over. Otherwise it waits to be dropped with its
-    /// handler or, if only the round has ended, its task is unwound: another round repeats its work.
-    fn is_over(self: &Arc<Self>) -> bool {
+    /// Returns whether a stopped operation reports that its call has ended. Otherwise it stays pending until its handler
+    /// is dropped. If only the round has ended, its task is unwound, since another round repeats its work.
+    fn has_call_ended(self: &Arc<Self>) -> bool {
         self.kick();
-        let (ended, over) = {
+        let (ended, call_ended) = {
             let state = self.lock();
-            (state.ended, state.over)
+            (state.ended, state.call_ended)
         };
         if !ended || is_driving(self) {
             return false;
         }
         // The handler of another call must not be unwound.
-        if over || is_driving_any() {
+        if call_ended || is_driving_any() {
             return true;
         }
-        end_quietly(self);
+        unwind_task(self);
         false
     }
 
-    /// Like [`is_over`](Self::is_over) for an operation without an error type: its task is unwound in that case too,
-    /// unless it is the handler of another call (`true`).
-    pub(crate) fn is_over_in_another_call(self: &Arc<Self>) -> bool {
-        if !self.is_over() {
+    /// Like [`has_call_ended`](Self::has_call_ended) for an operation without an error type: its task is unwound, unless
+    /// it is the handler of another call (`true`).
+    pub(crate) fn has_ended_in_another_call(self: &Arc<Self>) -> bool {
+        if !self.has_call_ended() {
             return false;
         }
         if !is_driving_any() {
-            end_quietly(self);
+            unwind_task(self);
         }
         is_driving_any()
     }
@@ -167,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Records a fault at the caller's location and wakes the driver. The first fault wins.
+    /// Records a fault at the caller's location and wakes the driver. Later faults are ignored.
     #[track_caller]
     pub(crate) fn fault(self: &Arc<Self>, message: &str) {
         let at = Location::caller();
@@ -176,37 +180,37 @@ impl Shared {
         self.kick();
     }
 
-    /// Registers an operation: its ordinal is assigned now, not at its first poll.
+    /// Registers an operation. Its ordinal is assigned now, not at its first poll.
     #[track_caller]
     pub(crate) fn open_slot(
         self: &Arc<Self>,
         scope: Option<&Arc<str>>,
-        kind: Kind,
+        kind: OperationKind,
         name: Cow<'static, str>,
-    ) -> (SlotGuard<'_>, Key) {
+    ) -> (SlotGuard<'_>, EntryKey) {
         let (id, key, twice) = {
             let mut state = self.lock();
-            let key = state.number(Key::new(scope, kind, name));
+            let key = state.number(EntryKey::new(scope, kind, name));
             let twice = state.slots.iter().any(|slot| slot.key.same_name(&key));
             (state.push_slot(key.clone()), key, twice)
         };
         let (kind, name) = (kind.as_str(), &key.name);
         if in_step(self) {
             self.fault(&format!(
-                "{kind} {name:?} was made inside a step; a step is run once and cannot ask or hold other steps"
+                "{kind} {name:?} was called inside a step; move it out of the step: a step cannot ask or contain other steps"
             ));
         } else if twice {
             self.fault(&format!(
-                "the {kind} {name:?} is used twice at once; give each its own name or its own cx.scope(..)"
+                "the {kind} {name:?} is used twice at the same time; give each use another name or another cx.scope(..)"
             ));
         }
         (self.guard(id), key)
     }
 
-    /// A slot without an entry and without a name that could collide.
+    /// Opens a slot for an operation without a journal entry.
     pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut State) -> SlotGuard<'_> {
-        // The author cannot name operations of this kind.
-        self.guard(state.push_slot(Key::new(None, Kind::Sleep, "".into())))
+        // Named operations never have this kind, so the key does not collide.
+        self.guard(state.push_slot(EntryKey::new(None, OperationKind::Sleep, "".into())))
     }
 
     pub(crate) fn guard(self: &Arc<Self>, id: SlotId) -> SlotGuard<'_> {
@@ -222,16 +226,16 @@ impl State {
         });
     }
 
-    pub(crate) fn fault_is_set(&self) -> bool {
+    pub(crate) fn has_fault(&self) -> bool {
         self.fault.is_some()
     }
 
-    /// Returns whether an operation is in such a phase.
+    /// Returns whether the phase of any operation matches.
     pub(super) fn any(&self, phase: impl Fn(&Phase) -> bool) -> bool {
         self.slots.iter().any(|slot| phase(&slot.phase))
     }
 
-    /// Makes all operations in such a phase idle, to be polled again.
+    /// Makes the operations whose phase matches idle, to be polled again.
     pub(super) fn release(&mut self, phase: impl Fn(&Phase) -> bool) -> Wakers {
         let mut wakers = Wakers::new();
         for slot in self.slots.iter_mut().filter(|slot| phase(&slot.phase)) {
@@ -241,7 +245,7 @@ impl State {
         wakers
     }
 
-    pub(crate) fn push_slot(&mut self, key: Key) -> SlotId {
+    pub(crate) fn push_slot(&mut self, key: EntryKey) -> SlotId {
         let id = self.next_slot;
         self.next_slot += 1;
         self.slots.push(Slot {
@@ -256,7 +260,7 @@ impl State {
     }
 
     /// Assigns the next ordinal of its name to a key.
-    pub(crate) fn number(&mut self, mut key: Key) -> Key {
+    pub(crate) fn number(&mut self, mut key: EntryKey) -> EntryKey {
         if let Some(last) = self.ordinals.iter_mut().find(|last| last.same_name(&key)) {
             last.ordinal += 1;
             key.ordinal = last.ordinal;
@@ -281,8 +285,8 @@ impl State {
         Some(slot)
     }
 
-    /// Counts one poll of an operation, and returns whether it may go on.
-    fn may_go_on(&mut self) -> bool {
+    /// Counts one poll of an operation, and returns whether the operation may continue.
+    fn count_poll(&mut self) -> bool {
         if let Some(fuse) = &mut self.fuse {
             match fuse.checked_sub(1) {
                 Some(left) => *fuse = left,
@@ -292,7 +296,7 @@ impl State {
         !self.ended && !self.crashed && self.fault.is_none() && self.retry.is_none()
     }
 
-    /// Suspends an operation in this phase.
+    /// Puts an operation into a phase in which it waits.
     pub(crate) fn park(&mut self, id: SlotId, phase: Phase, poller: Poller<'_>) {
         if let Some(slot) = self.slot(id) {
             slot.phase = phase;
@@ -301,33 +305,38 @@ impl State {
         self.moves += 1;
     }
 
-    /// The entry of an operation that has no schema.
-    pub(crate) fn find(&self, key: &Key) -> Option<usize> {
+    /// The entry of an operation without a schema.
+    pub(crate) fn find(&self, key: &EntryKey) -> Option<usize> {
         let mut entries = self.journal.entries.iter();
         entries.position(|e| !e.void && e.key == *key)
     }
 
-    /// The entry that answers an ask: with the same schema, else the latest whose answer fits.
+    /// The entry that answers an ask: one with the same schema, or else the latest that matches the ask's schema.
     pub(crate) fn find_answer(
         &self,
-        key: &Key,
+        key: &EntryKey,
         fingerprint: u64,
         fits: impl Fn(&str) -> bool,
     ) -> Option<usize> {
         let entries = &self.journal.entries;
-        let mine = |e: &Entry| !e.void && e.key == *key;
-        let other = |e: &Entry| matches!(&e.held, Held::Value(json) if fits(json));
+        let has_key = |e: &Entry| !e.void && e.key == *key;
+        let matches_schema =
+            |e: &Entry| matches!(&e.outcome, StoredOutcome::Value(json) if fits(json));
         entries
             .iter()
-            .position(|e| mine(e) && e.fingerprint == fingerprint)
-            .or_else(|| entries.iter().rposition(|e| mine(e) && other(e)))
+            .position(|e| has_key(e) && e.fingerprint == fingerprint)
+            .or_else(|| {
+                entries
+                    .iter()
+                    .rposition(|e| has_key(e) && matches_schema(e))
+            })
     }
 
     /// Appends an entry to the journal. A full journal is a fault.
     pub(crate) fn append(&mut self, entry: Entry, limit: usize) -> Option<usize> {
         if self.journal.entries.len() >= limit {
             let name = entry.key.full();
-            let message = format!("the journal is full: {limit} entries; {name:?} does not fit");
+            let message = format!("journal full: {limit} entries leave no room for {name:?}");
             self.set_fault(message, false);
             return None;
         }
@@ -338,12 +347,12 @@ impl State {
 
     /// Returns whether an operation may take its entry. If not, it waits for its turn.
     pub(crate) fn take_turn(&mut self, id: SlotId, index: usize, poller: Poller<'_>) -> bool {
-        let called = match self.slot(id) {
+        let polled_again = match self.slot(id) {
             Some(slot) => match slot.phase {
-                Phase::Given => return true,
-                // The flow is about to be handed on with this value.
+                Phase::Granted => return true,
+                // The flow is about to be handed on, and the next instance delivers this value.
                 Phase::Parked => return false,
-                // The driver woke this task and it polled again: all it awaits is registered by now.
+                // The driver woke this task and the task polled again, so all its operations are registered.
                 Phase::Waiting(_) => slot.waker.is_none(),
                 _ => false,
             },
@@ -351,14 +360,14 @@ impl State {
         };
         self.park(id, Phase::Waiting(index), poller);
         if let Some(slot) = self.slot(id) {
-            slot.ready |= called;
+            slot.ready |= polled_again;
         }
         false
     }
 
-    /// The first entry that is handed on without being delivered here.
+    /// The first entry that the next instance delivers.
     pub(super) fn first_parked(&self) -> Option<usize> {
-        if !self.shedding {
+        if !self.handing_on {
             return None;
         }
         let parked = |slot: &&Slot| matches!(slot.phase, Phase::Parked);
@@ -366,16 +375,16 @@ impl State {
         parked.filter_map(|slot| self.find(&slot.key)).min()
     }
 
-    /// Marks an entry as seen by the handler.
+    /// Marks an entry as delivered to the handler.
     pub(crate) fn deliver(&mut self, index: usize) {
         if let Some(entry) = self.journal.entries.get_mut(index) {
             if !entry.delivered && index < self.replayed && !entry.void {
                 self.stats.replayed += 1;
             }
             entry.delivered = true;
-            // Time and randomness are not awaited.
-            if !matches!(entry.key.kind, Kind::Now | Kind::Random) {
-                self.parting = None;
+            // The handler does not await time and randomness.
+            if !matches!(entry.key.kind, OperationKind::Now | OperationKind::Random) {
+                self.final_status = None;
             }
         }
         self.moves += 1;
@@ -392,33 +401,35 @@ impl State {
         }
     }
 
-    /// Takes a rejected answer out of the journal, and returns how often that has happened to this ask.
-    pub(crate) fn refuse(&mut self, index: usize, reason: &str) -> u32 {
+    /// Removes a rejected answer from the journal, and returns how many answers to this ask were rejected.
+    pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
         let Journal {
-            entries, retries, ..
+            entries,
+            rejections,
+            ..
         } = &mut self.journal;
         let entry = &mut entries[index];
         entry.void = true;
-        let same = |r: &Retry| r.key == entry.key && r.fingerprint == entry.fingerprint;
-        let at = retries.iter().position(same).unwrap_or_else(|| {
-            retries.push(Retry {
+        let same = |r: &Rejections| r.key == entry.key && r.fingerprint == entry.fingerprint;
+        let at = rejections.iter().position(same).unwrap_or_else(|| {
+            rejections.push(Rejections {
                 key: entry.key.clone(),
                 fingerprint: entry.fingerprint,
                 count: 0,
                 reason: "".into(),
             });
-            retries.len() - 1
+            rejections.len() - 1
         });
-        let retry = &mut retries[at];
-        retry.count = retry.count.saturating_add(1);
-        retry.reason = reason.into();
-        retry.count
+        let rejected = &mut rejections[at];
+        rejected.count = rejected.count.saturating_add(1);
+        rejected.reason = reason.into();
+        rejected.count
     }
 
-    /// Why the last answer to this ask was refused.
-    pub(crate) fn refusal(&self, key: &Key, fingerprint: u64) -> Option<&str> {
-        let mut retries = self.journal.retries.iter();
-        let retry = retries.find(|r| r.key == *key && r.fingerprint == fingerprint);
-        retry.map(|r| &*r.reason)
+    /// Why the last answer to this ask was rejected.
+    pub(crate) fn rejection(&self, key: &EntryKey, fingerprint: u64) -> Option<&str> {
+        let mut rejections = self.journal.rejections.iter();
+        let rejected = rejections.find(|r| r.key == *key && r.fingerprint == fingerprint);
+        rejected.map(|r| &*r.reason)
     }
 }

@@ -2,16 +2,16 @@
 
 use super::driver::Event;
 use super::env::{Env, Limits};
-use super::reply::{Cut, Incomplete, is_url, no_url};
+use super::reply::{Incomplete, Suspension, is_url, malformed_url};
 use super::slot::{Phase, Slot, SlotId};
 use super::state::State;
-use crate::journal::{Asked, FlowId, Key, Snapshot};
+use crate::journal::{EntryKey, FlowId, OpenAsk, Snapshot};
 use crate::{AskError, Error};
 use refrain_wire::Ask;
 
 impl State {
-    /// The key the client will answer under: the author's name where it is free, else `scope/name#n`.
-    pub(crate) fn wire_key(&mut self, id: SlotId, key: &Key, fingerprint: u64) -> Box<str> {
+    /// The key of an ask on the wire: the ask's name if it is unused, otherwise `scope/name#n`.
+    pub(crate) fn wire_key(&mut self, id: SlotId, key: &EntryKey, fingerprint: u64) -> Box<str> {
         let plain = self.plain_wire_key(id, key);
         let (slots, used) = (&self.slots, &self.journal.used);
         let open = |slot: &Slot, wire: &str| slot.id != id && slot.phase.open_key() == Some(wire);
@@ -24,21 +24,21 @@ impl State {
         }
     }
 
-    fn plain_wire_key(&self, id: SlotId, key: &Key) -> String {
-        let other_kind_or_scope = |k: &Key| {
+    fn plain_wire_key(&self, id: SlotId, key: &EntryKey) -> String {
+        let is_same_name = |k: &EntryKey| {
             k.name == key.name
                 && k.kind.ask().is_some()
                 && (k.kind != key.kind || k.scope != key.scope)
         };
         let taken_by_slot = |slot: &Slot| {
-            slot.id != id && slot.phase.open_key().is_some() && other_kind_or_scope(&slot.key)
+            slot.id != id && slot.phase.open_key().is_some() && is_same_name(&slot.key)
         };
         let plain_is_taken = key.ordinal > 1
-            || (self.journal.entries.iter()).any(|e| other_kind_or_scope(&e.key))
+            || (self.journal.entries.iter()).any(|e| is_same_name(&e.key))
             || self.slots.iter().any(taken_by_slot);
         let mut wire = match (&key.scope, key.ordinal) {
             _ if !plain_is_taken => key.name.to_string(),
-            // Another scope uses the plain name.
+            // An operation in another scope uses the plain name.
             (None, 1) => format!("{}#1", key.name),
             _ => key.full(),
         };
@@ -53,46 +53,47 @@ impl State {
         self.slots.iter().filter(open).count()
     }
 
-    /// Asks the environment whether to hand the flow on, until it says yes.
-    pub(crate) fn should_shed(&mut self, env: &Env) -> bool {
+    /// Returns whether the flow should be handed on. Once the environment says so, this does not change.
+    pub(crate) fn should_hand_on(&mut self, env: &Env) -> bool {
         if self.is_in_memory() {
             return false;
         }
         let is_task = self.is_task();
-        if !self.shedding
+        if !self.handing_on
             && (is_task || self.journal.sheds < env.limits.sheds)
             && let Some(pressure) = &env.pressure
         {
-            self.shedding = match is_task {
-                true => pressure.hand_task_on(),
-                false => pressure.hand_on(),
+            self.handing_on = match is_task {
+                true => pressure.should_hand_task_on(),
+                false => pressure.should_hand_on(),
             };
         }
-        self.shedding
+        self.handing_on
     }
 
     /// Suspends the flow with all open asks.
-    pub(crate) fn cut(&mut self, flow: FlowId) -> Cut {
-        let (asks, asked) = self.slots.iter_mut().filter_map(Slot::take_ask).unzip();
-        self.set_down(flow, asks, asked)
+    pub(crate) fn suspend(&mut self, flow: FlowId) -> Suspension {
+        let (asks, open) = self.slots.iter_mut().filter_map(Slot::take_ask).unzip();
+        self.suspend_with(flow, asks, open)
     }
 
-    /// Sets a fault if this many open asks pass a limit, or if a round to send them in does.
-    pub(crate) fn passes_limit(&mut self, asks: usize, limits: &Limits, new_round: bool) -> bool {
+    /// Sets a fault if this many open asks, or a new round, exceed a limit. Returns whether a fault is set.
+    pub(crate) fn exceeds_limit(&mut self, asks: usize, limits: &Limits, new_round: bool) -> bool {
         let (round_asks, rounds) = (limits.asks, limits.rounds);
         if asks > round_asks {
-            let message =
-                format!("{asks} asks are open at once, and the limit of a round is {round_asks}");
+            let message = format!(
+                "{asks} asks are open at the same time, but the limit of a round is {round_asks}"
+            );
             self.set_fault(message, false);
         } else if new_round && self.journal.round >= rounds {
-            let message = format!("the call needs another round, and its limit is {rounds} rounds");
+            let message = format!("the call needs another round, but its limit is {rounds} rounds");
             self.set_fault(message, false);
         }
-        self.fault_is_set()
+        self.has_fault()
     }
 
     /// Suspends the flow with the asks and the state of an explicit reply.
-    pub(crate) fn cut_explicit(
+    pub(crate) fn suspend_explicit(
         &mut self,
         env: &Env,
         flow: FlowId,
@@ -104,20 +105,22 @@ impl State {
             ));
         }
         let names = || reply.asks.iter().map(|(name, ..)| name);
-        let twice = |(at, name)| names().take(at).any(|earlier| earlier == name);
-        if let Some((_, name)) = names().enumerate().find(|named| twice(*named)) {
+        let is_repeated = |(at, name)| names().take(at).any(|earlier| earlier == name);
+        if let Some((_, name)) = names().enumerate().find(|named| is_repeated(*named)) {
             return Err(Error::internal(format!(
-                "an incomplete reply asks {name:?} twice; give each ask its own key"
+                "an incomplete reply has two asks with the key {name:?}; give each ask another key"
             )));
         }
-        let mut asked = Vec::with_capacity(reply.asks.len());
+        let mut open = Vec::with_capacity(reply.asks.len());
         let mut asks = Vec::with_capacity(reply.asks.len());
         for (name, mut ask, fingerprint) in reply.asks {
             match &mut ask {
-                Ask::Url { url, .. } if !is_url(url) => return Err(Error::internal(no_url(&name))),
+                Ask::Url { url, .. } if !is_url(url) => {
+                    return Err(Error::internal(malformed_url(&name)));
+                }
                 Ask::Sampling(params) => {
                     params.check().map_err(|reason| {
-                        Error::internal(format!("{name:?} cannot be asked of a model: {reason}"))
+                        Error::internal(format!("invalid sampling request {name:?}: {reason}"))
                     })?;
                     params.keep_to(env.capabilities);
                 }
@@ -130,38 +133,43 @@ impl State {
                 }
                 .into());
             }
-            let mut key = Key::new(None, ask.kind().into(), name);
+            let mut key = EntryKey::new(None, ask.kind().into(), name);
             let before = (self.journal.entries.iter()).filter(|e| e.key.same_name(&key));
             key.ordinal = before.count() as u32 + 1;
             asks.push((key.name.to_string(), ask));
-            asked.push(Asked {
+            open.push(OpenAsk {
                 wire_key: key.name.as_ref().into(),
                 key,
                 fingerprint,
-                made_here: true,
+                current_run: true,
             });
         }
         self.journal.state = reply.state;
         if self.publishes() {
             self.ended = true;
-            let write = self.write_explicit(flow, env.source.now(), asked, asks);
+            let write = self.write_explicit(flow, env.source.now(), open, asks);
             return Ok(Event::Write(write.into()));
         }
-        Ok(Event::Cut(self.set_down(flow, asks, asked)))
+        Ok(Event::Suspended(self.suspend_with(flow, asks, open)))
     }
 
-    fn set_down(&mut self, flow: FlowId, asks: Vec<(String, Ask)>, asked: Vec<Asked>) -> Cut {
+    fn suspend_with(
+        &mut self,
+        flow: FlowId,
+        asks: Vec<(String, Ask)>,
+        open: Vec<OpenAsk>,
+    ) -> Suspension {
         self.ended = true;
-        let shed = asks.is_empty() && self.shedding;
+        let handed_on = asks.is_empty() && self.handing_on;
         let mut journal = std::mem::take(&mut self.journal);
         journal.round += 1;
-        journal.sheds += u32::from(shed);
-        journal.asked = asked;
+        journal.sheds += u32::from(handed_on);
+        journal.asked = open;
         let snapshot = Snapshot::without_void(flow, self.deadline, journal);
-        Cut {
+        Suspension {
             asks,
             snapshot,
-            shed,
+            handed_on,
         }
     }
 }

@@ -1,81 +1,82 @@
-//! A flow whose home is a store.
+//! Tasks: flows whose home is a store.
 //!
-//! Invariant: before a step starts, an ask is published, or the flow rests or ends, all that the handler has seen is
-//! written. A crash between two writes loses only work without visible effects.
+//! Invariant: all delivered entries are written before a step starts, an ask is published, or the flow rests or ends.
+//! So a crash between two writes loses only work without visible effects.
 //!
-//! Asks are published as soon as they are made, while other branches continue. A wire key is used for one ask in a
-//! task's life: a repeated ask gets another key.
+//! An ask is published as soon as it is made, while other branches of the handler continue. Each ask of a task has a
+//! unique wire key; a repeated ask gets another key.
 
 use super::driver::Flow;
-use super::reply::{Then, Write};
+use super::reply::{AfterWrite, PendingWrite};
 use super::slot::{Phase, Slot, SlotId};
 use super::state::{Shared, State, Wakers};
 use crate::Source;
-use crate::journal::{Asked, Entry, FlowId, Held, Key, Snapshot};
+use crate::journal::{Entry, EntryKey, FlowId, OpenAsk, Snapshot, StoredOutcome};
 use refrain_wire::{Ask, check_answer_shape};
 use serde_json::value::RawValue;
 use std::task::Waker;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The least time between two writes of checkpoints.
-const BETWEEN_CHECKPOINTS: Duration = Duration::from_secs(1);
+/// The minimum time between two writes of checkpoints.
+const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The state of publishing and writing a flow whose home is a store or memory.
+/// The published asks and the written progress of a flow whose home is a store or memory.
 #[derive(Debug, Default)]
-pub(crate) struct TaskState {
-    /// The flow is not written; see [`memory`](super::memory).
+pub(crate) struct PublishState {
+    /// Whether the home is memory: the flow is not written, see [`memory`](super::memory).
     pub(super) in_memory: bool,
-    /// The number of entries written or being written.
-    pub(super) kept: usize,
+    /// The number of entries that are written or being written.
+    pub(super) written: usize,
     /// Published asks without an answer.
-    pub(super) published: Vec<Asked>,
+    pub(super) published: Vec<OpenAsk>,
     /// Keys of answers that arrived and are not written yet.
     pub(super) taken: Vec<String>,
-    /// A checkpoint was made and is not written yet.
-    pub(super) checkpoint: bool,
+    /// Whether a checkpoint is not written yet.
+    pub(super) new_checkpoint: bool,
     /// The time of the last write, in microseconds since 1970.
-    pub(super) wrote_at: u64,
-    /// The steps that wait for the write in progress, if any.
-    pub(super) under_way: Option<Vec<SlotId>>,
-    /// `moves` when rest was last reported, and whether other work was possible then.
+    pub(super) written_at: u64,
+    /// The steps that wait for the write in progress, if there is one.
+    pub(super) writing: Option<Vec<SlotId>>,
+    /// `moves` when rest was last reported, and `may_progress` of that report.
     pub(super) rested_at: Option<(u64, bool)>,
 }
 
-/// Published asks that a write withdraws if they are not open.
+/// The published asks that a write withdraws unless they are open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Withdraw {
-    /// None: the next attempt makes them again.
+    /// No asks, since the next attempt makes them again.
     Nothing,
-    /// Those that this run has made and dropped. Others may still be made again.
+    /// Asks that this run has made and dropped. It may still make the others again.
     Dropped,
+    /// All asks.
     All,
 }
 
 /// The asks of a write.
 #[derive(Default)]
 struct AskChanges {
-    published: Vec<Asked>,
+    published: Vec<OpenAsk>,
     new: Vec<(String, Ask)>,
     withdrawn: Vec<String>,
 }
 
-impl TaskState {
-    fn published(&self, wire_key: &str) -> Option<usize> {
+impl PublishState {
+    fn find_published(&self, wire_key: &str) -> Option<usize> {
         let mut published = self.published.iter();
-        published.position(|asked| *asked.wire_key == *wire_key)
+        published.position(|ask| *ask.wire_key == *wire_key)
     }
 
-    /// The key that an ask was published under, or will be: `plain`, or a numbered variant of it that is not taken.
+    /// The wire key of a published ask. For a new ask, `plain` or a numbered variant of it that is not taken.
     pub(super) fn wire_key(
         &mut self,
-        key: &Key,
+        key: &EntryKey,
         fingerprint: u64,
         plain: String,
         taken: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut Asked| p.key == *key && p.fingerprint == fingerprint;
+        let same = |p: &&mut OpenAsk| p.key == *key && p.fingerprint == fingerprint;
         if let Some(known) = self.published.iter_mut().find(same) {
-            known.made_here = true;
+            known.current_run = true;
             return known.wire_key.clone();
         }
         let numbered = (2..).map(|number| format!("{plain}.{number}"));
@@ -92,30 +93,30 @@ impl State {
         self.task.as_ref().is_some_and(|task| !task.in_memory)
     }
 
-    /// Notes a checkpoint, and returns whether a task must write it now.
-    pub(crate) fn keep_checkpoint(&mut self, source: &dyn Source) -> bool {
+    /// Records a checkpoint, and returns whether a task must write it now.
+    pub(crate) fn record_checkpoint(&mut self, source: &dyn Source) -> bool {
         let task = self.task.as_mut().filter(|task| !task.in_memory);
         task.is_some_and(|task| {
-            task.checkpoint = true;
-            let since = micros(source.now()).abs_diff(task.wrote_at);
-            u128::from(since) >= BETWEEN_CHECKPOINTS.as_micros()
+            task.new_checkpoint = true;
+            let since = micros(source.now()).abs_diff(task.written_at);
+            u128::from(since) >= CHECKPOINT_INTERVAL.as_micros()
         })
     }
 
-    /// Returns whether the handler has seen or done anything that is not written.
-    pub(crate) fn is_unwritten(&self) -> bool {
+    /// Returns whether a task has progress that is not written.
+    pub(crate) fn has_unwritten_progress(&self) -> bool {
         self.task.as_ref().is_some_and(|task| {
-            !task.in_memory && (self.has_progress(task) || task.under_way.is_some())
+            !task.in_memory && (self.has_progress(task) || task.writing.is_some())
         })
     }
 
-    fn has_progress(&self, task: &TaskState) -> bool {
-        self.journal.entries.len() > task.kept || task.checkpoint || !task.taken.is_empty()
+    fn has_progress(&self, task: &PublishState) -> bool {
+        self.journal.entries.len() > task.written || task.new_checkpoint || !task.taken.is_empty()
     }
 
     pub(super) fn has_new_asks(&self) -> bool {
         self.task.as_ref().is_some_and(|task| {
-            let is_new = |wire: &str| task.published(wire).is_none();
+            let is_new = |wire: &str| task.find_published(wire).is_none();
             self.any(|phase| phase.open_key().is_some_and(is_new))
         })
     }
@@ -123,31 +124,31 @@ impl State {
     /// Returns whether there is an ask to publish or to withdraw.
     pub(super) fn asks_changed(&self) -> bool {
         let is_open = |wire: &str| self.any(|phase| phase.open_key() == Some(wire));
-        let dropped = |asked: &Asked| asked.made_here && !is_open(&asked.wire_key);
+        let dropped = |ask: &OpenAsk| ask.current_run && !is_open(&ask.wire_key);
         let task = self.task.as_ref();
         self.has_new_asks() || task.is_some_and(|task| task.published.iter().any(dropped))
     }
 
-    /// Records that only asks and sleeps are left, and returns whether that is news.
-    pub(super) fn rests_anew(&mut self, then: Then) -> bool {
-        let Then::Rest { perhaps_more, .. } = then else {
+    /// Records that only asks and sleeps are pending, and returns whether this must be reported.
+    pub(super) fn record_rest(&mut self, then: AfterWrite) -> bool {
+        let AfterWrite::Rest { may_progress, .. } = then else {
             return false;
         };
-        let now = (self.moves, perhaps_more);
+        let now = (self.moves, may_progress);
         let Some(task) = &mut self.task else {
             return false;
         };
         let before = task.rested_at.replace(now);
-        before.is_none_or(|before| before.0 != now.0 || (before.1 && !perhaps_more))
+        before.is_none_or(|before| before.0 != now.0 || (before.1 && !may_progress))
     }
 
-    /// Returns whether rest was reported and nothing has happened since.
-    fn rests(&self) -> bool {
+    /// Returns whether rest was reported and the flow has made no progress since.
+    fn is_at_rest(&self) -> bool {
         let rested_at = self.task.as_ref().and_then(|task| task.rested_at);
         self.running == 0 && rested_at.is_some_and(|(moves, _)| moves == self.moves)
     }
 
-    /// The open asks to write, and those that need no answer any more.
+    /// The asks to publish, and those to withdraw.
     fn ask_changes(&self, withdraw: Withdraw) -> AskChanges {
         let mut changes = AskChanges::default();
         let Some(task) = &self.task else {
@@ -155,12 +156,12 @@ impl State {
         };
         for known in &task.published {
             let wire = &*known.wire_key;
-            let stays = match withdraw {
+            let is_kept = match withdraw {
                 Withdraw::Nothing => true,
-                Withdraw::Dropped => !known.made_here,
+                Withdraw::Dropped => !known.current_run,
                 Withdraw::All => false,
             };
-            if stays || self.any(|phase| phase.open_key() == Some(wire)) {
+            if is_kept || self.any(|phase| phase.open_key() == Some(wire)) {
                 changes.published.push(known.clone());
             } else {
                 changes.withdrawn.push(wire.to_owned());
@@ -172,22 +173,28 @@ impl State {
                 wire_key,
                 fingerprint,
             } = &slot.phase
-                && task.published(wire_key).is_none()
+                && task.find_published(wire_key).is_none()
             {
                 changes.new.push((wire_key.to_string(), ask.clone()));
-                changes.published.push(Asked {
+                changes.published.push(OpenAsk {
                     wire_key: wire_key.clone(),
                     key: slot.key.clone(),
                     fingerprint: *fingerprint,
-                    made_here: true,
+                    current_run: true,
                 });
             }
         }
         changes
     }
 
-    /// Collects all that is to be written.
-    fn write(&mut self, flow: FlowId, now: SystemTime, then: Then, changes: AskChanges) -> Write {
+    /// Collects the unwritten progress.
+    fn write(
+        &mut self,
+        flow: FlowId,
+        now: SystemTime,
+        then: AfterWrite,
+        changes: AskChanges,
+    ) -> PendingWrite {
         let AskChanges {
             published,
             new: asks,
@@ -195,22 +202,23 @@ impl State {
         } = changes;
         let new_keys = asks.iter().map(|(wire, _)| wire.as_str().into());
         self.journal.used.extend(new_keys);
-        let asked = published.clone();
-        let held = |slot: &&Slot| matches!(slot.phase, Phase::Held);
-        let held = self.slots.iter().filter(held).map(|slot| slot.id).collect();
+        let open = published.clone();
+        let blocked = |slot: &&Slot| matches!(slot.phase, Phase::Blocked);
+        let blocked = self.slots.iter().filter(blocked).map(|slot| slot.id);
+        let blocked = blocked.collect();
         let progress = (self.task.as_ref()).is_some_and(|task| self.has_progress(task));
         let mut taken = Vec::new();
         if let Some(task) = &mut self.task {
-            // From here on they can be answered.
+            // They can be answered from now on.
             task.published = published;
             taken = std::mem::take(&mut task.taken);
-            task.kept = self.journal.entries.len();
-            task.wrote_at = micros(now);
-            task.checkpoint = false;
-            task.under_way = Some(held);
+            task.written = self.journal.entries.len();
+            task.written_at = micros(now);
+            task.new_checkpoint = false;
+            task.writing = Some(blocked);
         }
-        Write {
-            snapshot: self.snapshot(flow, asked),
+        PendingWrite {
+            snapshot: self.snapshot(flow, open),
             progress: progress || !asks.is_empty(),
             asks,
             taken,
@@ -224,42 +232,42 @@ impl State {
         &mut self,
         flow: FlowId,
         now: SystemTime,
-        asked: Vec<Asked>,
+        open: Vec<OpenAsk>,
         asks: Vec<(String, Ask)>,
-    ) -> Write {
+    ) -> PendingWrite {
         let mut changes = AskChanges::default();
         if let Some(task) = &mut self.task {
             let used = &self.journal.used;
-            for (mut asked, (plain, ask)) in asked.into_iter().zip(asks) {
+            for (mut open, (plain, ask)) in open.into_iter().zip(asks) {
                 let taken = |wire: &str| {
                     used.iter().any(|used| **used == *wire)
                         || changes.new.iter().any(|(new, _)| new == wire)
                 };
-                asked.wire_key = task.wire_key(&asked.key, asked.fingerprint, plain, taken);
-                if task.published(&asked.wire_key).is_none() {
-                    changes.new.push((asked.wire_key.to_string(), ask));
+                open.wire_key = task.wire_key(&open.key, open.fingerprint, plain, taken);
+                if task.find_published(&open.wire_key).is_none() {
+                    changes.new.push((open.wire_key.to_string(), ask));
                 }
-                changes.published.push(asked);
+                changes.published.push(open);
             }
-            let stays = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
+            let is_kept = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
             let known = task.published.iter().map(|p| &*p.wire_key);
-            let withdrawn = known.filter(|wire| !stays(wire)).map(str::to_owned);
+            let withdrawn = known.filter(|wire| !is_kept(wire)).map(str::to_owned);
             changes.withdrawn = withdrawn.collect();
         }
         let then = match changes.published.is_empty() {
-            true => Then::HandOn,
-            false => Then::Rest {
+            true => AfterWrite::HandOn,
+            false => AfterWrite::Rest {
                 wake: None,
-                perhaps_more: false,
+                may_progress: false,
             },
         };
         self.journal.round += 1;
         self.write(flow, now, then, changes)
     }
 
-    fn snapshot(&self, flow: FlowId, asked: Vec<Asked>) -> Snapshot {
+    fn snapshot(&self, flow: FlowId, open: Vec<OpenAsk>) -> Snapshot {
         let mut journal = self.journal.clone();
-        journal.asked = asked;
+        journal.asked = open;
         Snapshot::without_void(flow, self.deadline, journal)
     }
 
@@ -272,18 +280,18 @@ impl State {
         until.min().map(|at| UNIX_EPOCH + Duration::from_micros(at))
     }
 
-    /// Wakes the sleeps that are over.
+    /// Ends the expired sleeps.
     pub(super) fn end_sleeps(&mut self, now: SystemTime) -> Wakers {
         let now = micros(now);
         self.release(|phase| matches!(phase, Phase::Asleep(until) if *until <= now))
     }
 
-    /// Lets the given steps start if they still wait, since all that precedes them is written.
-    fn free(&mut self, held: &[SlotId]) -> Wakers {
+    /// Lets the given steps start if they still wait, since all progress before them is written.
+    fn clear(&mut self, blocked: &[SlotId]) -> Wakers {
         let mut wakers = Wakers::new();
         for slot in &mut self.slots {
-            if held.contains(&slot.id) && matches!(slot.phase, Phase::Held) {
-                slot.phase = Phase::Free;
+            if blocked.contains(&slot.id) && matches!(slot.phase, Phase::Blocked) {
+                slot.phase = Phase::Cleared;
                 wakers.extend(slot.waker.take());
                 self.moves += 1;
             }
@@ -291,22 +299,22 @@ impl State {
         wakers
     }
 
-    /// Settles a published ask. `held` returns the outcome for the journal, if it is valid.
-    pub(super) fn take_in(
+    /// Settles a published ask. `outcome` returns the journal's value, or `None` if the answer is malformed.
+    pub(super) fn settle_ask(
         &mut self,
         wire_key: &str,
-        held: impl FnOnce(&Asked) -> Option<Held>,
+        outcome: impl FnOnce(&OpenAsk) -> Option<StoredOutcome>,
     ) -> Wakers {
         let Some(task) = &mut self.task else {
             return Wakers::new();
         };
-        let Some(at) = task.published(wire_key) else {
+        let Some(at) = task.find_published(wire_key) else {
             return Wakers::new();
         };
-        let asked = task.published.remove(at);
+        let ask = task.published.remove(at);
         task.taken.push(wire_key.to_owned());
-        if let Some(held) = held(&asked) {
-            let entry = Entry::new(asked.key, asked.fingerprint, held);
+        if let Some(outcome) = outcome(&ask) {
+            let entry = Entry::new(ask.key, ask.fingerprint, outcome);
             self.journal.entries.push(entry);
         }
         self.moves += 1;
@@ -316,13 +324,13 @@ impl State {
 
 /// A flow that is about to become a task.
 ///
-/// Store its snapshot. Then call [`Flow::become_task`], or [`Flow::stay`] if the store fails.
+/// Store its snapshot. Then call [`Flow::become_task`], or [`Flow::reject_detach`] if the store fails.
 #[derive(Debug)]
-#[must_use = "store the snapshot, then call Flow::become_task, or Flow::stay if the store fails"]
+#[must_use = "store the snapshot, then call Flow::become_task, or Flow::reject_detach if the store fails"]
 pub struct Detachment {
     snapshot: Snapshot,
     /// The number of journal entries, including rejected answers.
-    kept: usize,
+    written: usize,
 }
 
 impl Detachment {
@@ -333,47 +341,47 @@ impl Detachment {
 }
 
 impl Shared {
-    pub(super) fn write(&self, then: Then, withdraw: Withdraw) -> Write {
+    pub(super) fn write(&self, then: AfterWrite, withdraw: Withdraw) -> PendingWrite {
         let now = self.env.source.now();
         let mut state = self.lock();
         let changes = state.ask_changes(withdraw);
-        // Asks of a flow in memory count as a round, as they would elsewhere.
+        // New asks of a flow in memory count as a round, as they do in other homes.
         state.journal.round += u32::from(state.is_in_memory() && !changes.new.is_empty());
         state.write(self.flow, now, then, changes)
     }
 }
 
-/// Returns whether an answer has the shape that its ask requires. Otherwise it is asked for again.
-pub(super) fn fits(asked: &Asked, json: &str) -> bool {
+/// Returns whether an answer has the shape that its ask requires. A malformed answer is asked for again.
+pub(super) fn has_valid_shape(ask: &OpenAsk, json: &str) -> bool {
     let raw: Option<&RawValue> = serde_json::from_str(json).ok();
-    let checked = raw.zip(asked.key.kind.ask());
+    let checked = raw.zip(ask.key.kind.ask());
     checked.is_some_and(|(raw, kind)| check_answer_shape(kind, raw).is_ok())
 }
 
 impl Flow {
-    /// Changes the state and has the handler polled. Wakers run without the lock.
+    /// Changes the state and schedules a poll of the handler. Wakers run without the lock.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut State) -> Wakers) {
         let wakers = change(&mut self.shared.lock());
         self.due = true;
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns the flow as it is now, to be stored as a task.
+    /// Returns the current state of the flow, to be stored as a task.
     pub fn detachment(&self) -> Detachment {
         let state = self.shared.lock();
         Detachment {
             snapshot: state.snapshot(self.shared.flow, Vec::new()),
-            kept: state.journal.entries.len(),
+            written: state.journal.entries.len(),
         }
     }
 
-    /// Makes the flow a task whose snapshot is stored: from here on it reports [`Event::Write`](super::Event::Write).
-    /// `deadline` is the end of the task's life, in seconds since 1970.
+    /// Makes the flow a task whose snapshot is stored. From now on it reports [`Event::Write`](super::Event::Write).
+    /// `deadline` is the expiry of the task, in seconds since 1970.
     pub fn become_task(&mut self, stored: &Detachment, deadline: u64) {
-        let task = TaskState {
-            kept: stored.kept,
-            wrote_at: micros(self.shared.env.source.now()),
-            ..TaskState::default()
+        let task = PublishState {
+            written: stored.written,
+            written_at: micros(self.shared.env.source.now()),
+            ..PublishState::default()
         };
         self.change(|state| {
             state.deadline = state.deadline.max(deadline);
@@ -383,56 +391,56 @@ impl Flow {
         });
     }
 
-    /// Makes `detach` fail with this reason.
-    pub fn stay(&mut self, reason: String) {
+    /// Fails the handler's `detach` with this reason.
+    pub fn reject_detach(&mut self, reason: String) {
         self.change(|state| {
-            state.no_task = Some(reason);
+            state.detach_error = Some(reason);
             state.release(|phase| matches!(phase, Phase::Detaching))
         });
     }
 
     /// Confirms that the last [`Event::Write`](super::Event::Write) is written.
-    pub fn written(&mut self) {
-        let (saved, freed) = {
+    pub fn confirm_write(&mut self) {
+        let (saved, cleared) = {
             let mut state = self.shared.lock();
             let saved = state.release(|phase| matches!(phase, Phase::Saving));
-            let under_way = state.task.as_mut().and_then(|task| task.under_way.take());
-            (saved, state.free(&under_way.unwrap_or_default()))
+            let writing = state.task.as_mut().and_then(|task| task.writing.take());
+            (saved, state.clear(&writing.unwrap_or_default()))
         };
-        saved.into_iter().chain(freed).for_each(Waker::wake);
+        saved.into_iter().chain(cleared).for_each(Waker::wake);
     }
 
-    /// Takes the answer to the ask published under this key, which is settled even if the answer is malformed.
+    /// Adds the answer to the ask published under this key. The ask is settled even if the answer is malformed.
     pub fn answer(&mut self, wire_key: &str, json: &str) {
-        let held = |asked: &Asked| fits(asked, json).then(|| Held::Value(json.into()));
-        self.change(|state| state.take_in(wire_key, held));
+        let outcome =
+            |ask: &OpenAsk| has_valid_shape(ask, json).then(|| StoredOutcome::Value(json.into()));
+        self.change(|state| state.settle_ask(wire_key, outcome));
     }
 
-    /// Suspends the task and drops running work. It rests if it was at rest; otherwise it is to be resumed at once.
-    /// The flow is over.
-    pub fn set_down(&mut self) -> Write {
-        let (rests, wake) = {
+    /// Suspends the task, drops running work and ends the flow. A task that was not at rest must be resumed at once.
+    pub fn suspend(&mut self) -> PendingWrite {
+        let (is_at_rest, wake) = {
             let state = self.shared.lock();
-            (state.rests(), state.wake_at())
+            (state.is_at_rest(), state.wake_at())
         };
-        let rest = Then::Rest {
+        let rest = AfterWrite::Rest {
             wake,
-            perhaps_more: false,
+            may_progress: false,
         };
-        let write = match rests {
+        let write = match is_at_rest {
             true => self.shared.write(rest, Withdraw::All),
-            false => self.shared.write(Then::HandOn, Withdraw::Dropped),
+            false => self.shared.write(AfterWrite::HandOn, Withdraw::Dropped),
         };
         self.end();
         write
     }
 
-    /// Returns whether rest was reported and nothing has happened since.
-    pub fn rests(&self) -> bool {
-        self.shared.lock().rests()
+    /// Returns whether rest was reported and the flow has made no progress since.
+    pub fn is_at_rest(&self) -> bool {
+        self.shared.lock().is_at_rest()
     }
 
-    /// Returns the end of the handler's first sleep: it must be polled again then.
+    /// Returns the end of the handler's first sleep, when the flow must be polled again.
     pub fn wake_at(&self) -> Option<SystemTime> {
         self.shared.lock().wake_at()
     }
@@ -442,9 +450,9 @@ impl Flow {
         self.shared.lock().status.take()
     }
 
-    /// Takes the last status for the result, unless an awaited outcome was delivered after it.
-    pub fn parting_status(&mut self) -> Option<String> {
-        self.shared.lock().parting.take()
+    /// Takes the last status, for the result. `None` if an awaited entry was delivered after it.
+    pub fn final_status(&mut self) -> Option<String> {
+        self.shared.lock().final_status.take()
     }
 }
 

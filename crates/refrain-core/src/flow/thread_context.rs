@@ -1,4 +1,4 @@
-//! The flow that the current thread works for.
+//! Thread-local markers of the flow that the current thread polls.
 
 use super::state::Shared;
 use std::cell::Cell;
@@ -12,7 +12,7 @@ thread_local! {
     static IN_STEP: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Marks the thread as working for a flow; restores the previous mark on drop.
+/// Marks the thread as polling a flow; restores the previous mark on drop.
 pub(crate) struct ThreadContext(&'static LocalKey<Cell<usize>>, usize);
 
 impl ThreadContext {
@@ -54,10 +54,10 @@ pub(super) fn is_driving_any() -> bool {
     DRIVING.get() != 0
 }
 
-/// Unwinds a task that outlived its flow, without a panic message, so that the code after its await does not run.
-/// Inside the driver this does nothing: the handler is about to be dropped.
-pub(super) fn end_quietly(shared: &Arc<Shared>) {
+/// Unwinds a spawned task that outlived its flow, without a panic message, so that the code after its await does not
+/// run. Inside the driver this does nothing, since the handler is about to be dropped.
+pub(super) fn unwind_task(shared: &Arc<Shared>) {
     if !is_driving(shared) && cfg!(panic = "unwind") && !std::thread::panicking() {
-        std::panic::resume_unwind(Box::new("the call this task belonged to is over"));
+        std::panic::resume_unwind(Box::new("the call of this task has ended"));
     }
 }

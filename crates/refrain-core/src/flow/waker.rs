@@ -1,24 +1,24 @@
-//! The wakers of handlers and steps: they record a wake and forward it.
+//! Wakers of handlers and steps, which record a wake and forward it.
 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 
-/// The outer waker to forward to.
+/// The outer waker, to which wakes are forwarded.
 #[derive(Default)]
-struct Forward(Mutex<Option<Waker>>);
+struct OuterWaker(Mutex<Option<Waker>>);
 
-impl Forward {
+impl OuterWaker {
     fn set(&self, outer: &Waker) {
         let old = {
-            let mut held = self.0.lock();
-            if held.as_ref().is_some_and(|waker| waker.will_wake(outer)) {
+            let mut current = self.0.lock();
+            if current.as_ref().is_some_and(|waker| waker.will_wake(outer)) {
                 return;
             }
-            held.replace(outer.clone())
+            current.replace(outer.clone())
         };
-        // Author code: it runs without the lock.
+        // The waker's destructor is foreign code and runs without the lock.
         drop(old);
     }
 
@@ -34,7 +34,7 @@ impl Forward {
 #[derive(Default)]
 pub(crate) struct FlowWaker {
     woken: AtomicBool,
-    outer: Forward,
+    outer: OuterWaker,
 }
 
 impl FlowWaker {
@@ -43,8 +43,8 @@ impl FlowWaker {
         self.outer.set(outer);
     }
 
-    /// Forgets earlier wakes: a poll begins.
-    pub(crate) fn begin(&self) {
+    /// Clears earlier wakes, since a poll begins.
+    pub(crate) fn begin_poll(&self) {
         self.woken.store(false, Ordering::Release);
     }
 
@@ -79,34 +79,34 @@ impl PassCounter {
     }
 }
 
-/// Distinguishes a step that was woken and never polled again from one that waits.
+/// The waker of a step. It detects a step that was woken and never polled again.
 pub(crate) struct StepSignal {
     passes: Arc<PassCounter>,
     woken_in: AtomicU64,
-    outer: Forward,
+    outer: OuterWaker,
 }
 
 impl StepSignal {
-    /// The step has not been woken since its last poll.
-    const ASLEEP: u64 = u64::MAX;
+    /// The step was not woken since its last poll.
+    const NOT_WOKEN: u64 = u64::MAX;
 
     pub(crate) fn new(passes: Arc<PassCounter>) -> Arc<Self> {
         Arc::new(Self {
             passes,
-            woken_in: AtomicU64::new(Self::ASLEEP),
-            outer: Forward::default(),
+            woken_in: AtomicU64::new(Self::NOT_WOKEN),
+            outer: OuterWaker::default(),
         })
     }
 
     pub(crate) fn begin_poll(&self, waker: &Waker) {
-        self.woken_in.store(Self::ASLEEP, Ordering::Release);
+        self.woken_in.store(Self::NOT_WOKEN, Ordering::Release);
         self.outer.set(waker);
     }
 
     /// The poll of the handler in which the step was woken, if it was.
     pub(crate) fn woken_in(&self) -> Option<u64> {
         let pass = self.woken_in.load(Ordering::Acquire);
-        (pass != Self::ASLEEP).then_some(pass)
+        (pass != Self::NOT_WOKEN).then_some(pass)
     }
 }
 

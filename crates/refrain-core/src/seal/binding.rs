@@ -7,9 +7,7 @@ use refrain_wire::{CallKind, write_canonical};
 use serde_json::Value;
 use std::fmt;
 
-/// The call a token belongs to: audience, principal, method, target and canonical arguments.
-///
-/// Tokens cannot be sealed or opened without a complete binding.
+/// The call that a token belongs to: audience, principal, method, target and canonical arguments.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Binding(Vec<u8>);
 
@@ -38,12 +36,12 @@ impl Binding {
         Self(bytes)
     }
 
-    /// The data that is authenticated with a token's content.
+    /// The additional data that is authenticated with a token.
     pub(super) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The flow of a call with an id chosen by the client.
+    /// The flow of a call whose id the client chose.
     pub(super) fn flow_of_call(&self, call_id: &str) -> FlowId {
         let mut hash = Context::new(&SHA256);
         hash.update(b"refrain call id v1");
@@ -56,7 +54,7 @@ impl Binding {
     }
 }
 
-/// Hidden, since the arguments may be secret.
+/// Omits the arguments, which may be secret.
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Binding(..)")

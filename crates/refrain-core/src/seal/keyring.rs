@@ -1,13 +1,13 @@
-//! The keys a fleet shares.
+//! The key ring that a fleet shares.
 //!
 //! | state | opens tokens | seals tokens |
 //! | --- | --- | --- |
-//! | staged | yes | no: on its way to every instance |
-//! | minting | yes | yes; exactly one key is |
-//! | retiring | yes | no: until the last token under it has expired |
+//! | staged | yes | no, until all instances have it |
+//! | minting | yes | yes; exactly one key is minting |
+//! | retiring | yes, until its last token expires | no |
 //!
-//! In a file, a key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
-//! environment variable keys may share a line, separated by commas.
+//! In a file, each key is a line `ID STATE SECRET`; empty lines and lines that start with `#` are ignored. In an
+//! environment variable, keys are separated by commas.
 
 use crate::Source;
 use base64::Engine;
@@ -51,26 +51,26 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// The use of a key.
+/// The state of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString)]
 #[strum(serialize_all = "lowercase")]
 pub enum KeyState {
-    /// Opens tokens, and will seal once every instance has it.
+    /// Opens tokens. It can be promoted once all instances have it.
     Staged,
     /// Seals new tokens.
     Minting,
-    /// Opens tokens until the last one under it has expired.
+    /// Opens tokens that it sealed earlier, until they have expired.
     Retiring,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct RingKey {
     pub(super) id: KeyId,
     state: KeyState,
     pub(super) secret: [u8; SECRET],
 }
 
-impl Key {
+impl RingKey {
     fn new(state: KeyState, secret: [u8; SECRET]) -> Self {
         let id = KeyId::of(&secret);
         Self { id, state, secret }
@@ -87,7 +87,7 @@ impl Key {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// A line is not `ID STATE SECRET`.
-    #[error("line {line} of the key ring: {reason}")]
+    #[error("invalid key ring, line {line}: {reason}")]
     Line {
         /// The number of the line, from 1.
         line: usize,
@@ -95,46 +95,47 @@ pub enum KeyRingError {
         reason: String,
     },
     /// There must be exactly one minting key.
-    #[error("a key ring needs exactly one minting key, and this one has {0}")]
+    #[error("expected exactly one minting key in the key ring, found {0}")]
     Minting(usize),
     /// No key has this id.
-    #[error("no key has the id {0}")]
+    #[error("unknown key id {0}")]
     Unknown(String),
     /// The minting key cannot be retired.
-    #[error("{0} is minting; promote another key before it is retired")]
+    #[error("key {0} is minting; promote another key before you retire it")]
     InUse(KeyId),
 }
 
-/// The message, since `main` prints this when it returns the error.
+/// Prints the message, since `main` prints the `Debug` form of an error that it returns.
 impl fmt::Debug for KeyRingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// The keys that a fleet shares. Its `Debug` output shows no secret.
+/// The keys that a fleet shares. The `Debug` output contains no secrets.
 ///
-/// A key file, made by `refrain keys new` or [`KeyRing::to_text`], has a line `ID STATE SECRET` for each key. The
-/// states are `staged` (opens tokens), `minting` (also seals tokens; exactly one key) and `retiring` (opens old tokens).
+/// Create a key file with `refrain keys new` or [`KeyRing::to_text`]. It has one line `ID STATE SECRET` per key. The states
+/// are `staged` (opens tokens), `minting` (also seals tokens; exactly one key) and `retiring` (opens old tokens).
 ///
 /// ```
-/// use refrain_core::{KeyRing, SystemSource};
+/// use refrain::runtime::SystemSource;
+/// use refrain::server::KeyRing;
 ///
 /// let text = KeyRing::generate(&SystemSource::new()).to_text(); // or std::fs::read_to_string("fleet.keys")?
 /// let ring: KeyRing = text.parse()?;
 /// assert_eq!(ring.list().count(), 1);
-/// # Ok::<(), refrain_core::KeyRingError>(())
+/// # Ok::<(), refrain::Error>(())
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyRing {
-    keys: Vec<Key>,
+    keys: Vec<RingKey>,
 }
 
 impl KeyRing {
     /// Makes a ring with one new minting key.
     pub fn generate(source: &dyn Source) -> Self {
         Self {
-            keys: vec![Key::generate(KeyState::Minting, source)],
+            keys: vec![RingKey::generate(KeyState::Minting, source)],
         }
     }
 
@@ -145,7 +146,7 @@ impl KeyRing {
 
     /// Adds a new staged key.
     pub fn stage(&mut self, source: &dyn Source) -> KeyId {
-        let key = Key::generate(KeyState::Staged, source);
+        let key = RingKey::generate(KeyState::Staged, source);
         let id = key.id;
         self.keys.push(key);
         id
@@ -163,7 +164,7 @@ impl KeyRing {
         Ok(())
     }
 
-    /// Removes a key: tokens under it are rejected from then on.
+    /// Removes a key. Its tokens are rejected from now on.
     pub fn retire(&mut self, id: &str) -> Result<(), KeyRingError> {
         let at = self.position(id)?;
         if self.keys[at].state == KeyState::Minting {
@@ -180,7 +181,7 @@ impl KeyRing {
             .ok_or_else(|| KeyRingError::Unknown(id.to_owned()))
     }
 
-    /// Returns the text of a key file, including secrets. Only the fleet may read it.
+    /// Returns the text of a key file, which contains secrets.
     pub fn to_text(&self) -> String {
         let mut text = String::from("# Refrain key ring: id, state, secret\n");
         for key in &self.keys {
@@ -190,14 +191,14 @@ impl KeyRing {
         text
     }
 
-    pub(super) fn minting(&self) -> &Key {
+    pub(super) fn minting(&self) -> &RingKey {
         self.keys
             .iter()
             .find(|key| key.state == KeyState::Minting)
-            .expect("a ring is only made with a minting key in it")
+            .expect("a key ring has a minting key")
     }
 
-    pub(super) fn get(&self, id: KeyId) -> Option<&Key> {
+    pub(super) fn get(&self, id: KeyId) -> Option<&RingKey> {
         self.keys.iter().find(|key| key.id == id)
     }
 }
@@ -212,7 +213,7 @@ impl FromStr for KeyRing {
     type Err = KeyRingError;
 
     fn from_str(text: &str) -> Result<Self, KeyRingError> {
-        let mut keys: Vec<Key> = Vec::new();
+        let mut keys: Vec<RingKey> = Vec::new();
         let lines = text.lines().enumerate();
         let lines = lines.filter(|(_, line)| !line.trim_start().starts_with('#'));
         let parts =
@@ -222,28 +223,28 @@ impl FromStr for KeyRing {
             if line.is_empty() {
                 continue;
             }
-            let bad = |reason: &str| KeyRingError::Line {
+            let invalid = |reason: &str| KeyRingError::Line {
                 line: number + 1,
                 reason: reason.into(),
             };
             let parts: Vec<&str> = line.split_whitespace().collect();
             let [id, state, secret] = parts[..] else {
-                return Err(bad("expected `ID STATE SECRET`"));
+                return Err(invalid("expected `ID STATE SECRET`"));
             };
             let state = state
                 .parse()
-                .map_err(|_| bad("the state must be staged, minting or retiring"))?;
+                .map_err(|_| invalid("the state must be staged, minting or retiring"))?;
             let secret: [u8; SECRET] = URL_SAFE_NO_PAD
                 .decode(secret)
                 .ok()
                 .and_then(|bytes| bytes.try_into().ok())
-                .ok_or_else(|| bad("the secret must be 32 bytes in base64url"))?;
-            let key = Key::new(state, secret);
+                .ok_or_else(|| invalid("the secret must be 32 bytes in base64url"))?;
+            let key = RingKey::new(state, secret);
             if key.id.to_string() != id {
-                return Err(bad("the id does not belong to the secret"));
+                return Err(invalid("the id does not belong to the secret"));
             }
-            if keys.iter().any(|known| known.id == key.id) {
-                return Err(bad("this key is there twice"));
+            if keys.iter().any(|earlier| earlier.id == key.id) {
+                return Err(invalid("duplicate key"));
             }
             keys.push(key);
         }

@@ -1,4 +1,4 @@
-//! The token of a live call: it names the holder, and has no journal.
+//! Tokens of live calls, which name the holding instance and contain no journal.
 
 use super::{Binding, HEADER, OpenError, Sealer, TAG, seal_in_place};
 use crate::journal::FlowId;
@@ -10,14 +10,14 @@ use std::fmt;
 /// The version of the token of a live call.
 const LIVE: u8 = 2;
 /// The maximum length of a holder's name.
-const LONGEST: usize = 1024;
+const MAX_HOLDER: usize = 1024;
 
 /// The binding of a live call's tokens: the version, and the digest of the call's [`Binding`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LiveBinding([u8; 1 + SHA256_OUTPUT_LEN]);
 
 impl Binding {
-    /// The binding for tokens of a live call. Other bindings start with a length and so with another byte.
+    /// Returns the binding of a live call's tokens. Other bindings start with a length, and so with another byte.
     pub fn live(&self) -> LiveBinding {
         let mut bytes = [LIVE; 1 + SHA256_OUTPUT_LEN];
         bytes[1..].copy_from_slice(digest(&SHA256, self.as_bytes()).as_ref());
@@ -25,7 +25,7 @@ impl Binding {
     }
 }
 
-/// Hidden, since short arguments could be guessed from the digest.
+/// Omits the digest, from which short arguments could be guessed.
 impl fmt::Debug for LiveBinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("LiveBinding(..)")
@@ -37,19 +37,19 @@ impl fmt::Debug for LiveBinding {
 pub struct LiveToken {
     /// The flow.
     pub flow: FlowId,
-    /// The number of the round that the token starts, counted from 1.
+    /// The number of the next round, counted from 1.
     pub round: u32,
     /// The instance that holds the call.
     pub holder: String,
-    /// The end of the call's life, in seconds since 1970.
+    /// The deadline of the call, in seconds since 1970.
     pub deadline: u64,
 }
 
-/// The binary form: flow, issued, deadline, round and holder. The order is the token's format.
-type Wire<'a> = (FlowId, u64, u64, u32, &'a str);
+/// Flow, issued, deadline, round and holder. The order is the token format.
+type LiveFields<'a> = (FlowId, u64, u64, u32, &'a str);
 
 impl Sealer {
-    /// Seals the token of a live call. It is valid until the call's deadline.
+    /// Seals the token of a live call, valid until the call's deadline.
     pub fn seal_live(&self, binding: &LiveBinding, token: &LiveToken) -> String {
         let LiveToken {
             flow,
@@ -58,24 +58,24 @@ impl Sealer {
             deadline,
         } = token;
         let now = self.source.unix_seconds();
-        let wire: Wire<'_> = (*flow, now, *deadline, *round, holder);
+        let fields: LiveFields<'_> = (*flow, now, *deadline, *round, holder);
         let (minter, header) = self.header(LIVE, now);
         let mut bytes = Vec::with_capacity(HEADER + 64 + holder.len() + TAG);
         bytes.extend_from_slice(&header);
         let mut bytes =
-            postcard::to_extend(&wire, bytes).expect("a vector takes any number of bytes");
+            postcard::to_extend(&fields, bytes).expect("the fields can be encoded into a vector");
         bytes.extend_from_slice(&[0; TAG]);
         seal_in_place(&minter, &header, &binding.0, &mut bytes);
         URL_SAFE_NO_PAD.encode(&bytes)
     }
 
     /// Returns whether a token has the version of a live call's token.
-    pub fn looks_live(token: &str) -> bool {
-        let mut first = [0; 6];
-        let begins = token.as_bytes().get(..4);
-        begins.is_some_and(|begins| {
-            let decoded = URL_SAFE_NO_PAD.decode_slice(begins, &mut first);
-            decoded.is_ok() && first[0] == LIVE
+    pub fn is_live_token(token: &str) -> bool {
+        let mut bytes = [0; 6];
+        let prefix = token.as_bytes().get(..4);
+        prefix.is_some_and(|prefix| {
+            let decoded = URL_SAFE_NO_PAD.decode_slice(prefix, &mut bytes);
+            decoded.is_ok() && bytes[0] == LIVE
         })
     }
 
@@ -88,12 +88,12 @@ impl Sealer {
             .decode(token)
             .map_err(|_| OpenError::Encoding)?;
         let plain = self.unseal(LIVE, &binding.live().0, &mut bytes)?;
-        let ((flow, issued, deadline, round, holder), rest): (Wire<'_>, &[u8]) =
+        let ((flow, issued, deadline, round, holder), rest): (LiveFields<'_>, &[u8]) =
             postcard::take_from_bytes(plain).map_err(|_| OpenError::Content)?;
-        if !rest.is_empty() || holder.len() > LONGEST {
+        if !rest.is_empty() || holder.len() > MAX_HOLDER {
             return Err(OpenError::Content);
         }
-        self.judge(issued, deadline)?;
+        self.check_time(issued, deadline)?;
         Ok(LiveToken {
             flow,
             round,

@@ -1,6 +1,6 @@
 //! Answers: which count, in which order, and what becomes of those that do not fit.
 
-use crate::support::{Book, End, Num, World, accept, handler, num};
+use crate::support::{Book, Num, RoundEnd, World, accept, handler, num};
 use futures_util::future::{Either, join, join_all, select};
 use refrain_core::{
     Answer, AskError, Cx, ErrorKind, Field, Form, HandlerFuture, Incomplete, Outcome, StartError,
@@ -28,7 +28,7 @@ async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
             "v: must be at most 1000",
         ),
         (json!({"action": "accept", "content": {}}), "v: is required"),
-        (json!({"action": "accept"}), "without content"),
+        (json!({"action": "accept"}), "has no content"),
     ];
     let first = world.first(&handler).await;
     assert_eq!(first.message("n"), "How many?");
@@ -254,7 +254,7 @@ async fn a_wrong_shape_is_refused_with_its_key() {
         ("model", json!({"role": "assistant"})),
     ] {
         let round = world.next(&handler, &token, &json!({ key: answer })).await;
-        let End::Refused(StartError::Shape { key: named, source }) = &round.end else {
+        let RoundEnd::Refused(StartError::Shape { key: named, source }) = &round.end else {
             panic!("{answer}: {:?}", round.end)
         };
         assert_eq!(named, key);
@@ -350,7 +350,10 @@ async fn a_url_that_is_none_is_not_asked() {
             continue;
         }
         for said in [&straight.fault().message, &explicit.error().to_string()] {
-            assert!(said.contains("the URL of \"pay\""), "{url:?}: {said}");
+            assert!(
+                said.contains("malformed URL for \"pay\""),
+                "{url:?}: {said}"
+            );
         }
     }
 }

@@ -449,7 +449,7 @@ async fn limits_of_a_round_and_of_a_flow_are_faults() {
     });
     let message = world.first(&full).await.fault().message.clone();
     assert!(
-        message.contains("journal is full: 2") && message.contains("s#3"),
+        message.contains("journal full: 2") && message.contains("s#3"),
         "{message}"
     );
 }

@@ -1,6 +1,6 @@
 //! A round that dies at any point is sent again to another instance, and the call ends as if nothing had happened.
 
-use crate::support::{self, Book, End, Num, World, answers_to, handler, num, one_thread};
+use crate::support::{self, Book, Num, RoundEnd, World, answers_to, handler, num, one_thread};
 use futures_util::future::join_all;
 use refrain_core::{Cx, HandlerFuture, Pressure, ok};
 use refrain_wire::Ask;
@@ -39,7 +39,7 @@ async fn play(
                 let round = world
                     .request(handler, token.as_deref(), &answers, Some(polls))
                     .await;
-                in_trouble = matches!(round.end, End::Crashed);
+                in_trouble = matches!(round.end, RoundEnd::Crashed);
             }
             Trouble::Lost { request: at } if at == request => {
                 in_trouble = true;
@@ -53,7 +53,7 @@ async fn play(
             .request(handler, token.as_deref(), &answers, None)
             .await;
         match round.end {
-            End::Asked {
+            RoundEnd::Asked {
                 asks, token: next, ..
             } => {
                 answers = answers_to(&asks, answer);
@@ -211,7 +211,7 @@ fn a_flow_that_is_handed_on() {
     /// Wants to be rid of work at every third look.
     struct Busy(AtomicU32);
     impl Pressure for Busy {
-        fn hand_on(&self) -> bool {
+        fn should_hand_on(&self) -> bool {
             self.0.fetch_add(1, Ordering::SeqCst) % 3 == 2
         }
     }
@@ -261,6 +261,6 @@ async fn a_round_that_dies_before_its_first_poll_does_nothing() {
         async move { charge(&cx, &book, "pay", 1).await }
     });
     let round = world.request(&handler, None, &json!({}), Some(0)).await;
-    assert!(matches!(round.end, End::Crashed), "{:?}", round.end);
+    assert!(matches!(round.end, RoundEnd::Crashed), "{:?}", round.end);
     assert_eq!(book.lines(), [""; 0]);
 }

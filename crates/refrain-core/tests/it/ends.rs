@@ -1,9 +1,10 @@
 //! How rounds end otherwise: by time, by a panic, with notes on the way, in the explicit style.
 
-use crate::support::{self, Book, End, Num, Round, World, handler, num};
+use crate::support::{self, Book, Num, Round, RoundEnd, World, handler, num};
 use futures_util::future::join;
 use refrain_core::{
-    Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Start, ok,
+    Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Limits, Note, Outcome, Start,
+    ok,
 };
 use refrain_wire::{Capabilities, LogLevel, ResultBody};
 use serde_json::{Value, json};
@@ -43,17 +44,17 @@ async fn time_that_is_up_cuts_with_the_open_asks() {
     });
     let mut hanging = flow(&world, &with_ask);
     until_it_waits(&mut hanging).await;
-    let Event::Cut(cut) = hanging.expire() else {
+    let Event::Suspended(cut) = hanging.expire() else {
         panic!("it has an open ask")
     };
     assert_eq!(cut.asks[0].0, "n");
-    assert!(!cut.shed);
+    assert!(!cut.handed_on);
     assert_eq!(cut.snapshot.len(), 1, "the finished step is in the journal");
     let without =
         handler(|cx| async move { cx.step("hangs", pending::<Result<i64, Error>>()).await });
     let mut hanging = flow(&world, &without);
     until_it_waits(&mut hanging).await;
-    let Event::Fault(fault) = hanging.expire() else {
+    let Event::Ended(End::Fault(fault)) = hanging.expire() else {
         panic!("there is nothing to ask")
     };
     assert!(fault.message.contains("time limit"), "{}", fault.message);
@@ -76,7 +77,7 @@ async fn time_that_is_up_does_not_pass_the_limits() {
         };
         let mut hanging = flow(&world, &with_asks);
         until_it_waits(&mut hanging).await;
-        let Event::Fault(fault) = hanging.expire() else {
+        let Event::Ended(End::Fault(fault)) = hanging.expire() else {
             panic!("another round passes a limit")
         };
         assert!(fault.message.contains(expected), "{}", fault.message);
@@ -104,7 +105,7 @@ async fn a_panic_ends_the_round_only() {
     });
     let token = world.first(&panics).await.token();
     let round = world.next(&panics, &token, &json!({"n": num(3)})).await;
-    let End::Panicked(message) = &round.end else {
+    let RoundEnd::Panicked(message) = &round.end else {
         panic!("{:?}", round.end)
     };
     assert_eq!(message, "3 is too small");
@@ -120,7 +121,7 @@ async fn a_panic_ends_the_round_only() {
         });
         step.await
     });
-    assert!(matches!(&world.first(&step).await.end, End::Panicked(m) if m == "in a step"));
+    assert!(matches!(&world.first(&step).await.end, RoundEnd::Panicked(m) if m == "in a step"));
 }
 
 #[tokio::test]
@@ -327,7 +328,10 @@ async fn mistakes_in_the_explicit_style_are_errors() {
     });
     let twice = world.first(&twice).await;
     assert!(
-        twice.error().to_string().contains("\"a\" twice"),
+        twice
+            .error()
+            .to_string()
+            .contains("two asks with the key \"a\""),
         "{:?}",
         twice.error()
     );

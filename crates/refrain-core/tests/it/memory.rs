@@ -3,8 +3,8 @@
 use crate::support::{self, Book, Num, Switch, World, handler, num};
 use futures_util::future::{join, join3};
 use refrain_core::{
-    AskError, Cx, Elicit, Error, Event, Flow, HandlerFuture, Incomplete, Note, Outcome, Start,
-    Then, Write, ok,
+    AfterWrite, AskError, Cx, Elicit, End, Error, Event, Flow, HandlerFuture, Incomplete, Note,
+    Outcome, PendingWrite, Start, ok,
 };
 use refrain_wire::{LogLevel, ResultBody};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ async fn go_on(flow: &mut Flow) -> Option<Event> {
         match polled {
             Poll::Ready(Event::Settle) => tokio::task::yield_now().await,
             Poll::Ready(event) => return Some(event),
-            Poll::Pending if flow.rests() => return None,
+            Poll::Pending if flow.is_at_rest() => return None,
             Poll::Pending => tokio::task::yield_now().await,
         }
     }
@@ -37,23 +37,23 @@ async fn go_on(flow: &mut Flow) -> Option<Event> {
 }
 
 /// Goes on to what is published next.
-async fn published(flow: &mut Flow) -> Write {
+async fn published(flow: &mut Flow) -> PendingWrite {
     match go_on(flow).await {
         Some(Event::Write(write)) => {
-            flow.written();
+            flow.confirm_write();
             *write
         }
         other => panic!("expected asks, got {other:?}"),
     }
 }
 
-fn keys(write: &Write) -> Vec<&str> {
+fn keys(write: &PendingWrite) -> Vec<&str> {
     write.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
 async fn out(flow: &mut Flow) -> Value {
     match go_on(flow).await {
-        Some(Event::Done(Ok(Outcome::Complete(body)))) => {
+        Some(Event::Ended(End::Complete(body))) => {
             let members = format!("{{{}}}", body.members());
             serde_json::from_str::<Value>(&members).unwrap()["out"].clone()
         }
@@ -80,11 +80,11 @@ async fn what_is_around_an_ask_is_done_once() {
     let mut flow = begin(&world, &inline);
     let asked = published(&mut flow).await;
     assert_eq!(keys(&asked), ["n"]);
-    assert!(matches!(asked.then, Then::Rest { .. }) && flow.rests());
+    assert!(matches!(asked.then, AfterWrite::Rest { .. }) && flow.is_at_rest());
     assert!(go_on(&mut flow).await.is_none(), "it waits");
     assert_eq!(book.lines(), ["first"]);
     flow.answer("n", &num(1).to_string());
-    assert!(!flow.rests());
+    assert!(!flow.is_at_rest());
     // A key is used once, so that no answer can be taken for another.
     assert_eq!(keys(&published(&mut flow).await), ["n#2"]);
     flow.answer("n", &num(5).to_string());
@@ -115,7 +115,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
             panic!("{event:?}")
         };
         assert!(write.asks.is_empty());
-        flow.written();
+        flow.confirm_write();
     }
     flow.answer("a", &num(1).to_string());
     assert_eq!(out(&mut flow).await, json!([1, 2, 0]));
@@ -168,10 +168,10 @@ async fn other_branches_go_on_while_something_is_asked() {
     let mut flow = begin(&world, &both);
     let first = published(&mut flow).await;
     assert_eq!(keys(&first), ["n"]);
-    while !flow.rests() {
+    while !flow.is_at_rest() {
         if let Some(Event::Write(write)) = go_on(&mut flow).await {
             assert!(write.asks.is_empty());
-            flow.written();
+            flow.confirm_write();
         }
     }
     assert_eq!(book.lines(), ["step", "step", "step"]);
@@ -194,7 +194,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
     let asked = published(&mut flow).await;
     assert!(support::message(&asked.asks[0].1).contains("was not accepted"));
     flow.answer(&asked.asks[0].0, &num(5000).to_string());
-    let Some(Event::Done(Err(error))) = go_on(&mut flow).await else {
+    let Some(Event::Ended(End::Failed(error))) = go_on(&mut flow).await else {
         panic!("that was one too many")
     };
     assert!(matches!(error.as_ask(), Some(AskError::Invalid { .. })));
@@ -204,10 +204,10 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
     let fault = loop {
         match go_on(&mut flow).await {
             Some(Event::Write(write)) => {
-                flow.written();
+                flow.confirm_write();
                 flow.answer(&write.asks[0].0, "[]");
             }
-            Some(Event::Fault(fault)) => break fault,
+            Some(Event::Ended(End::Fault(fault))) => break fault,
             other => panic!("{other:?}"),
         }
     };
@@ -225,7 +225,7 @@ async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
     });
     let mut flow = begin(&world, &tries);
     drop(published(&mut flow).await);
-    flow.fail("n", "no window");
+    flow.fail_ask("n", "no window");
     assert_eq!(out(&mut flow).await, "n: no window");
 }
 
@@ -277,7 +277,7 @@ async fn a_handler_in_the_explicit_style_is_run_again() {
     let mut answers = Vec::new();
     for v in [3, 4] {
         let write = published(&mut flow).await;
-        assert!(flow.is_over());
+        assert!(flow.has_ended());
         let [(key, _)] = &write.asks[..] else {
             panic!("{write:?}")
         };
@@ -313,16 +313,16 @@ async fn all_refused(cx: &Cx) {
     let asked = cx.elicit::<Num>("late", "?").await;
     assert_eq!(
         asked.unwrap_err(),
-        AskError::Over {
+        AskError::Ended {
             name: "late".into()
         }
     );
     let url = cx.elicit_url("u", "?", "https://example.com", || async { ok(true) });
     assert!(url.await.is_err());
     let roots = cx.roots("r").await;
-    assert!(roots.unwrap_err().to_string().contains("call is over"));
+    assert!(roots.unwrap_err().to_string().contains("call has ended"));
     let step = cx.step("s", async { ok(1) }).await;
-    assert!(step.unwrap_err().to_string().contains("over"));
+    assert!(step.unwrap_err().to_string().contains("ended"));
     assert!(cx.checkpoint("c", &1).await.is_err());
     assert!(cx.detach().await.is_err());
     cx.cancelled().await;
@@ -405,8 +405,8 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
         let first = sealer.first(&world.binding(&sealer), None);
         let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
         match go_on(&mut flow).await {
-            Some(Event::Fault(_)) if !panics => {}
-            Some(Event::Panicked(_)) if panics => {}
+            Some(Event::Ended(End::Fault(_))) if !panics => {}
+            Some(Event::Ended(End::Panicked(_))) if panics => {}
             other => panic!("expected a failure, got {other:?}"),
         }
         let cx = kept.lock().unwrap().take().unwrap();
@@ -444,7 +444,7 @@ async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
         }
     });
     let said = world.first(&other).await.out();
-    assert!(said.as_str().unwrap().contains("call is over"), "{said}");
+    assert!(said.as_str().unwrap().contains("call has ended"), "{said}");
     // A task of that very call is ended, as what it does next is done in the next round.
     let task = tokio::spawn(async move { drop(cx.elicit::<Num>("late", "?").await) });
     assert!(task.await.unwrap_err().is_panic());

@@ -65,7 +65,7 @@ async fn once_that_was_interrupted_is_an_error_ever_after() {
     while book.lines().is_empty() {
         let round = world.request(&handler, Some(&token), &a, Some(polls)).await;
         assert!(
-            matches!(round.end, support::End::Crashed),
+            matches!(round.end, support::RoundEnd::Crashed),
             "{:?}",
             round.end
         );
@@ -119,7 +119,7 @@ async fn once_without_a_log_or_without_room_in_it_does_nothing() {
         last.out()
             .as_str()
             .unwrap()
-            .contains("the replay log cannot be reached"),
+            .contains("replay log unavailable"),
         "{}",
         last.out()
     );
@@ -165,18 +165,18 @@ async fn a_replay_log_forgets_only_what_is_old() {
     let flow = refrain_core::FlowId::from_bytes([7; 16]);
     let key = |round| refrain_core::LogKey::round(flow, round);
     let begin = async |round, now, until| {
-        let keep = refrain_core::Keep { now, until };
+        let keep = refrain_core::Retention { now, until };
         log.begin(&key(round), keep).await.unwrap()
     };
-    let fresh = refrain_core::Recorded::Fresh;
-    let begun = refrain_core::Recorded::Begun;
+    let fresh = refrain_core::RecordState::Fresh;
+    let begun = refrain_core::RecordState::Begun;
     assert_eq!(begin(1, 100, 1000).await, fresh);
     assert_eq!(begin(2, 100, 2000).await, fresh);
     assert_eq!(begin(1, 1000, 9000).await, begun, "kept to the last second");
     assert_eq!(begin(1, 1001, 9000).await, fresh, "its time is over");
     assert_eq!(begin(2, 1001, 9000).await, begun);
     log.finish(&key(2), "done").await.unwrap();
-    let done = refrain_core::Recorded::Done("done".into());
+    let done = refrain_core::RecordState::Done("done".into());
     assert_eq!(begin(2, 1001, 9000).await, done);
     assert_eq!(log.len(), 2);
     // An end whose beginning was forgotten leaves nothing behind.

@@ -7,7 +7,9 @@
 
 use crate::support::dice::{Dice, Whim, runner};
 use crate::support::program::{Node, Place, Trace, answer_at, in_ones_head, programs, run};
-use crate::support::{self, End, Round, World, handler, many_threads, message, num, one_thread};
+use crate::support::{
+    self, Round, RoundEnd, World, handler, many_threads, message, num, one_thread,
+};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use refrain_core::{Cx, HandlerFuture};
@@ -100,7 +102,7 @@ impl Case {
                 "round {:?} crash {crash:?}: {:?} seen {:?} started {:?} fin {:?}",
                 token.as_ref().map(String::len),
                 match &round.end {
-                    End::Asked { asks, shed, .. } => format!("{} {shed}", asks.len()),
+                    RoundEnd::Asked { asks, shed, .. } => format!("{} {shed}", asks.len()),
                     o => format!("{o:?}"),
                 },
                 trace.seen.lock().unwrap(),
@@ -109,10 +111,10 @@ impl Case {
             );
             self.check(&round, &trace)?;
             match round.end {
-                End::Crashed => {}
+                RoundEnd::Crashed => {}
                 // The response is lost: the client sends the same request again.
-                End::Asked { .. } | End::Done(_) if self.one_in(6) => {}
-                End::Asked {
+                RoundEnd::Asked { .. } | RoundEnd::Done(_) if self.one_in(6) => {}
+                RoundEnd::Asked {
                     asks, token: next, ..
                 } => {
                     for (strand, seen) in trace.seen.lock().unwrap().iter() {
@@ -124,7 +126,7 @@ impl Case {
                     answers = support::answers_to(&asks, |_, ask| self.answer(&message(ask)));
                     token = Some(next);
                 }
-                End::Done(result) => {
+                RoundEnd::Done(result) => {
                     return result.map_err(|error| format!("ended with {error:?}"));
                 }
                 other => return Err(format!("ended with {other:?}")),
@@ -149,7 +151,7 @@ impl Case {
 
     fn check(&mut self, round: &Round, trace: &Trace) -> Result<(), String> {
         let seen = trace.seen.lock().unwrap();
-        let short = self.behind || matches!(round.end, End::Crashed);
+        let short = self.behind || matches!(round.end, RoundEnd::Crashed);
         for (strand, before) in &self.before {
             let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
             let both = before.len().min(now.len());
@@ -164,7 +166,7 @@ impl Case {
         }
         self.effects
             .extend(trace.finished.lock().unwrap().iter().cloned());
-        if let End::Asked { asks, shed, .. } = &round.end {
+        if let RoundEnd::Asked { asks, shed, .. } = &round.end {
             if asks.is_empty() != *shed {
                 return Err(format!(
                     "a round with {} asks and shed = {shed}",
@@ -224,7 +226,7 @@ async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
     let answers = Value::Object(answers.collect());
     let handler = case.handler(&Arc::new(Trace::default()));
     match case.world.first_with(&handler, &answers).await.end {
-        End::Done(Ok(result)) if value.is_none_or(|value| result == json!(value)) => Ok(()),
+        RoundEnd::Done(Ok(result)) if value.is_none_or(|value| result == json!(value)) => Ok(()),
         other => Err(format!("answered beforehand: {other:?}, not {value:?}")),
     }
 }

@@ -14,7 +14,7 @@ use crate::support::{NOON, World, answers_to, handler, many_threads, message, nu
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use refrain_core::{
-    Cx, ErrorKind, Event, Flow, FlowId, HandlerFuture, Snapshot, Start, Then, Write,
+    AfterWrite, Cx, ErrorKind, Event, Flow, FlowId, HandlerFuture, PendingWrite, Snapshot, Start,
 };
 use refrain_wire::Ask;
 use serde_json::{Value, json};
@@ -253,7 +253,7 @@ impl<'a> Case<'a> {
                     }
                     flow.become_task(&detachment, u64::MAX);
                 }
-                Event::Cut(cut) => {
+                Event::Suspended(cut) => {
                     // The response may be lost; the client sends the same request again.
                     if !self.one_in(6) {
                         let answers = answers_to(&cut.asks, |_, ask| self.answer(ask));
@@ -267,13 +267,13 @@ impl<'a> Case<'a> {
                         return Ok(went);
                     }
                     stays = match write.then {
-                        Then::GoOn => None,
-                        Then::HandOn => return Ok(Went::On),
-                        Then::Rest { wake, perhaps_more } => {
+                        AfterWrite::Continue => None,
+                        AfterWrite::HandOn => return Ok(Went::On),
+                        AfterWrite::Rest { wake, may_progress } => {
                             self.wake = wake;
-                            self.rests(trace, perhaps_more)?;
+                            self.rests(trace, may_progress)?;
                             // What cannot be seen is given time.
-                            let least = if perhaps_more { 60 } else { 0 };
+                            let least = if may_progress { 60 } else { 0 };
                             let stay = self.trouble == Trouble::Much && self.dice.throw(2) == 0;
                             let more = if stay { self.dice.throw(60) } else { 0 };
                             if least + more == 0 {
@@ -314,7 +314,7 @@ impl<'a> Case<'a> {
     fn write(
         &mut self,
         flow: &mut Flow,
-        write: &Write,
+        write: &PendingWrite,
         trace: &Trace,
     ) -> Result<Option<Went>, String> {
         Tally::count(&self.tally.writes);
@@ -328,11 +328,11 @@ impl<'a> Case<'a> {
             return Ok(Some(Went::Broke));
         }
         self.clients_answer(flow)?;
-        flow.written();
+        flow.confirm_write();
         Ok(None)
     }
 
-    fn commit(&mut self, write: &Write, trace: &Trace) -> Result<(), String> {
+    fn commit(&mut self, write: &PendingWrite, trace: &Trace) -> Result<(), String> {
         let Some(store) = self.store() else {
             return Err("a flow that is no task was written".into());
         };
@@ -356,7 +356,7 @@ impl<'a> Case<'a> {
     fn leave(&mut self, mut flow: Flow, trace: &Trace) -> Result<Went, String> {
         // On other threads something may be on its way to ask: what was written at rest is enough.
         if !self.threads && self.one_in(2) {
-            let write = flow.set_down();
+            let write = flow.suspend();
             self.commit(&write, trace)?;
         }
         Ok(Went::On)
@@ -445,15 +445,15 @@ impl<'a> Case<'a> {
     }
 
     /// At rest no step is at work, and what is asked is what is awaited.
-    fn rests(&mut self, trace: &Trace, perhaps_more: bool) -> Result<(), String> {
-        if self.threads || perhaps_more {
+    fn rests(&mut self, trace: &Trace, may_progress: bool) -> Result<(), String> {
+        if self.threads || may_progress {
             return Ok(());
         }
         let at_work = trace.at_work.load(Ordering::SeqCst);
         if at_work > 0 {
             return Err(format!("it rests, and {at_work} things are at work"));
         }
-        let asked = self.asked();
+        let asked = self.open_keys();
         let asking = trace.asking.lock().unwrap();
         if asked != *asking {
             return Err(format!("it rests, awaits {asking:?} and asks {asked:?}"));
@@ -462,7 +462,7 @@ impl<'a> Case<'a> {
     }
 
     /// The asks that are open in the store, or whose answers were not taken.
-    fn asked(&mut self) -> BTreeSet<String> {
+    fn open_keys(&mut self) -> BTreeSet<String> {
         let Some(store) = self.store() else {
             return BTreeSet::new();
         };
@@ -479,7 +479,7 @@ impl<'a> Case<'a> {
         if self.store().is_none() || self.program.any(spawns) {
             return Ok(());
         }
-        let mut asked = self.asked();
+        let mut asked = self.open_keys();
         // Its answer may be in the journal, and not seen because the task is about to be handed on.
         asked.extend(self.answered.union(&self.misled).cloned());
         let asking = trace.asking.lock().unwrap();

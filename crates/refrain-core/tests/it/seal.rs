@@ -120,7 +120,7 @@ fn every_bit_of_a_live_token_counts() {
     let binding = bind(&sealer);
     let held = held(&sealer, NOON + 100);
     let token = sealer.seal_live(&binding.live(), &held);
-    assert!(Sealer::looks_live(&token));
+    assert!(Sealer::is_live_token(&token));
     assert_eq!(sealer.open_live(&binding, &token).unwrap(), held);
     let bytes = URL_SAFE_NO_PAD.decode(&token).unwrap();
     for bit in 0..bytes.len() * 8 {
@@ -158,7 +158,7 @@ fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
     let opened = sealer.open(&binding, &as_version(&live, 1));
     assert_eq!(opened.unwrap_err(), OpenError::Seal);
     let journal = as_version(&seal(&sealer), 2);
-    assert!(Sealer::looks_live(&journal));
+    assert!(Sealer::is_live_token(&journal));
     let opened = sealer.open_live(&binding, &journal);
     assert_eq!(opened.unwrap_err(), OpenError::Seal);
     let at_rest = URL_SAFE_NO_PAD.decode(as_version(&live, 129)).unwrap();
@@ -406,7 +406,7 @@ async fn a_journal_that_is_too_large_names_its_largest_entry() {
     let start = refrain_core::Start::first(sealer.first(&binding, None), None);
     let mut flow = refrain_core::Flow::new(world.env(), start, &handler);
     let (event, _) = support::drive(&mut flow, &mut Vec::new()).await;
-    let refrain_core::Event::Cut(cut) = event else {
+    let refrain_core::Event::Suspended(cut) = event else {
         panic!("{event:?}")
     };
     let error = sealer.seal(&binding, &cut.snapshot, "1").unwrap_err();
@@ -556,7 +556,7 @@ fn mistakes_in_a_ring_are_named_with_their_line() {
             "line 1",
             "does not belong",
         ),
-        (format!("{good}\n# x\n{good}"), "line 3", "twice"),
+        (format!("{good}\n# x\n{good}"), "line 3", "duplicate key"),
         (String::new(), "exactly one minting key", "0"),
         (format!("{good}\n{other}"), "exactly one minting key", "2"),
     ];

@@ -78,7 +78,7 @@ async fn the_first_run_sees_what_the_journal_decodes_to() {
     let out = last.out();
     assert_eq!(out[0][1], 0, "the lost field is lost on the first run too");
     assert!(
-        out[0][2].as_str().unwrap().contains("cannot be journaled"),
+        out[0][2].as_str().unwrap().contains("cannot be serialized"),
         "{out}"
     );
     let uncut = world.first_with(&handler, &json!({"n": num(0)})).await;

@@ -4,7 +4,7 @@ use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
 use crate::support::{Book, Num, Switch, World, handler, num};
 use futures_util::future::join;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use refrain_core::{Cx, Event, Result, Then, ok};
+use refrain_core::{AfterWrite, Cx, Event, Result, ok};
 use serde_json::json;
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
@@ -30,15 +30,15 @@ async fn what_was_seen_is_written_before_a_step_starts() {
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let first = instance.next_write(&mut store).await.unwrap();
-    assert_eq!((first.entries, first.then), (2, Then::GoOn));
+    assert_eq!((first.entries, first.then), (2, AfterWrite::Continue));
     assert_eq!(book.lines(), ["a"]);
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!((second.entries, &second.asks[..]), (3, &["n".into()][..]));
-    assert!(second.rests());
+    assert!(second.is_at_rest());
     assert_eq!(book.lines(), ["a", "b"]);
     instance.answer(&mut store, "n", &num(1));
     let third = instance.next_write(&mut store).await.unwrap();
-    assert_eq!((third.entries, third.then), (4, Then::GoOn));
+    assert_eq!((third.entries, third.then), (4, AfterWrite::Continue));
     assert_eq!(third.taken, ["n"]);
     assert_eq!(book.lines(), ["a", "b"], "its answer was not written yet");
     assert_eq!(instance.run(&mut store).await.out(), json!([3, true]));
@@ -118,15 +118,15 @@ async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_
     let first = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
         (&first.asks[..], first.then),
-        (&["n".into()][..], Then::GoOn)
+        (&["n".into()][..], AfterWrite::Continue)
     );
     assert_eq!(instance.next_write(&mut store).await, None, "a step runs");
     go.send(true).unwrap();
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!((second.asks.len(), second.entries), (0, 1));
-    let rest = Then::Rest {
+    let rest = AfterWrite::Rest {
         wake: None,
-        perhaps_more: false,
+        may_progress: false,
     };
     assert_eq!(second.then, rest);
     assert_eq!(instance.next_write(&mut store).await, None, "it said so");
@@ -151,10 +151,10 @@ async fn an_answer_is_taken_in_while_a_step_runs() {
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
         (&second.taken[..], second.then),
-        (&["n".into()][..], Then::GoOn)
+        (&["n".into()][..], AfterWrite::Continue)
     );
     let third = instance.next_write(&mut store).await.unwrap();
-    assert_eq!((third.entries, third.then), (2, Then::GoOn));
+    assert_eq!((third.entries, third.then), (2, AfterWrite::Continue));
     assert_eq!(book.lines(), ["slow begins", "after"], "slow still runs");
     go.send(true).unwrap();
     assert_eq!(instance.run(&mut store).await.out(), 16);
@@ -175,7 +175,11 @@ async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let first = instance.next_write(&mut store).await.unwrap();
-    assert_eq!(first.then, Then::GoOn, "it is in the middle of its work");
+    assert_eq!(
+        first.then,
+        AfterWrite::Continue,
+        "it is in the middle of its work"
+    );
     instance.run(&mut store).await.is_at_rest();
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 6);
@@ -193,9 +197,9 @@ async fn a_foreign_await_may_be_more_and_its_end_is_told() {
         }
     });
     let mut instance = Instance::new(&world, &store, &handler);
-    let rest = |perhaps_more| Then::Rest {
+    let rest = |may_progress| AfterWrite::Rest {
         wake: None,
-        perhaps_more,
+        may_progress,
     };
     let first = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
@@ -218,13 +222,20 @@ async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() 
     let mut instance = Instance::new(&world, &store, &handler);
     instance.next_write(&mut store).await.unwrap();
     assert_eq!(instance.next_write(&mut store).await, None);
-    let write = instance.flow.set_down();
-    assert_eq!(write.then, Then::HandOn, "its step is to be done elsewhere");
+    let write = instance.flow.suspend();
+    assert_eq!(
+        write.then,
+        AfterWrite::HandOn,
+        "its step is to be done elsewhere"
+    );
     store.commit(&write).unwrap();
     // Not even polled: what it asked stays.
     let mut instance = Instance::new(&world, &store, &handler);
-    let write = instance.flow.set_down();
-    assert_eq!((&write.withdrawn[..], write.then), (&[][..], Then::HandOn));
+    let write = instance.flow.suspend();
+    assert_eq!(
+        (&write.withdrawn[..], write.then),
+        (&[][..], AfterWrite::HandOn)
+    );
     store.commit(&write).unwrap();
     go.send(true).unwrap();
     run(&world, &mut store, &handler).await.is_at_rest();
@@ -261,7 +272,7 @@ async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_do
     go.send(true).unwrap();
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
     assert_eq!(book.lines(), ["begun"]);
-    assert_eq!(instance.flow.set_down().then, Then::HandOn);
+    assert_eq!(instance.flow.suspend().then, AfterWrite::HandOn);
 }
 
 #[tokio::test]
@@ -283,7 +294,7 @@ async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
     let mut instance = Instance::new(&world, &store, &handler);
     for _ in 0..3 {
         let write = instance.next_write(&mut store).await.unwrap();
-        assert_eq!(write.then, Then::GoOn);
+        assert_eq!(write.then, AfterWrite::Continue);
     }
     // It goes on from what was written last: the 50th.
     drop(instance);
@@ -387,7 +398,7 @@ async fn an_ask_is_published_beside_a_computation_that_never_rests() {
         let mut instance = Instance::new(&world, &store, &handler);
         while store.open.is_empty() {
             let write = instance.next_write(&mut store).await.unwrap();
-            assert_eq!(write.then, Then::GoOn);
+            assert_eq!(write.then, AfterWrite::Continue);
         }
         instance.answer(&mut store, "n", &num(4));
         assert_eq!(instance.run(&mut store).await.out(), 4);
@@ -487,7 +498,7 @@ async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
     assert_eq!(instance.flow.take_status().as_deref(), Some("begun"));
     assert_eq!(instance.flow.take_status(), None);
     // A step has ended since.
-    assert_eq!(instance.flow.parting_status(), None);
+    assert_eq!(instance.flow.final_status(), None);
     assert_eq!(instance.notes, []);
     drop(instance);
     // A replay is silent.
@@ -499,7 +510,7 @@ async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(instance.flow.take_status().as_deref(), Some("answered"));
-    let parting = instance.flow.parting_status();
+    let parting = instance.flow.final_status();
     assert_eq!(parting.as_deref(), Some("answered"));
     assert_eq!(instance.notes, []);
 }

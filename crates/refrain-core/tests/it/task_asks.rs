@@ -3,7 +3,7 @@
 use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
 use crate::support::{Book, NOON, Num, World, handler, num};
 use futures_util::future::{Either, join, join_all, select};
-use refrain_core::{AskError, Cx, Event, Outcome, Then, ok};
+use refrain_core::{AfterWrite, AskError, Cx, Event, Outcome, ok};
 use serde_json::json;
 use std::pin::pin;
 use tokio::sync::watch;
@@ -22,7 +22,7 @@ async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
     };
     store.commit(&write).unwrap();
     instance.answer(&mut store, "n", &num(1));
-    instance.flow.written();
+    instance.flow.confirm_write();
     instance.answer(&mut store, "m", &num(2));
     let Some(Event::Write(write)) = instance.event().await else {
         panic!("the answers are written");
@@ -48,7 +48,7 @@ async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
         (&["n".into()][..], &["n.2".into()][..])
     );
     assert_eq!(second.entries, 0, "what was refused is not in the journal");
-    assert!(second.rests());
+    assert!(second.is_at_rest());
     drop(instance);
     assert!(
         store.message("n.2").contains("not accepted"),
@@ -187,7 +187,7 @@ async fn an_ask_is_withdrawn_while_other_work_goes_on() {
         let write = instance.next_write(&mut store).await.unwrap();
         assert_eq!(
             (&write.withdrawn[..], write.then),
-            (&["n".into()][..], Then::GoOn)
+            (&["n".into()][..], AfterWrite::Continue)
         );
         assert_eq!(store.all_keys(), ["n"]);
     }
@@ -243,13 +243,16 @@ async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
     });
     let mut instance = Instance::new(&world, &store, &later);
     let first = instance.next_write(&mut store).await.unwrap();
-    assert_eq!((&first.withdrawn[..], first.then), (&[][..], Then::GoOn));
+    assert_eq!(
+        (&first.withdrawn[..], first.then),
+        (&[][..], AfterWrite::Continue)
+    );
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
         (&second.withdrawn[..], second.asks.len()),
         (&["m".into()][..], 0)
     );
-    assert!(second.rests());
+    assert!(second.is_at_rest());
     assert_eq!(store.open_keys(), ["n"]);
 }
 
@@ -291,7 +294,7 @@ async fn an_ask_behind_a_foreign_await_keeps_its_key() {
         matches!(
             stop,
             Stop::Rests {
-                perhaps_more: true,
+                may_progress: true,
                 ..
             }
         ),
@@ -313,10 +316,10 @@ async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
     let handler = behind_a_gate(&wait);
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await;
-    let write = instance.flow.set_down();
-    let rest = Then::Rest {
+    let write = instance.flow.suspend();
+    let rest = AfterWrite::Rest {
         wake: None,
-        perhaps_more: false,
+        may_progress: false,
     };
     assert_eq!(write.then, rest);
     store.commit(&write).unwrap();
@@ -417,10 +420,7 @@ async fn too_many_asks_at_once_are_a_fault() {
         store.answer(&key, &num(1));
     }
     let stop = run(&world, &mut store, &long).await;
-    assert!(
-        stop.fault().message.contains("journal is full: 3"),
-        "{stop:?}"
-    );
+    assert!(stop.fault().message.contains("journal full: 3"), "{stop:?}");
     world.limits.entries = 100;
     // A task has no rounds that could be too many.
     let long = handler(|cx| async move {

@@ -27,7 +27,7 @@ async fn a_sleep_ends_when_it_was_to_end_wherever_the_task_is() {
     let wake = |stop: &Stop| match stop {
         Stop::Rests {
             wake,
-            perhaps_more: false,
+            may_progress: false,
         } => *wake,
         other => panic!("expected rest, got {other:?}"),
     };
@@ -111,7 +111,7 @@ async fn a_sleep_that_is_polled_again_is_not_written_again() {
     });
     let mut instance = Instance::new(&world, &store, &handler);
     let first = instance.next_write(&mut store).await.unwrap();
-    assert!(first.rests(), "{first:?}");
+    assert!(first.is_at_rest(), "{first:?}");
     for tick in 1..4 {
         go.send(tick).unwrap();
         assert_eq!(instance.next_write(&mut store).await, None);
@@ -408,7 +408,7 @@ async fn detaching_fails_with_the_reason_where_no_task_could_be_made() {
         &handler,
     );
     assert!(matches!(instance.event().await, Some(Event::Detach)));
-    instance.flow.stay("the store is full".into());
+    instance.flow.reject_detach("the store is full".into());
     let stop = instance.run(&mut Store::new()).await;
     assert_eq!(stop.out(), json!(["the store is full", false]));
 }

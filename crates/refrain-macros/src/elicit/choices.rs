@@ -1,14 +1,14 @@
-//! An enum as the choices of a form's field.
+//! The choices of a form field, from an enum.
 
 use super::serde::Serde;
-use super::{elicit_keys, implement, is_taken};
+use super::{check_unique, elicit_keys, implement};
 use crate::errors::Errors;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::{DataEnum, DeriveInput, Fields};
 
-const SHAPE: &str = "a choice is read from its name alone";
+const SHAPE: &str = "a choice is a name without data";
 
 pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -> TokenStream {
     let serde = Serde::parse(&input.attrs);
@@ -20,10 +20,11 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
         let keys = elicit_keys(&variant.attrs, "a variant", &["title"], &mut errors);
         let title = keys.filled_text("title", &mut errors);
         if !matches!(variant.fields, Fields::Unit) {
-            errors.at(
-                variant,
-                "a choice carries no data: an enum that derives `Elicit` has plain variants only",
+            let message = format!(
+                "variant `{}` has fields: a choice is a name without data",
+                variant.ident
             );
+            errors.at(variant, message);
         }
         own.check_shape(SHAPE, &mut errors);
         if own.skip {
@@ -34,7 +35,7 @@ pub(super) fn expand(input: &DeriveInput, data: &DataEnum, mut errors: Errors) -
             let case = serde.rename_all.as_ref();
             case.map_or(name.clone(), |case| case.variant(&name))
         });
-        is_taken(&names, &name, "choices", &variant.ident, &mut errors);
+        check_unique(&names, &name, "choice", &variant.ident, &mut errors);
         let title = title.map(|title| quote!(.title(#title)));
         choices.push(quote!(::refrain::ask::Choice::new(#name) #title));
         names.push(name);

@@ -1,11 +1,11 @@
-//! One field of a form: its name, its kind and its `#[elicit(..)]`.
+//! A field of a form: its name, its kind and its `#[elicit(..)]` keys.
 
-use super::kind::{self, Integer, Kind};
+use super::kind::{self, FieldKind, Integer};
 use super::serde::Serde;
-use super::{elicit_keys, is_taken};
+use super::{check_unique, elicit_keys};
 use crate::docs;
 use crate::errors::Errors;
-use crate::keys::{Keys, as_text, ungrouped};
+use crate::keys::{AttributeKeys, as_text, ungrouped};
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
@@ -14,13 +14,13 @@ use syn::{Expr, ExprLit, ExprUnary, Lit, LitStr, UnOp};
 
 const KEYS: [&str; 6] = ["title", "description", "format", "min", "max", "default"];
 
-/// The formats of a string. Their constructors are called `date_time` for `date-time`.
+/// The formats of a string. The constructor of `date-time` is `date_time`.
 const FORMATS: [&str; 4] = ["email", "uri", "date", "date-time"];
 
-/// Larger whole numbers are not exact in JSON as most clients read it.
-const EXACT: i64 = (1 << 53) - 1;
+/// The largest integer that JSON clients with 64-bit floats read exactly.
+const MAX_EXACT: i64 = (1 << 53) - 1;
 
-/// The expression that builds the field. `None` if it is not part of the form, or after a mistake.
+/// The expression that builds the field. `None` if it is not part of the form, or after an error.
 pub(super) fn expand(
     field: &syn::Field,
     container: &Serde,
@@ -39,7 +39,7 @@ pub(super) fn expand(
         let case = container.rename_all.as_ref();
         case.map_or(name.clone(), |case| case.field(&name))
     });
-    is_taken(names, &name, "fields", ident, errors);
+    check_unique(names, &name, "field", ident, errors);
 
     let title = keys
         .text("title", errors)
@@ -51,33 +51,41 @@ pub(super) fn expand(
         .map(|text| quote!(.describe(#text)));
     let (kind, optional) = errors.keep(kind::of(&field.ty))?;
     let start = start(&kind, &name, &keys, errors);
-    let limits = Limits::read(&kind, &keys, errors);
+    let bounds = Bounds::read(&kind, &keys, errors);
     let default = keys
         .value("default", errors)
-        .and_then(|value| errors.keep(default(&kind, value, &limits)));
+        .and_then(|value| errors.keep(default(&kind, value, &bounds)));
     let optional = (optional || serde.default || container.default).then(|| quote!(.optional()));
     names.push(name);
-    Some(quote!(#start #title #description #limits #default #optional))
+    Some(quote!(#start #title #description #bounds #default #optional))
 }
 
 /// The constructor of the field.
-fn start(kind: &Kind<'_>, name: &str, keys: &Keys, errors: &mut Errors) -> TokenStream {
+fn start(
+    kind: &FieldKind<'_>,
+    name: &str,
+    keys: &AttributeKeys,
+    errors: &mut Errors,
+) -> TokenStream {
     let format = keys.text("format", errors);
-    if let (Some(format), false) = (&format, matches!(kind, Kind::Text)) {
-        let message = format!("`format` goes on a `String`, and this is {}", kind.noun());
+    if let (Some(format), false) = (&format, matches!(kind, FieldKind::Text)) {
+        let message = format!(
+            "`format` is only allowed on a `String`; this field is {}",
+            kind.noun()
+        );
         errors.at(format, message);
     }
     let (constructor, choices) = match kind {
-        Kind::Text => (string_constructor(format, errors), None),
-        Kind::Integer(_) => ("integer".to_owned(), None),
-        Kind::Number => ("number".to_owned(), None),
-        Kind::Boolean => ("boolean".to_owned(), None),
-        Kind::One(ty) => ("one_of".to_owned(), Some(*ty)),
-        Kind::Many(ty) => ("any_of".to_owned(), Some(*ty)),
+        FieldKind::Text => (string_constructor(format, errors), None),
+        FieldKind::Integer(_) => ("integer".to_owned(), None),
+        FieldKind::Number => ("number".to_owned(), None),
+        FieldKind::Boolean => ("boolean".to_owned(), None),
+        FieldKind::One(ty) => ("one_of".to_owned(), Some(*ty)),
+        FieldKind::Many(ty) => ("any_of".to_owned(), Some(*ty)),
     };
     let constructor = format_ident!("{constructor}");
     let choices = choices.map(|ty| {
-        // A type that is not such an enum is reported where the author wrote it.
+        // If the type is not such an enum, rustc reports it at the field.
         let choices = quote_spanned!(ty.span()=> <#ty as ::refrain::ElicitEnum>::choices());
         quote!(, #choices)
     });
@@ -91,31 +99,31 @@ fn string_constructor(format: Option<LitStr>, errors: &mut Errors) -> String {
     let value = format.value();
     if !FORMATS.contains(&value.as_str()) {
         let message =
-            format!("unknown format `{value}`: a form has `email`, `uri`, `date` and `date-time`");
+            format!("unknown format `{value}`: use `email`, `uri`, `date` or `date-time`");
         errors.at(format, message);
         return "string".to_owned();
     }
     value.replace('-', "_")
 }
 
-/// The least and the greatest number, length or count.
+/// The minimum and maximum of a number, a length or a count.
 #[derive(Default)]
-struct Limits {
+struct Bounds {
     min: Option<f64>,
     max: Option<f64>,
 }
 
-impl Limits {
-    fn read(kind: &Kind<'_>, keys: &Keys, errors: &mut Errors) -> Self {
+impl Bounds {
+    fn read(kind: &FieldKind<'_>, keys: &AttributeKeys, errors: &mut Errors) -> Self {
         let mut read = |key| {
             let value = keys.value(key, errors)?;
-            errors.keep(limit(kind, key, value))
+            errors.keep(bound(kind, key, value))
         };
-        let limits = Self {
+        let bounds = Self {
             min: read("min"),
             max: read("max"),
         };
-        if let (Some(min), Some(max)) = (limits.min, limits.max)
+        if let (Some(min), Some(max)) = (bounds.min, bounds.max)
             && min > max
             && let Some(value) = keys.value("min", errors)
         {
@@ -125,10 +133,10 @@ impl Limits {
             );
             return Self::default();
         }
-        limits
+        bounds
     }
 
-    /// Reports a default outside the limits of its field.
+    /// Reports a default that is out of bounds.
     fn check(&self, value: &Expr, measure: f64, what: &str) -> syn::Result<()> {
         let message = match (self.min, self.max) {
             (Some(min), _) if measure < min => {
@@ -143,7 +151,7 @@ impl Limits {
     }
 }
 
-impl quote::ToTokens for Limits {
+impl quote::ToTokens for Bounds {
     fn to_tokens(&self, tokens: &mut TokenStream) {
         if let Some(min) = self.min.map(Literal::f64_suffixed) {
             tokens.extend(quote!(.min(#min)));
@@ -154,71 +162,72 @@ impl quote::ToTokens for Limits {
     }
 }
 
-fn limit(kind: &Kind<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
-    let wrong = |what: &str| syn::Error::new_spanned(value, format!("`{key}` {what}"));
+fn bound(kind: &FieldKind<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
+    let invalid = |what: &str| syn::Error::new_spanned(value, format!("`{key}` {what}"));
     let count = |what: &str| match number(value)? {
-        Some(Number(count, Some(0..))) => Ok(count),
-        _ => Err(wrong(&format!(
-            "is a count of {what}: a whole number, not negative"
-        ))),
+        Some(NumberValue(count, Some(0..))) => Ok(count),
+        _ => Err(invalid(&format!("must be a number of {what}, 0 or more"))),
     };
     match kind {
-        Kind::Text => count("characters"),
-        Kind::Many(_) => count("choices"),
-        Kind::Integer(integer) => match number(value)? {
-            Some(Number(_, Some(whole))) => fitting(integer, value, whole),
-            _ => Err(wrong("takes a whole number")),
+        FieldKind::Text => count("characters"),
+        FieldKind::Many(_) => count("choices"),
+        FieldKind::Integer(integer) => match number(value)? {
+            Some(NumberValue(_, Some(whole))) => in_range(integer, value, whole),
+            _ => Err(invalid("must be an integer")),
         },
-        Kind::Number => match number(value)? {
-            Some(Number(number, _)) => Ok(number),
-            None => Err(wrong("takes a number")),
+        FieldKind::Number => match number(value)? {
+            Some(NumberValue(number, _)) => Ok(number),
+            None => Err(invalid("must be a number")),
         },
-        Kind::Boolean | Kind::One(_) => Err(wrong(&format!("has no meaning on {}", kind.noun()))),
+        FieldKind::Boolean | FieldKind::One(_) => {
+            Err(invalid(&format!("is not allowed on {}", kind.noun())))
+        }
     }
 }
 
-/// The call that sets the default, which must be of the field's kind and within its limits.
-fn default(kind: &Kind<'_>, value: &Expr, limits: &Limits) -> syn::Result<TokenStream> {
-    let wrong = |what: &str| {
+/// The call that sets the default, which must match the field's kind and bounds.
+fn default(kind: &FieldKind<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<TokenStream> {
+    let invalid = |what: &str| {
         let message = format!("the default of {} must be {what}", kind.noun());
         syn::Error::new_spanned(value, message)
     };
     let default = match kind {
-        Kind::Text => {
-            let text = as_text(value).ok_or_else(|| wrong("a string in quotes"))?;
-            limits.check(value, text.value().chars().count() as f64, "'s length")?;
+        FieldKind::Text => {
+            let text = as_text(value).ok_or_else(|| invalid("a string in quotes"))?;
+            bounds.check(value, text.value().chars().count() as f64, "'s length")?;
             quote!(#text)
         }
-        Kind::One(_) => {
+        FieldKind::One(_) => {
             let name = as_text(value);
-            let name = name.ok_or_else(|| wrong("its name as it is sent: `default = \"..\"`"))?;
+            let name = name.ok_or_else(|| invalid("the name of a choice: `default = \"..\"`"))?;
             quote!(#name)
         }
-        Kind::Boolean => match value {
+        FieldKind::Boolean => match value {
             Expr::Lit(ExprLit {
                 lit: Lit::Bool(truth),
                 ..
             }) => quote!(#truth),
-            _ => return Err(wrong("`true` or `false`")),
+            _ => return Err(invalid("`true` or `false`")),
         },
-        Kind::Integer(integer) => {
-            let Some(Number(_, Some(whole))) = number(value)? else {
-                return Err(wrong("a whole number"));
+        FieldKind::Integer(integer) => {
+            let Some(NumberValue(_, Some(whole))) = number(value)? else {
+                return Err(invalid("an integer"));
             };
-            limits.check(value, fitting(integer, value, whole)?, "")?;
+            bounds.check(value, in_range(integer, value, whole)?, "")?;
             let literal = Literal::i64_suffixed(whole);
             quote!(#literal)
         }
-        Kind::Number => {
-            let Number(number, _) = number(value)?.ok_or_else(|| wrong("a number literal"))?;
-            limits.check(value, number, "")?;
+        FieldKind::Number => {
+            let NumberValue(number, _) =
+                number(value)?.ok_or_else(|| invalid("a number literal"))?;
+            bounds.check(value, number, "")?;
             let literal = Literal::f64_suffixed(number);
             quote!(#literal)
         }
-        Kind::Many(_) => {
+        FieldKind::Many(_) => {
             let names = listed_names(value)
-                .ok_or_else(|| wrong("their names as they are sent: `default = [\"..\"]`"))?;
-            limits.check(value, names.len() as f64, "'s number of choices")?;
+                .ok_or_else(|| invalid("the names of choices: `default = [\"..\"]`"))?;
+            bounds.check(value, names.len() as f64, "'s number of choices")?;
             quote!(::std::vec::Vec::<&'static str>::from([#(#names),*]))
         }
     };
@@ -233,29 +242,34 @@ fn listed_names(value: &Expr) -> Option<Vec<&LitStr>> {
     names.collect()
 }
 
-/// The number, if the field's type can hold it.
-fn fitting(integer: &Integer, value: &Expr, whole: i64) -> syn::Result<f64> {
-    if !(integer.least..=integer.most).contains(&i128::from(whole)) {
-        let message = format!("{whole} does not fit in `{}`", integer.name);
+/// The number, if it is in the range of the field's type.
+fn in_range(integer: &Integer, value: &Expr, whole: i64) -> syn::Result<f64> {
+    if !(integer.min..=integer.max).contains(&i128::from(whole)) {
+        let message = format!("{whole} is out of range for `{}`", integer.name);
         return Err(syn::Error::new_spanned(value, message));
     }
     Ok(whole as f64)
 }
 
-/// A number, and its whole value if it has no fraction.
-struct Number(f64, Option<i64>);
+/// The value of a number literal, and its integer value if it has one.
+struct NumberValue(f64, Option<i64>);
 
-/// A number literal, with or without a minus.
-fn number(value: &Expr) -> syn::Result<Option<Number>> {
-    let inexact = || syn::Error::new_spanned(value, "this number is too large to be exact in JSON");
+/// The value of a number literal, with or without a minus sign.
+fn number(value: &Expr) -> syn::Result<Option<NumberValue>> {
+    let inexact = || {
+        syn::Error::new_spanned(
+            value,
+            "number too large: JSON clients read integers exactly only up to 2^53 - 1",
+        )
+    };
     match ungrouped(value) {
         Expr::Lit(ExprLit { lit, .. }) => match lit {
             Lit::Int(int) => match int.base10_parse() {
-                Ok(whole) if whole <= EXACT => Ok(Some(Number(whole as f64, Some(whole)))),
+                Ok(whole) if whole <= MAX_EXACT => Ok(Some(NumberValue(whole as f64, Some(whole)))),
                 _ => Err(inexact()),
             },
             Lit::Float(float) => match float.base10_parse() {
-                Ok(number) if f64::is_finite(number) => Ok(Some(Number(number, None))),
+                Ok(number) if f64::is_finite(number) => Ok(Some(NumberValue(number, None))),
                 _ => Err(inexact()),
             },
             _ => Ok(None),
@@ -265,7 +279,8 @@ fn number(value: &Expr) -> syn::Result<Option<Number>> {
             expr,
             ..
         }) => {
-            let negated = |Number(value, whole)| Number(-value, whole.map(|whole: i64| -whole));
+            let negated =
+                |NumberValue(value, whole)| NumberValue(-value, whole.map(|whole: i64| -whole));
             Ok(number(expr)?.map(negated))
         }
         _ => Ok(None),

@@ -1,4 +1,4 @@
-//! A struct as a form.
+//! A form, from a struct.
 
 use super::serde::Serde;
 use super::{field, implement};
@@ -10,7 +10,7 @@ use syn::{DeriveInput, Fields};
 pub(super) fn expand(input: &DeriveInput, fields: &Fields, mut errors: Errors) -> TokenStream {
     let serde = Serde::parse(&input.attrs);
     serde.check_shape(
-        "a form is an object with a property for each field",
+        "a form is an object with one property per field",
         &mut errors,
     );
     let ident = &input.ident;
@@ -24,14 +24,14 @@ pub(super) fn expand(input: &DeriveInput, fields: &Fields, mut errors: Errors) -
         Fields::Unnamed(fields) => {
             errors.at(
                 fields,
-                "the fields of a form have names: `struct Name { field: Type }`",
+                "a form needs named fields: `struct Name { field: Type }`",
             );
             Vec::new()
         }
         Fields::Unit => {
             errors.at(
                 ident,
-                format!("a form is an object: write `struct {ident} {{}}` for one without fields"),
+                format!("a unit struct is not a form: write `struct {ident} {{}}`"),
             );
             Vec::new()
         }

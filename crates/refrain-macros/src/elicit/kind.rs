@@ -1,14 +1,14 @@
-//! The kind of a form's field, from its type.
+//! The kind of a form field, from its type.
 
 use syn::{GenericArgument, PathArguments, PathSegment, Type, TypePath};
 
-const FLAT: &str = "a form is flat, and its fields are `String`, `bool`, integers up to 64 bits, `f32`, `f64`, \
-                    an enum that derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
+const FLAT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64 bits, `f32`, `f64`, an enum that \
+                    derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
 
-/// The kinds of fields a form has.
-pub(super) enum Kind<'a> {
+/// The kind of a form field.
+pub(super) enum FieldKind<'a> {
     Text,
-    /// A whole number that this type can hold.
+    /// An integer in the range of this type.
     Integer(Integer),
     Number,
     Boolean,
@@ -18,8 +18,8 @@ pub(super) enum Kind<'a> {
     Many(&'a Type),
 }
 
-impl Kind<'_> {
-    /// Its name in messages.
+impl FieldKind<'_> {
+    /// The name of the kind in messages.
     pub(super) fn noun(&self) -> &'static str {
         match self {
             Self::Text => "a string",
@@ -35,12 +35,12 @@ impl Kind<'_> {
 /// An integer type.
 pub(super) struct Integer {
     pub(super) name: String,
-    pub(super) least: i128,
-    pub(super) most: i128,
+    pub(super) min: i128,
+    pub(super) max: i128,
 }
 
 impl Integer {
-    /// `isize` and `usize` have 64 bits, as on most machines.
+    /// `isize` and `usize` are taken as 64 bits.
     fn named(name: &str) -> Option<Self> {
         let (signed, bits) = match name.split_at_checked(1)? {
             ("i", bits) => (true, bits),
@@ -54,17 +54,17 @@ impl Integer {
             "64" | "size" => 64,
             _ => return None,
         };
-        let most = (1 << (bits - i32::from(signed))) - 1;
+        let max = (1 << (bits - i32::from(signed))) - 1;
         Some(Self {
             name: name.to_owned(),
-            least: if signed { -most - 1 } else { 0 },
-            most,
+            min: if signed { -max - 1 } else { 0 },
+            max,
         })
     }
 }
 
-/// The kind of a field, and whether it may be left out.
-pub(super) fn of(ty: &Type) -> syn::Result<(Kind<'_>, bool)> {
+/// The kind of a field, and whether the field is optional.
+pub(super) fn of(ty: &Type) -> syn::Result<(FieldKind<'_>, bool)> {
     let ty = bare(ty);
     let Some(inner) = argument_of(ty, "Option")? else {
         return Ok((required(ty)?, false));
@@ -75,31 +75,31 @@ pub(super) fn of(ty: &Type) -> syn::Result<(Kind<'_>, bool)> {
     Ok((required(inner)?, true))
 }
 
-fn required(ty: &Type) -> syn::Result<Kind<'_>> {
+fn required(ty: &Type) -> syn::Result<FieldKind<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
         return match plain_name(inner)? {
-            name if primitive(&name).is_some() || FOREIGN.contains(&name.as_str()) => {
+            name if primitive(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
                 Err(flat(ty, &format!("a list of `{name}`")))
             }
-            _ => Ok(Kind::Many(inner)),
+            _ => Ok(FieldKind::Many(inner)),
         };
     }
     let name = plain_name(ty)?;
-    if FOREIGN.contains(&name.as_str()) {
+    if UNSUPPORTED.contains(&name.as_str()) {
         return Err(flat(ty, &format!("`{name}`")));
     }
-    Ok(primitive(&name).unwrap_or(Kind::One(ty)))
+    Ok(primitive(&name).unwrap_or(FieldKind::One(ty)))
 }
 
-/// Built-in types that would be taken for an enum.
-const FOREIGN: [&str; 4] = ["char", "str", "i128", "u128"];
+/// Built-in types that could be mistaken for an enum.
+const UNSUPPORTED: [&str; 4] = ["char", "str", "i128", "u128"];
 
-fn primitive(name: &str) -> Option<Kind<'static>> {
+fn primitive(name: &str) -> Option<FieldKind<'static>> {
     match name {
-        "String" => Some(Kind::Text),
-        "bool" => Some(Kind::Boolean),
-        "f32" | "f64" => Some(Kind::Number),
-        _ => Integer::named(name).map(Kind::Integer),
+        "String" => Some(FieldKind::Text),
+        "bool" => Some(FieldKind::Boolean),
+        "f32" | "f64" => Some(FieldKind::Number),
+        _ => Integer::named(name).map(FieldKind::Integer),
     }
 }
 
@@ -154,7 +154,7 @@ fn only_argument(segment: &PathSegment) -> Option<&Type> {
     }
 }
 
-/// The type without parentheses, or the invisible ones of a macro.
+/// The type without parentheses and without the invisible groups of a macro.
 fn bare(ty: &Type) -> &Type {
     match ty {
         Type::Group(group) => bare(&group.elem),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn types_have_their_kinds() {
+    fn supported_types_map_to_kinds() {
         for (ty, kind, optional) in [
             ("String", "a string", false),
             ("std::string::String", "a string", false),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn other_types_are_rejected() {
+    fn unsupported_types_are_rejected() {
         for (ty, what) in [
             ("(u8, u8)", "a tuple cannot"),
             ("&'static str", "a reference cannot"),

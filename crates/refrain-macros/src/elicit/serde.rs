@@ -1,6 +1,6 @@
-//! Serde's attributes: the names and shapes that it reads.
+//! The serde attributes that change names and shapes.
 //!
-//! Serde reports mistakes in its attributes, so they are ignored here.
+//! Serde reports invalid attributes, so they are ignored here.
 
 use crate::errors::Errors;
 use proc_macro2::Span;
@@ -8,16 +8,16 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Expr, LitStr, Token};
 
-/// The attributes that matter to a form.
+/// The serde attributes that affect a form.
 #[derive(Default)]
 pub(super) struct Serde {
     pub(super) rename: Option<String>,
     pub(super) rename_all: Option<Case>,
-    /// Whether it may be left out.
+    /// Whether the field is optional.
     pub(super) default: bool,
-    /// Whether it is not read.
+    /// Whether serde skips the field or variant.
     pub(super) skip: bool,
-    /// An attribute that makes serde read another shape than that of a form.
+    /// An attribute with which serde expects another shape than a form.
     pub(super) reshaped: Option<(String, Span)>,
 }
 
@@ -53,18 +53,18 @@ impl Serde {
         skip_value(meta)
     }
 
-    /// Reports an attribute that makes serde read another shape.
+    /// Reports an attribute with which serde expects another shape.
     pub(super) fn check_shape(&self, shape: &str, errors: &mut Errors) {
         if let Some((key, span)) = &self.reshaped {
             errors.at_span(
                 *span,
-                format!("`#[serde({key})]` does not go with `Elicit`: {shape}"),
+                format!("`#[serde({key})]` cannot be combined with `Elicit`: {shape}"),
             );
         }
     }
 }
 
-/// The name for reading in `rename = ".."` or `rename(deserialize = "..", serialize = "..")`.
+/// The name for deserialization in `rename = ".."` or `rename(deserialize = "..", serialize = "..")`.
 fn deserialized(meta: &ParseNestedMeta<'_>) -> syn::Result<Option<String>> {
     if meta.input.peek(Token![=]) {
         let name: LitStr = meta.value()?.parse()?;
@@ -152,7 +152,7 @@ mod tests {
     use syn::parse_quote;
 
     #[test]
-    fn cases_are_those_of_serde() {
+    fn rename_rules_match_serde() {
         for (case, field, variant) in [
             ("lowercase", "very_tasty", "verytasty"),
             ("UPPERCASE", "VERY_TASTY", "VERYTASTY"),
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn names_for_reading_are_taken() {
+    fn deserialization_name_is_used() {
         let serde = Serde::parse(&[
             parse_quote!(#[serde(bound(deserialize = "T: X"), rename(serialize = "a", deserialize = "b"))]),
             parse_quote!(#[serde(alias = "c", default = "some::path")]),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn other_shapes_are_noticed() {
+    fn reshaping_attribute_is_detected() {
         let serde =
             Serde::parse(&[parse_quote!(#[serde(tag = "kind", rename_all = "kebab-case")])]);
         assert_eq!(serde.reshaped.unwrap().0, "tag");

@@ -14,7 +14,9 @@ use crate::limits::Permit;
 use crate::rounds::FlowSpec;
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
-use refrain_core::{AskError, Event, Fault, Flow, Note, Snapshot, Start, Stats, Then, Write};
+use refrain_core::{
+    AfterWrite, AskError, End, Event, Fault, Flow, Note, PendingWrite, Snapshot, Start, Stats,
+};
 use refrain_wire::{Ask, RpcError};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -43,7 +45,9 @@ pub(crate) enum LiveEvent {
     /// Only asks and sleeps are left. Reported once, until something changes.
     Rests,
     /// The handler has ended.
-    Over(Box<Event>),
+    Over(Box<End>),
+    /// A test crashed the flow.
+    Crashed,
     /// The call has ended without its handler.
     GivenUp(RpcError),
 }
@@ -136,7 +140,7 @@ impl LiveFlow {
 
     /// Are only asks and sleeps left?
     pub(crate) fn rests(&self) -> bool {
-        self.explicit.is_some() || self.flow.rests()
+        self.explicit.is_some() || self.flow.is_at_rest()
     }
 
     /// Runs until there is an event.
@@ -147,11 +151,15 @@ impl LiveFlow {
                     Some(event) => return Poll::Ready(event),
                     None => continue,
                 },
-                Some(event) => return Poll::Ready(LiveEvent::Over(Box::new(event))),
+                Some(Event::Ended(end)) => return Poll::Ready(LiveEvent::Over(Box::new(end))),
+                Some(Event::Crashed) => return Poll::Ready(LiveEvent::Crashed),
+                Some(Event::Notes(_) | Event::Settle | Event::Suspended(_) | Event::Detach) => {
+                    unreachable!("handled below, and a live flow is neither cut nor detached")
+                }
                 None => {}
             }
             if let Err(failed) = self.take_answers(cx) {
-                return Poll::Ready(LiveEvent::Over(Box::new(Event::Done(Err(failed.into())))));
+                return Poll::Ready(LiveEvent::Over(Box::new(End::Failed(failed.into()))));
             }
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.before = self.stats();
@@ -185,14 +193,14 @@ impl LiveFlow {
     }
 
     /// The asks of a flow that came to rest. `None`: the flow goes on.
-    fn published(&mut self, write: Write) -> Option<LiveEvent> {
-        self.flow.written();
+    fn published(&mut self, write: PendingWrite) -> Option<LiveEvent> {
+        self.flow.confirm_write();
         self.is_reported = false;
-        if self.flow.is_over() {
+        if self.flow.has_ended() {
             self.explicit = Some(Explicit {
                 open: match write.then {
-                    Then::HandOn => Vec::new(),
-                    _ => write.snapshot.asked().map(ToOwned::to_owned).collect(),
+                    AfterWrite::HandOn => Vec::new(),
+                    _ => write.snapshot.open_keys().map(ToOwned::to_owned).collect(),
                 },
                 snapshot: write.snapshot,
                 answers: Vec::new(),
@@ -220,7 +228,7 @@ impl LiveFlow {
         let Some(explicit) = &mut self.explicit else {
             match answer {
                 Ok(json) => self.flow.answer(&key, &json),
-                Err(reason) => self.flow.fail(&key, &reason),
+                Err(reason) => self.flow.fail_ask(&key, &reason),
             }
             return Ok(());
         };
@@ -265,7 +273,7 @@ impl LiveFlow {
 
     /// Why a call at rest ends, if it does.
     fn is_given_up(&mut self, cx: &mut Context<'_>, now: Instant) -> Option<RpcError> {
-        let asks = self.explicit.is_some() || self.flow.asks();
+        let asks = self.explicit.is_some() || self.flow.has_open_asks();
         if self.ends.is_some_and(|at| at <= now) {
             return Some(took_too_long(self.calls.services.limits.live_time, asks));
         }
@@ -284,7 +292,7 @@ impl LiveFlow {
         }
         self.works_until.filter(|until| *until <= now)?;
         self.flow.cancel();
-        Some(LiveEvent::Over(Box::new(Event::Fault(Fault {
+        Some(LiveEvent::Over(Box::new(End::Fault(Fault {
             message: "the handler took longer than the time limit of a round".into(),
             bad_answer: false,
         }))))

@@ -265,9 +265,13 @@ impl Parked {
                     let given_up = self.given_up(calls);
                     given_up.or_else(|| self.at_rest(calls, live, sealing, begun))
                 }
-                LiveEvent::Over(event) => {
-                    let reply = reply_of(*event, sealing.kind, live.output());
+                LiveEvent::Over(end) => {
+                    let reply = reply_of(*end, sealing.kind, live.output());
                     Some(Said::Last(reply))
+                }
+                LiveEvent::Crashed => {
+                    let error = RpcError::internal("a test crashed the flow");
+                    Some(Said::Last(Reply::Error(error)))
                 }
                 LiveEvent::GivenUp(error) => Some(give_up(calls, error)),
             };
@@ -306,7 +310,7 @@ impl Parked {
         let limit = calls.services.limits.flow.rounds;
         if round >= limit {
             return Some(Said::Last(Reply::Error(RpcError::internal(format!(
-                "the call needs another round, and its limit is {limit} rounds"
+                "the call needs another round, but its limit is {limit} rounds"
             )))));
         }
         let token = LiveToken {

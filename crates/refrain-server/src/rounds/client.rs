@@ -7,7 +7,7 @@ use super::{Rounds, reply_of};
 use crate::limits::Permit;
 use crate::tasks::{Creating, Made, Seed, cannot_create};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Cut, Event, Flow, Note};
+use refrain_core::{Binding, Event, Flow, Note, Suspension};
 use refrain_store::StoreError;
 use refrain_wire::{CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -196,16 +196,19 @@ impl ClientFlow {
     fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<Step> {
         match event {
             Event::Crashed => Some(Step::Crashed),
-            Event::Cut(cut) => self.seal(rounds, cut),
-            event => {
+            Event::Suspended(cut) => self.seal(rounds, cut),
+            Event::Ended(end) => {
                 let output = self.target.output().map(|output| &**output);
-                Some(Step::Reply(reply_of(event, kind, output)))
+                Some(Step::Reply(reply_of(end, kind, output)))
+            }
+            Event::Notes(_) | Event::Settle | Event::Detach | Event::Write(_) => {
+                unreachable!("poll_flow handles these, and only a task or a live flow writes")
             }
         }
     }
 
-    fn seal(&mut self, rounds: &Rounds, cut: Cut) -> Option<Step> {
-        if cut.shed {
+    fn seal(&mut self, rounds: &Rounds, cut: Suspension) -> Option<Step> {
+        if cut.handed_on {
             tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
         }
         let version = self.target.version();
@@ -219,7 +222,7 @@ impl ClientFlow {
                     asks: cut.asks,
                     state: Some(token),
                 });
-                return Some(incomplete(reply, cut.shed));
+                return Some(incomplete(reply, cut.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
@@ -238,7 +241,7 @@ impl ClientFlow {
                         }
                     }
                 };
-                self.stage = Stage::Spilling(Box::pin(reply), cut.shed);
+                self.stage = Stage::Spilling(Box::pin(reply), cut.handed_on);
                 None
             }
             Err(error) => {
@@ -263,7 +266,7 @@ impl ClientFlow {
         let error = cannot_create(error);
         match why {
             Why::Tool => return Some(Step::Reply(Reply::Error(error))),
-            Why::Handler => self.flow.stay(error.message.into_owned()),
+            Why::Handler => self.flow.reject_detach(error.message.into_owned()),
             Why::Time => {
                 if let Some(deadlines) = &mut self.deadlines {
                     deadlines.task = None;

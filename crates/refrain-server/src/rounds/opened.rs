@@ -29,7 +29,7 @@ impl<'a> Admitted<'a> {
     pub(super) fn open(self) -> Result<Opened<'a>, Rejection> {
         match self.call.state.as_deref() {
             None => self.open_first(),
-            Some(token) if Sealer::looks_live(token) => self.open_live(token),
+            Some(token) if Sealer::is_live_token(token) => self.open_live(token),
             Some(token) => self.open_token(token),
         }
     }
@@ -61,7 +61,7 @@ impl<'a> Admitted<'a> {
         let sealer = &self.rounds.services.sealer;
         let opened = match self.token {
             Token::Sent => sealer.open(&self.binding, token),
-            Token::Fetched => sealer.open_of_any_length(&self.binding, token),
+            Token::Fetched => sealer.open_any_length(&self.binding, token),
         };
         let snapshot = opened.map_err(|reason| self.invalid_token(reason))?;
         let start = Start::resumed(snapshot, self.call.answers.as_ref())

@@ -1,43 +1,35 @@
 //! The result or error of a call whose handler has ended.
 
 use jsonschema::Validator;
-use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
+use refrain_core::{AskError, End, Error, ErrorKind};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
 
-/// The result or error for the last event of a flow.
+/// The result or error for the end of a call.
 pub(crate) fn outcome_of(
-    event: Event,
+    end: End,
     kind: CallKind,
     output: Option<&Validator>,
 ) -> Result<ResultBody, RpcError> {
-    match event {
-        Event::Done(Ok(Outcome::Complete(body))) => complete(body, output),
-        Event::Done(Err(error)) => failed(&error, kind),
-        Event::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
-        Event::Fault(fault) => {
+    match end {
+        End::Complete(body) => complete(body, output),
+        End::Failed(error) => failed(&error, kind),
+        End::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
+        End::Fault(fault) => {
             tracing::error!(fault = %fault.message, "a handler made a mistake");
             Err(RpcError::internal(fault.message))
         }
-        Event::Panicked(message) => {
+        End::Panicked(message) => {
             tracing::error!(panic = %message, "a handler panicked");
             Err(RpcError::internal(
                 "the handler panicked; the server's log says where",
             ))
         }
-        Event::Done(Ok(Outcome::Incomplete(_)))
-        | Event::Cut(_)
-        | Event::Detach
-        | Event::Write(_)
-        | Event::Notes(_)
-        | Event::Settle
-        // Handled before; a crash is only made by tests.
-        | Event::Crashed => Err(RpcError::internal("Internal error")),
     }
 }
 
-/// The reply for the last event of a flow.
-pub(crate) fn reply_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
-    match outcome_of(event, kind, output) {
+/// The reply for the end of a call.
+pub(crate) fn reply_of(end: End, kind: CallKind, output: Option<&Validator>) -> Reply {
+    match outcome_of(end, kind, output) {
         Ok(body) => Reply::Complete(body),
         Err(error) => Reply::Error(error),
     }

@@ -9,7 +9,7 @@ use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{Attached, AttachedEvent, LiveAnswer};
 use crate::tasks::Made;
-use refrain_core::{LogError, Note, Recorded, Stats};
+use refrain_core::{LogError, Note, RecordState, Stats};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
@@ -248,15 +248,15 @@ impl Round {
             return None;
         };
         let error = match claimed {
-            Ok((Recorded::Fresh, first)) => {
+            Ok((RecordState::Fresh, first)) => {
                 self.start(*flow);
                 drop(first);
                 return None;
             }
-            Ok((Recorded::Done(reply), _)) => {
+            Ok((RecordState::Done(reply), _)) => {
                 return Some(RoundEvent::Reply(Reply::Recorded(reply)));
             }
-            Ok((Recorded::Begun, _)) => match *flow {
+            Ok((RecordState::Begun, _)) => match *flow {
                 NewFlow::Live(start) => {
                     self.park_again(*start);
                     return None;

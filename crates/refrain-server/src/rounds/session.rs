@@ -4,7 +4,6 @@ use super::running::Step;
 use super::{Rounds, reply_of};
 use crate::live::{LiveEvent, LiveFlow};
 use crate::metrics::LiveCount;
-use refrain_core::Event;
 use refrain_wire::{CallKind, Reply};
 use std::task::{Context, Poll, ready};
 
@@ -29,10 +28,8 @@ impl SessionFlow {
                     Step::Asks { asks, withdrawn }
                 }
                 LiveEvent::Rests => continue,
-                LiveEvent::Over(event) => match *event {
-                    Event::Crashed => Step::Crashed,
-                    event => Step::Reply(reply_of(event, kind, self.live.output())),
-                },
+                LiveEvent::Over(end) => Step::Reply(reply_of(*end, kind, self.live.output())),
+                LiveEvent::Crashed => Step::Crashed,
                 LiveEvent::GivenUp(error) => {
                     rounds.services.metrics.live(LiveCount::GivenUp);
                     Step::Reply(Reply::Error(error))

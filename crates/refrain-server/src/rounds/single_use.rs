@@ -2,7 +2,7 @@
 //! requests.
 
 use crate::live::{FirstRequest, LiveCalls};
-use refrain_core::{Keep, LogError, LogKey, Recorded, ReplayLog};
+use refrain_core::{LogError, LogKey, RecordState, ReplayLog, Retention};
 use refrain_wire::ratified::record_reply;
 use refrain_wire::{ErrorCode, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 /// The state of the round in the log. For a call that is to be parked also the guard that makes other first requests of
 /// the call wait until it is parked.
-pub(super) type Claimed = (Recorded, Option<FirstRequest>);
+pub(super) type Claimed = (RecordState, Option<FirstRequest>);
 type Claiming = Pin<Box<dyn Future<Output = Result<Claimed, LogError>> + Send>>;
 
 /// The entry of one round in the replay log.
@@ -68,20 +68,20 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    pub(super) fn new(record: &Record, keep: Keep) -> Self {
+    pub(super) fn new(record: &Record, keep: Retention) -> Self {
         let Record { log, key } = record.clone();
         let claiming = async move { Ok((log.begin(&key, keep).await?, None)) };
         Self::of(record, Box::pin(claiming))
     }
 
     /// Claims the first round of a call that is to be parked here.
-    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &Record, keep: Keep) -> Self {
+    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &Record, keep: Retention) -> Self {
         let calls = calls.clone();
         let Record { log, key } = record.clone();
         let claiming = async move {
             let mut first = FirstRequest::new(&calls, key.flow());
             let mut recorded = log.begin(&key, keep).await?;
-            if recorded == Recorded::Begun {
+            if recorded == RecordState::Begun {
                 if !first.leave_to_others().await {
                     return Ok((recorded, None));
                 }
@@ -118,7 +118,7 @@ impl Drop for Claim {
             let record = self.record.clone();
             runtime.spawn(async move {
                 // The claim of another request is not touched.
-                if let Ok((Recorded::Fresh, _first)) = claiming.await {
+                if let Ok((RecordState::Fresh, _first)) = claiming.await {
                     record.delete().await;
                 }
             });

@@ -10,7 +10,7 @@ use super::{FlowSpec, Home, Rejection, Target, span};
 use crate::limits::{LimitKey, Permit};
 use crate::live::{LiveFlow, Sealing, Subscribed};
 use crate::tasks::{Seed, Tasks};
-use refrain_core::{Binding, Keep, LogKey, Start};
+use refrain_core::{Binding, LogKey, Retention, Start};
 use refrain_wire::{Capability, LogLevel, RpcError};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl OpenedFlow<'_> {
         let deadline = self.start.deadline();
         let flow = self.create(&span)?;
         let claim = record.as_ref().map(|record| {
-            let keep = Keep::for_flow(rounds.services.source.unix_seconds(), deadline);
+            let keep = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
                 NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
                 NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),

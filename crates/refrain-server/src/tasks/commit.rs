@@ -7,7 +7,7 @@ use super::sealing::Part;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use crate::rounds::outcome_of;
-use refrain_core::{ErrorKind, Event, Principal};
+use refrain_core::{End, ErrorKind, Principal};
 use refrain_store::{Commit, Committed, Next, StoreError, TaskId};
 use refrain_wire::{CallKind, RpcError, error_at_rest, result_at_rest};
 use std::future::Future;
@@ -66,15 +66,15 @@ impl Tasks {
 }
 
 impl Driver {
-    /// The commit for the last event: the end, or another attempt.
-    pub(super) fn ended(&self, running: &Running, event: Event) -> Commit {
+    /// The commit for the end of an attempt: the outcome, or another attempt.
+    pub(super) fn ended(&self, running: &Running, end: End) -> Commit {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
-        let again = match &event {
-            Event::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
+        let again = match &end {
+            End::Failed(error) if matches!(error.kind(), ErrorKind::Retry) => {
                 Some(error.to_string())
             }
-            Event::Panicked(message) => {
+            End::Panicked(message) => {
                 tracing::error!(?task, panic = %message, "a handler panicked");
                 Some("the handler panicked; the server's log says where".to_owned())
             }
@@ -90,11 +90,11 @@ impl Driver {
             return only(Next::Retry(wait, reason));
         }
         // The error replaces an earlier status message, but a sealed result is not repeated in plain text.
-        let error = match &event {
-            Event::Done(Err(error)) if !self.tasks.options.seal => Some(error.to_string()),
+        let error = match &end {
+            End::Failed(error) if !self.tasks.options.seal => Some(error.to_string()),
             _ => None,
         };
-        match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
+        match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = result_at_rest(&body);
                 let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());

@@ -11,7 +11,7 @@ use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::{TaskEvent, TaskRuns};
 use crate::server::Server;
-use refrain_core::{Event, Flow, Principal, Then, Write};
+use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -131,7 +131,8 @@ impl Driver {
                             return Ok(());
                         }
                     }
-                    event => return self.finish(running, event).await,
+                    Event::Ended(end) => return self.finish(running, end).await,
+                    Event::Suspended(_) => unreachable!("a task writes its asks, it is not cut"),
                 },
                 Turn::Hold => {
                     if !self.look(running).await? {
@@ -140,12 +141,12 @@ impl Driver {
                 }
                 Turn::Doubt => self.make_sure().await?,
                 Turn::Expired => {
-                    let write = running.flow.set_down();
-                    let open: Vec<&str> = write.snapshot.asked().collect();
+                    let write = running.flow.suspend();
+                    let open: Vec<&str> = write.snapshot.open_keys().collect();
                     return self.end(&too_old(running.ttl, &open, None)).await;
                 }
                 Turn::Lingered => {
-                    let write = running.flow.set_down();
+                    let write = running.flow.suspend();
                     running.clocks.leave = true;
                     return self.write(running, write).await.map(drop);
                 }
@@ -163,13 +164,13 @@ impl Driver {
         }
     }
 
-    async fn finish(&self, running: &mut Running, event: Event) -> Result<(), LeaseLost> {
+    async fn finish(&self, running: &mut Running, end: End) -> Result<(), LeaseLost> {
         let said = running.clocks.status.take().map(|said| said.0);
         let said = running.flow.take_status().or(said);
-        let mut commit = self.ended(running, event);
+        let mut commit = self.ended(running, end);
         // A result comes with its own message, not with one from the way there.
         let said = match commit.next {
-            Next::Complete(_) => running.flow.parting_status(),
+            Next::Complete(_) => running.flow.final_status(),
             _ => said,
         };
         commit.status_message = commit.status_message.or(said);
@@ -243,17 +244,17 @@ impl Driver {
     }
 
     /// The state of the task after a write.
-    fn next_after(&self, then: Then, running: &mut Running) -> Next {
+    fn next_after(&self, then: AfterWrite, running: &mut Running) -> Next {
         running.clocks.linger = None;
         match then {
-            Then::GoOn => Next::Keep,
-            Then::HandOn => Next::HandOn,
-            Then::Rest { wake, perhaps_more } => {
+            AfterWrite::Continue => Next::Keep,
+            AfterWrite::HandOn => Next::HandOn,
+            AfterWrite::Rest { wake, may_progress } => {
                 let wake = wake.map(|at| self.until(at));
                 let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
                 if short && !running.clocks.leave {
                     Next::Keep
-                } else if perhaps_more {
+                } else if may_progress {
                     let steps = running.flow.stats().steps;
                     running.clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
@@ -265,7 +266,7 @@ impl Driver {
     }
 
     /// Commits the progress of the task. `true`: it has left memory.
-    async fn write(&self, running: &mut Running, write: Write) -> Result<bool, LeaseLost> {
+    async fn write(&self, running: &mut Running, write: PendingWrite) -> Result<bool, LeaseLost> {
         let task = &self.hold.lease.task;
         let whose = (task, &self.owner);
         let tasks = &self.tasks;
@@ -301,7 +302,7 @@ impl Driver {
         if write.progress {
             running.attempt = 1;
         }
-        running.flow.written();
+        running.flow.confirm_write();
         if committed.answers {
             self.take_answers(running).await?;
         }

@@ -25,9 +25,11 @@ pub(super) fn too_often(attempts: u32, last: Option<&str>) -> RpcError {
 }
 
 pub(super) fn too_large(snapshot: &Snapshot, size: usize, limit: usize) -> RpcError {
-    let largest = snapshot.largest().map_or_else(String::new, |(name, size)| {
-        format!("; the largest entry is {name} with {size} bytes")
-    });
+    let largest = snapshot
+        .largest_part()
+        .map_or_else(String::new, |(name, size)| {
+            format!("; the largest entry is {name} with {size} bytes")
+        });
     RpcError::internal(format!(
         "the journal of the task has {size} bytes and the limit is {limit}{largest}"
     ))

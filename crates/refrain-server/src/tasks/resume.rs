@@ -64,7 +64,7 @@ impl Tasks {
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         let last = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
-            let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::asked).collect();
+            let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::open_keys).collect();
             return Err(ResumeError::Over(too_old(claimed.ttl, &open, last)));
         }
         if claimed.attempt > self.options.attempts {
@@ -83,7 +83,7 @@ impl Tasks {
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let mut start = Start::task(snapshot, &answers);
         let now = self.services.source.unix_seconds();
-        start.live_until(now.saturating_add(claimed.left.as_secs()));
+        start.extend_deadline(now.saturating_add(claimed.left.as_secs()));
         self.flows.observe(&tracing::Span::current(), start.trace());
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),

@@ -26,7 +26,7 @@ async fn call_on(cx: Cx) -> Result<Json<Value>> {
         "traceparent": trace.traceparent().to_string(),
         "tracestate": trace.tracestate(),
         "baggage": trace.baggage(),
-        "made": trace.is_made_here(),
+        "made": trace.is_generated(),
     })))
 }
 

@@ -1,7 +1,7 @@
 //! Two instances that share one store.
 
 use super::support::{HOUR, Subject, asks, flow, new, pairs};
-use crate::{Keep, LogKey, Next, Recorded, TaskStatus};
+use crate::{LogKey, Next, RecordState, Retention, TaskStatus};
 
 type Pair = (Subject, Subject);
 
@@ -39,11 +39,11 @@ pub(super) async fn a_task_cancelled_by_the_other_is_lost((one, other): Pair) {
 pub(super) async fn the_log_and_tokens_are_shared((one, other): Pair) {
     let key = LogKey::round(flow(), 1);
     let (now, until) = (1_000, 2_000);
-    let keep = Keep { now, until };
-    assert_eq!(one.begin(&key, keep).await, Recorded::Fresh);
-    assert_eq!(other.begin(&key, keep).await, Recorded::Begun);
+    let keep = Retention { now, until };
+    assert_eq!(one.begin(&key, keep).await, RecordState::Fresh);
+    assert_eq!(other.begin(&key, keep).await, RecordState::Begun);
     other.finish(&key, "done").await;
-    let done = Recorded::Done("done".to_owned());
+    let done = RecordState::Done("done".to_owned());
     assert_eq!(one.begin(&key, keep).await, done);
     one.spill("t", vec![7], HOUR).await;
     assert_eq!(other.spilled("t").await, Some(vec![7]));

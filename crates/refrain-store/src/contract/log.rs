@@ -1,28 +1,28 @@
 //! The replay log, and tokens that are too large to travel.
 
 use super::support::{HOUR, Subject, flow, sleep_millis};
-use crate::{Keep, LogKey, Recorded, Swept};
+use crate::{LogKey, RecordState, Retention, Swept};
 use std::time::Duration;
 
-const KEEP: Keep = keep(1_000, u64::MAX);
+const KEEP: Retention = keep(1_000, u64::MAX);
 
-const fn keep(now: u64, until: u64) -> Keep {
-    Keep { now, until }
+const fn keep(now: u64, until: u64) -> Retention {
+    Retention { now, until }
 }
 
-fn done(value: &str) -> Recorded {
-    Recorded::Done(value.to_owned())
+fn done(value: &str) -> RecordState {
+    RecordState::Done(value.to_owned())
 }
 
 pub(super) async fn a_record_begins_once(store: Subject) {
     let flow = flow();
     let key = LogKey::round(flow, 1);
-    assert_eq!(store.begin(&key, KEEP).await, Recorded::Fresh);
-    assert_eq!(store.begin(&key, KEEP).await, Recorded::Begun);
+    assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
+    assert_eq!(store.begin(&key, KEEP).await, RecordState::Begun);
     let next = LogKey::round(flow, 2);
-    assert_eq!(store.begin(&next, KEEP).await, Recorded::Fresh);
+    assert_eq!(store.begin(&next, KEEP).await, RecordState::Fresh);
     let other = LogKey::round(super::support::flow(), 1);
-    assert_eq!(store.begin(&other, KEEP).await, Recorded::Fresh);
+    assert_eq!(store.begin(&other, KEEP).await, RecordState::Fresh);
 }
 
 pub(super) async fn a_finished_record_returns_its_value(store: Subject) {
@@ -40,13 +40,13 @@ pub(super) async fn a_forgotten_record_may_begin_again(store: Subject) {
     store.begin(&key, KEEP).await;
     store.0.forget(&key).await.expect("no error");
     store.0.forget(&key).await.expect("twice does no harm");
-    assert_eq!(store.begin(&key, KEEP).await, Recorded::Fresh);
+    assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
 }
 
 pub(super) async fn a_record_that_never_began_is_not_finished(store: Subject) {
     let key = LogKey::round(flow(), 1);
     store.finish(&key, "never begun").await;
-    assert_eq!(store.begin(&key, KEEP).await, Recorded::Fresh);
+    assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
 }
 
 pub(super) async fn a_record_expires(store: Subject) {
@@ -56,9 +56,9 @@ pub(super) async fn a_record_expires(store: Subject) {
     let kept = store.begin(&key, keep(2_000, 9_000)).await;
     assert_eq!(kept, done("done"));
     let fresh = store.begin(&key, keep(2_001, 9_000)).await;
-    assert_eq!(fresh, Recorded::Fresh);
+    assert_eq!(fresh, RecordState::Fresh);
     let begun = store.begin(&key, keep(9_000, 9_000)).await;
-    assert_eq!(begun, Recorded::Begun);
+    assert_eq!(begun, RecordState::Begun);
 }
 
 pub(super) async fn one_of_many_concurrent_begins_is_fresh(store: Subject) {
@@ -68,9 +68,9 @@ pub(super) async fn one_of_many_concurrent_begins_is_fresh(store: Subject) {
         let begin = async |store: Subject, key, keep| store.begin(&key, keep).await;
         let begin = store.concurrently(|store, _| begin(store, key.clone(), keep));
         let begun = begin.await;
-        let fresh = begun.iter().filter(|begun| **begun == Recorded::Fresh);
+        let fresh = begun.iter().filter(|begun| **begun == RecordState::Fresh);
         assert_eq!(fresh.count(), 1);
-        let begun = begun.iter().filter(|begun| **begun == Recorded::Begun);
+        let begun = begun.iter().filter(|begun| **begun == RecordState::Begun);
         assert_eq!(begun.count(), 7);
     }
 }
@@ -114,6 +114,6 @@ pub(super) async fn a_sweep_deletes_expired_records_and_tokens(store: Subject) {
         };
         assert_eq!(store.sweep(HOUR, 2).await, expected);
     }
-    assert_eq!(store.begin(&kept, KEEP).await, Recorded::Begun);
+    assert_eq!(store.begin(&kept, KEEP).await, RecordState::Begun);
     assert_eq!(store.spilled("kept").await, Some(vec![1]));
 }

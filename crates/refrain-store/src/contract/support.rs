@@ -1,8 +1,8 @@
 //! A store with helpers for the checks. Operations that fail panic.
 
 use crate::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Keep, Lease, LogKey, NewTask, Next, Recorded,
-    Store, StoreError, Swept, Task, TaskId, TaskRow,
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, LogKey, NewTask, Next, RecordState,
+    Retention, Store, StoreError, Swept, Task, TaskId, TaskRow,
 };
 use refrain_core::{FlowId, Principal, Source, SystemSource};
 use std::collections::HashSet;
@@ -306,7 +306,7 @@ impl Subject {
         self.0.answers(lease).await.expect("the lease is held")
     }
 
-    pub(super) async fn begin(&self, key: &LogKey, keep: Keep) -> Recorded {
+    pub(super) async fn begin(&self, key: &LogKey, keep: Retention) -> RecordState {
         self.0.begin(key, keep).await.expect("no error")
     }
 

@@ -11,7 +11,7 @@ macro_rules! impl_store {
             Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next,
             Swept, Task, TaskId, TaskRow,
         };
-        use refrain_core::{Keep, LogFuture, LogKey, Principal, Recorded, ReplayLog};
+        use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
 
         impl TaskStore for $store {
             fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
@@ -176,7 +176,7 @@ macro_rules! impl_store {
         }
 
         impl ReplayLog for $store {
-            fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
+            fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
                 run(async move {
                     let flow = key.flow();
                     let name = text::indexed("the name of a record", key.name())?;
@@ -186,13 +186,13 @@ macro_rules! impl_store {
                         .bind(column(keep.until))
                         .bind(column(keep.now));
                     if self.execute(begin).await? > 0 {
-                        return Ok(Recorded::Fresh);
+                        return Ok(RecordState::Fresh);
                     }
                     let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
                     let found: Vec<(Option<String>,)> = self.fetch(get.bind(&name)).await?;
                     // A record that was forgotten in between had begun, too.
                     let value = found.into_iter().find_map(|(value,)| value.map(text::read));
-                    Ok(value.map_or(Recorded::Begun, Recorded::Done))
+                    Ok(value.map_or(RecordState::Begun, RecordState::Done))
                 })
             }
 

@@ -105,7 +105,7 @@ async fn once_runs_once_on_two_concurrent_instances() {
     let outcome = second.race_requests(Keep::Second).run().await;
     assert!(outcome.is_error());
     assert!(
-        outcome.text().contains("not done twice"),
+        outcome.text().contains("it is not repeated"),
         "{}",
         outcome.text()
     );

@@ -23,7 +23,7 @@ impl Dice {
 pub(crate) struct Whim(pub(crate) Arc<Dice>);
 
 impl Pressure for Whim {
-    fn hand_on(&self) -> bool {
+    fn should_hand_on(&self) -> bool {
         self.0.throw(4) == 0
     }
 }

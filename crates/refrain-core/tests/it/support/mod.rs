@@ -5,7 +5,7 @@ pub(crate) mod program;
 pub(crate) mod store;
 
 use refrain_core::{
-    Binding, Cx, Elicit, Env, Error, Event, Fault, Field, Flow, Form, HandlerFuture, KeyRing,
+    Binding, Cx, Elicit, End, Env, Error, Event, Fault, Field, Flow, Form, HandlerFuture, KeyRing,
     Limits, Note, Outcome, Pressure, Principal, ReplayLog, Result, Sealer, SealerOptions, Source,
     Start, StartError, Stats,
 };
@@ -69,7 +69,7 @@ pub(crate) fn mix(seed: u64) -> u64 {
 pub(crate) struct Switch(pub(crate) AtomicBool);
 
 impl Pressure for Switch {
-    fn hand_on(&self) -> bool {
+    fn should_hand_on(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 }
@@ -156,7 +156,7 @@ where
 
 /// How a round ended, as its client sees it.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum RoundEnd {
     Asked {
         asks: Vec<(String, Ask)>,
         token: String,
@@ -172,7 +172,7 @@ pub(crate) enum End {
 /// One round that was played.
 #[derive(Debug)]
 pub(crate) struct Round {
-    pub(crate) end: End,
+    pub(crate) end: RoundEnd,
     pub(crate) notes: Vec<Note>,
     pub(crate) stats: Stats,
     pub(crate) settles: u32,
@@ -182,14 +182,14 @@ impl Round {
     /// The wire keys that were asked, in order.
     pub(crate) fn keys(&self) -> Vec<&str> {
         match &self.end {
-            End::Asked { asks, .. } => asks.iter().map(|(key, _)| key.as_str()).collect(),
+            RoundEnd::Asked { asks, .. } => asks.iter().map(|(key, _)| key.as_str()).collect(),
             other => panic!("expected asks, got {other:?}"),
         }
     }
 
     pub(crate) fn token(&self) -> String {
         match &self.end {
-            End::Asked { token, .. } => token.clone(),
+            RoundEnd::Asked { token, .. } => token.clone(),
             other => panic!("expected a token, got {other:?}"),
         }
     }
@@ -197,7 +197,7 @@ impl Round {
     /// The words of the ask with this wire key.
     pub(crate) fn message(&self, key: &str) -> String {
         match &self.end {
-            End::Asked { asks, .. } => {
+            RoundEnd::Asked { asks, .. } => {
                 let ask = asks.iter().find(|(k, _)| k == key);
                 message(&ask.unwrap_or_else(|| panic!("{key} was not asked")).1)
             }
@@ -206,27 +206,27 @@ impl Round {
     }
 
     pub(crate) fn is_shed(&self) -> bool {
-        matches!(&self.end, End::Asked { shed: true, .. })
+        matches!(&self.end, RoundEnd::Asked { shed: true, .. })
     }
 
     /// What the handler returned.
     pub(crate) fn out(&self) -> Value {
         match &self.end {
-            End::Done(Ok(value)) => value.clone(),
+            RoundEnd::Done(Ok(value)) => value.clone(),
             other => panic!("expected a result, got {other:?}"),
         }
     }
 
     pub(crate) fn error(&self) -> &Error {
         match &self.end {
-            End::Done(Err(error)) => error,
+            RoundEnd::Done(Err(error)) => error,
             other => panic!("expected an error, got {other:?}"),
         }
     }
 
     pub(crate) fn fault(&self) -> &Fault {
         match &self.end {
-            End::Fault(fault) => fault,
+            RoundEnd::Fault(fault) => fault,
             other => panic!("expected a fault, got {other:?}"),
         }
     }
@@ -361,7 +361,7 @@ impl World {
             Ok(start) => start,
             Err(error) => {
                 return Round {
-                    end: End::Refused(error),
+                    end: RoundEnd::Refused(error),
                     notes: Vec::new(),
                     stats: Stats::default(),
                     settles: 0,
@@ -377,23 +377,22 @@ impl World {
         notes.extend(flow.take_notes());
         let stats = flow.stats();
         let end = match event {
-            Event::Cut(cut) => End::Asked {
+            Event::Suspended(cut) => RoundEnd::Asked {
                 token: sealer
                     .seal(&binding, &cut.snapshot, "1")
                     .expect("it can be sealed"),
                 asks: cut.asks,
-                shed: cut.shed,
+                shed: cut.handed_on,
             },
-            Event::Done(Ok(Outcome::Complete(body))) => {
+            Event::Ended(End::Complete(body)) => {
                 let text = format!("{{{}}}", body.members());
                 let mut members: Value = serde_json::from_str(&text).unwrap();
-                End::Done(Ok(members["out"].take()))
+                RoundEnd::Done(Ok(members["out"].take()))
             }
-            Event::Done(Ok(Outcome::Incomplete(_))) => panic!("an incomplete reply is a cut"),
-            Event::Done(Err(error)) => End::Done(Err(error)),
-            Event::Fault(fault) => End::Fault(fault),
-            Event::Panicked(message) => End::Panicked(message),
-            Event::Crashed => End::Crashed,
+            Event::Ended(End::Failed(error)) => RoundEnd::Done(Err(error)),
+            Event::Ended(End::Fault(fault)) => RoundEnd::Fault(fault),
+            Event::Ended(End::Panicked(message)) => RoundEnd::Panicked(message),
+            Event::Crashed => RoundEnd::Crashed,
             Event::Detach | Event::Write(_) => unreachable!("only tasks do that"),
             Event::Notes(_) | Event::Settle => unreachable!("drive goes on after these"),
         };
@@ -412,7 +411,7 @@ impl World {
         mut answer: impl FnMut(&str, &Ask) -> Option<Value>,
     ) -> Vec<Round> {
         let mut rounds = vec![self.first(handler).await];
-        while let End::Asked { asks, token, .. } = &rounds[rounds.len() - 1].end {
+        while let RoundEnd::Asked { asks, token, .. } = &rounds[rounds.len() - 1].end {
             assert!(rounds.len() < 200, "the call does not end");
             let answers = answers_to(asks, &mut answer);
             let round = self.next(handler, token, &answers).await;

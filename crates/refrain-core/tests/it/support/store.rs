@@ -2,8 +2,8 @@
 
 use super::{Book, NOON, World, message};
 use refrain_core::{
-    Claims, Cx, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note, Outcome, Result,
-    Snapshot, Start, Then, Write, ok,
+    AfterWrite, Claims, Cx, End, Env, Error, Event, Fault, Flow, FlowId, HandlerFuture, Note,
+    PendingWrite, Result, Snapshot, Start, ok,
 };
 use refrain_wire::Ask;
 use serde_json::Value;
@@ -57,7 +57,7 @@ impl Store {
     }
 
     /// Writes all of it.
-    pub(crate) fn commit(&mut self, write: &Write) -> Result<(), String> {
+    pub(crate) fn commit(&mut self, write: &PendingWrite) -> Result<(), String> {
         for key in &write.taken {
             let answered = self.answers.iter().any(|(answered, _)| answered == key);
             if !answered {
@@ -131,11 +131,11 @@ pub(crate) struct Written {
     pub(crate) taken: Vec<String>,
     pub(crate) withdrawn: Vec<String>,
     pub(crate) entries: usize,
-    pub(crate) then: Then,
+    pub(crate) then: AfterWrite,
 }
 
 impl Written {
-    fn of(write: &Write) -> Self {
+    fn of(write: &PendingWrite) -> Self {
         Self {
             asks: write.asks.iter().map(|(key, _)| key.clone()).collect(),
             taken: write.taken.clone(),
@@ -145,8 +145,8 @@ impl Written {
         }
     }
 
-    pub(crate) fn rests(&self) -> bool {
-        matches!(self.then, Then::Rest { .. })
+    pub(crate) fn is_at_rest(&self) -> bool {
+        matches!(self.then, AfterWrite::Rest { .. })
     }
 }
 
@@ -155,7 +155,7 @@ impl Written {
 pub(crate) enum Stop {
     Rests {
         wake: Option<SystemTime>,
-        perhaps_more: bool,
+        may_progress: bool,
     },
     HandedOn,
     Done(Result<Value>),
@@ -195,7 +195,7 @@ impl Stop {
         let rests = matches!(
             self,
             Self::Rests {
-                perhaps_more: false,
+                may_progress: false,
                 ..
             }
         );
@@ -205,14 +205,14 @@ impl Stop {
     /// What an event that ends a flow says.
     pub(crate) fn of(event: Event) -> Self {
         match event {
-            Event::Done(Ok(Outcome::Complete(body))) => {
+            Event::Ended(End::Complete(body)) => {
                 let text = format!("{{{}}}", body.members());
                 let mut members: Value = serde_json::from_str(&text).unwrap();
                 Self::Done(Ok(members["out"].take()))
             }
-            Event::Done(Err(error)) => Self::Done(Err(error)),
-            Event::Fault(fault) => Self::Fault(fault),
-            Event::Panicked(message) => Self::Panicked(message),
+            Event::Ended(End::Failed(error)) => Self::Done(Err(error)),
+            Event::Ended(End::Fault(fault)) => Self::Fault(fault),
+            Event::Ended(End::Panicked(message)) => Self::Panicked(message),
             Event::Crashed => Self::Crashed,
             other => panic!("this does not end a task: {other:?}"),
         }
@@ -268,12 +268,12 @@ impl Instance {
     }
 
     /// Writes into the store, and lets the flow go on.
-    pub(crate) fn write(&mut self, store: &mut Store, write: &Write) -> Written {
+    pub(crate) fn write(&mut self, store: &mut Store, write: &PendingWrite) -> Written {
         store.commit(write).expect("a store takes this");
         let written = Written::of(write);
         self.writes.push(written.clone());
         assert!(self.writes.len() < 1000, "it writes without end");
-        self.flow.written();
+        self.flow.confirm_write();
         written
     }
 
@@ -291,10 +291,10 @@ impl Instance {
             match self.event().await {
                 None => return Stop::Waits,
                 Some(Event::Write(write)) => match self.write(store, &write).then {
-                    Then::GoOn => {}
-                    Then::HandOn => return Stop::HandedOn,
-                    Then::Rest { wake, perhaps_more } => {
-                        return Stop::Rests { wake, perhaps_more };
+                    AfterWrite::Continue => {}
+                    AfterWrite::HandOn => return Stop::HandedOn,
+                    AfterWrite::Rest { wake, may_progress } => {
+                        return Stop::Rests { wake, may_progress };
                     }
                 },
                 Some(event) => return Stop::of(event),

@@ -2,7 +2,7 @@
 
 use super::ends::Breaking;
 use super::*;
-use refrain_core::{Keep, LogFuture, LogKey, MemoryReplayLog, Recorded, ReplayLog};
+use refrain_core::{LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
 
 /// A log that says what it recorded only when it is let.
 struct Slow {
@@ -11,11 +11,11 @@ struct Slow {
 }
 
 impl ReplayLog for Slow {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Keep) -> LogFuture<'a, Recorded> {
+    fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
         Box::pin(async move {
             let recorded = self.log.begin(key, keep).await?;
             match recorded {
-                Recorded::Fresh => {
+                RecordState::Fresh => {
                     self.signals.say("recorded");
                     self.signals.pass().await;
                 }
