@@ -97,9 +97,7 @@ async fn a_cx_that_is_kept_past_its_call_asks_nobody() {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
         let instance = start(builder(&ledger, &keys)).await;
         assert_eq!(text(&instance.send(&first(tool)).await.reply()), "kept");
-        let said = |name| {
-            format!("cannot ask {name:?}: its call has ended")
-        };
+        let said = |name| format!("cannot ask {name:?}: its call has ended");
         ledger.has(&said("idea")).await;
         assert_eq!(ledger.lines(), [said("late"), said("idea")], "{tool}");
     }
