@@ -22,6 +22,13 @@ impl FlowId {
         Self(bytes)
     }
 
+    /// Makes a flow id from the first 16 bytes of a digest.
+    pub(crate) fn from_digest(digest: &[u8]) -> Self {
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        Self(id)
+    }
+
     /// Returns the bytes of the id.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0

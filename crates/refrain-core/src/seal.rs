@@ -4,10 +4,10 @@
 //! base64url( version 1 ‖ key id 4 ‖ salt 16 ‖ second 4 ‖ counter 8 ‖ ciphertext ‖ tag 16 )
 //! ```
 //!
-//! The cipher is AES-256-GCM. Its key is derived by HKDF from the ring's key and a random salt of the instance; the nonce
-//! is the second of issue and a counter. So a fleet does not exhaust its nonces, and a virtual machine restored from a
-//! snapshot does not reuse one. The binding is authenticated. The header selects key and nonce, so a token with a
-//! modified header does not open.
+//! The cipher is AES-256-GCM-SIV. Its key is derived by HKDF from the ring's key and a random salt of the instance; the
+//! nonce is the second of issue and a counter, so a fleet does not exhaust its nonces. Two clones of a virtual machine may
+//! repeat a nonce: with this cipher that reveals only whether two tokens are equal. The binding is authenticated. The
+//! header selects key and nonce, so a token with a modified header does not open.
 //!
 //! The token of a live call has the same format and another version. Its binding includes the version, so that one kind
 //! of token cannot be opened as the other.
@@ -25,7 +25,9 @@ pub use live::{LiveBinding, LiveToken};
 
 use crate::journal::{Claims, FlowId, Snapshot};
 use crate::{Principal, Source};
-use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::aead::{
+    AES_256_GCM, AES_256_GCM_SIV, Aad, Algorithm, LessSafeKey, NONCE_LEN, Nonce, UnboundKey,
+};
 use aws_lc_rs::hkdf;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -39,13 +41,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strum::{Display, IntoStaticStr, VariantArray};
 
-const VERSION: u8 = 1;
 /// Tokens up to this size are sealed and opened without heap allocation.
 const SMALL: usize = 1024;
-/// The version of data sealed for a store.
-const AT_REST: u8 = 129;
 const SALT: usize = 16;
-const HEADER: usize = 1 + 4 + SALT + 4 + 8;
+const HEADER: usize = 1 + 4 + SALT + NONCE_LEN;
 const TAG: usize = 16;
 /// The maximum number of tokens per salt.
 const MAX_SALT_TOKENS: u64 = 1 << 24;
@@ -53,6 +52,42 @@ const MAX_SALT_TOKENS: u64 = 1 << 24;
 const MAX_SALT_AGE: u64 = 900;
 /// The capacity of the cache of derived keys.
 const DERIVED_KEYS: usize = 1024;
+
+/// A kind of sealed data.
+#[derive(Clone, Copy)]
+enum Format {
+    Token,
+    Live,
+    AtRest,
+}
+
+/// A cipher. Earlier versions sealed with AES-256-GCM, which is only opened.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Cipher {
+    GcmSiv,
+    Gcm,
+}
+
+impl Format {
+    /// The first byte of sealed data.
+    const fn version(self, cipher: Cipher) -> u8 {
+        match (self, cipher) {
+            (Self::Token, Cipher::GcmSiv) => 6,
+            (Self::Token, Cipher::Gcm) => 1,
+            (Self::Live, Cipher::GcmSiv) => 5,
+            (Self::Live, Cipher::Gcm) => 2,
+            (Self::AtRest, Cipher::GcmSiv) => 134,
+            (Self::AtRest, Cipher::Gcm) => 129,
+        }
+    }
+
+    fn cipher(self, version: u8) -> Option<Cipher> {
+        let ciphers = [Cipher::GcmSiv, Cipher::Gcm];
+        ciphers
+            .into_iter()
+            .find(|cipher| self.version(*cipher) == version)
+    }
+}
 
 /// The options of a [`Sealer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,8 +167,16 @@ pub struct Sealer {
 struct Ring {
     keys: KeyRing,
     minter: Arc<Minter>,
-    /// Cached keys of other instances, by key id and salt. Only valid tokens add to the cache.
-    derived: HashMap<(KeyId, [u8; SALT]), Arc<LessSafeKey>>,
+    /// Cached keys of other instances. Only valid tokens add to the cache.
+    derived: HashMap<DerivedKey, Arc<LessSafeKey>>,
+}
+
+/// The parameters from which a key is derived.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct DerivedKey {
+    key_id: KeyId,
+    salt: [u8; SALT],
+    cipher: Cipher,
 }
 
 impl Ring {
@@ -146,11 +189,12 @@ impl Ring {
     }
 }
 
-/// The sealing key of this instance.
+/// The keys of this instance.
 struct Minter {
-    key_id: KeyId,
-    salt: [u8; SALT],
+    derived: DerivedKey,
     key: Arc<LessSafeKey>,
+    /// Only for flow ids.
+    flow_key: LessSafeKey,
     counter: AtomicU64,
     created: u64,
 }
@@ -159,13 +203,41 @@ impl Minter {
     fn new(key: &RingKey, source: &dyn Source) -> Arc<Self> {
         let mut salt = [0; SALT];
         source.fill(&mut salt);
-        Arc::new(Self {
+        let derived = DerivedKey {
             key_id: key.id,
             salt,
-            key: Arc::new(derive(key, &salt)),
+            cipher: Cipher::GcmSiv,
+        };
+        Arc::new(Self {
+            derived,
+            key: Arc::new(derived.derive(key)),
+            flow_key: derive(key, &salt, b"refrain flow id v1", &AES_256_GCM_SIV),
             counter: AtomicU64::new(0),
             created: source.unix_seconds(),
         })
+    }
+
+    /// A new flow id, which others cannot predict: it determines the idempotency keys of the flow. It depends on the
+    /// binding too, so that two clones of a virtual machine do not give the same id to different calls.
+    fn flow_id(&self, now: u64, binding: &Binding) -> FlowId {
+        let tag = self
+            .flow_key
+            .seal_in_place_separate_tag(
+                Nonce::assume_unique_for_key(self.next_nonce(now)),
+                Aad::from(binding.as_bytes()),
+                &mut [],
+            )
+            .expect("AES-GCM-SIV seals an empty text");
+        FlowId::from_digest(tag.as_ref())
+    }
+
+    /// The second and the next count.
+    fn next_nonce(&self, now: u64) -> [u8; NONCE_LEN] {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[..4].copy_from_slice(&(now as u32).to_be_bytes());
+        let count = self.counter.fetch_add(1, Ordering::Relaxed);
+        nonce[4..].copy_from_slice(&count.to_be_bytes());
+        nonce
     }
 
     fn is_exhausted(&self, now: u64) -> bool {
@@ -174,12 +246,27 @@ impl Minter {
     }
 }
 
-fn derive(key: &RingKey, salt: &[u8; SALT]) -> LessSafeKey {
+fn derive(
+    key: &RingKey,
+    salt: &[u8; SALT],
+    label: &[u8],
+    algorithm: &'static Algorithm,
+) -> LessSafeKey {
     let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(&key.secret);
+    let label = [label];
     let okm = prk
-        .expand(&[b"refrain token v1"], &AES_256_GCM)
+        .expand(&label, algorithm)
         .expect("HKDF-SHA256 can derive 32 bytes");
     LessSafeKey::new(UnboundKey::from(okm))
+}
+
+impl DerivedKey {
+    fn derive(&self, key: &RingKey) -> LessSafeKey {
+        match self.cipher {
+            Cipher::GcmSiv => derive(key, &self.salt, b"refrain token v2", &AES_256_GCM_SIV),
+            Cipher::Gcm => derive(key, &self.salt, b"refrain token v1", &AES_256_GCM),
+        }
+    }
 }
 
 impl std::fmt::Debug for Sealer {
@@ -228,15 +315,7 @@ impl Sealer {
         let now = self.source.unix_seconds();
         let flow = match call_id {
             Some(call_id) => binding.flow_of_call(call_id),
-            None => {
-                let minter = self.minter(now);
-                let count = minter.counter.fetch_add(1, Ordering::Relaxed);
-                let mut bytes = [0; 16];
-                bytes[..6].copy_from_slice(&minter.salt[..6]);
-                bytes[6..10].copy_from_slice(&second(now));
-                bytes[10..].copy_from_slice(&count.to_be_bytes()[2..]);
-                FlowId::from_bytes(bytes)
-            }
+            None => self.minter(now).flow_id(now, binding),
         };
         Snapshot::first(flow, now.saturating_add(self.options.flow_ttl.as_secs()))
     }
@@ -257,7 +336,7 @@ impl Sealer {
 
     /// Seals bytes for a store. They open only with the same `context`, such as the key of the record.
     pub fn seal_bytes(&self, context: &[u8], content: &[u8]) -> Vec<u8> {
-        let (minter, header) = self.header(AT_REST, self.source.unix_seconds());
+        let (minter, header) = self.header(Format::AtRest, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
@@ -268,29 +347,34 @@ impl Sealer {
 
     /// Opens the output of [`seal_bytes`](Self::seal_bytes) with the same `context`.
     pub fn open_bytes(&self, context: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
-        let length = self.unseal(AT_REST, &at_rest(context), &mut sealed)?.len();
+        let length = self
+            .unseal(Format::AtRest, &at_rest(context), &mut sealed)?
+            .len();
         sealed.drain(..HEADER);
         sealed.truncate(length);
         Ok(sealed)
     }
 
     /// Returns the minter and the header of its next token.
-    fn header(&self, version: u8, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
+    fn header(&self, format: Format, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
         let minter = self.minter(now);
         let mut header = [0; HEADER];
-        header[0] = version;
-        header[1..5].copy_from_slice(minter.key_id.as_bytes());
-        header[5..5 + SALT].copy_from_slice(&minter.salt);
-        header[21..25].copy_from_slice(&second(now));
-        let count = minter.counter.fetch_add(1, Ordering::Relaxed);
-        header[25..].copy_from_slice(&count.to_be_bytes());
+        let DerivedKey {
+            key_id,
+            salt,
+            cipher,
+        } = minter.derived;
+        header[0] = format.version(cipher);
+        header[1..5].copy_from_slice(key_id.as_bytes());
+        header[5..5 + SALT].copy_from_slice(&salt);
+        header[5 + SALT..].copy_from_slice(&minter.next_nonce(now));
         (minter, header)
     }
 
     /// Opens sealed bytes in place and returns the content.
     fn unseal<'a>(
         &self,
-        version: u8,
+        format: Format,
         binding: &[u8],
         bytes: &'a mut [u8],
     ) -> Result<&'a [u8], OpenError> {
@@ -298,17 +382,17 @@ impl Sealer {
             .get(..HEADER)
             .and_then(|header| header.try_into().ok())
             .ok_or(OpenError::Length)?;
-        if header[0] != version {
-            return Err(OpenError::Version);
-        }
-        let key_id = KeyId::from_slice(&header[1..5]);
-        let salt = header[5..5 + SALT].try_into().unwrap_or([0; SALT]);
-        let (key, cached) = self.key_for(key_id, &salt)?;
+        let derived = DerivedKey {
+            cipher: format.cipher(header[0]).ok_or(OpenError::Version)?,
+            key_id: KeyId::from_slice(&header[1..5]),
+            salt: header[5..5 + SALT].try_into().unwrap_or([0; SALT]),
+        };
+        let (key, cached) = self.key_for(&derived)?;
         let plain = key
             .open_in_place(nonce(&header), Aad::from(binding), &mut bytes[HEADER..])
             .map_err(|_| OpenError::Seal)?;
         if !cached {
-            self.cache_key(key_id, salt, key.clone());
+            self.cache_key(derived, key.clone());
         }
         Ok(plain)
     }
@@ -337,7 +421,7 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let (minter, header) = self.header(VERSION, now);
+        let (minter, header) = self.header(Format::Token, now);
         let mut small = [0; SMALL];
         let mut large;
         let journal = &mut small[HEADER..SMALL - TAG];
@@ -393,7 +477,7 @@ impl Sealer {
                 .map_err(|_| OpenError::Encoding)?;
             &mut large[..]
         };
-        let plain = self.unseal(VERSION, binding.as_bytes(), sealed)?;
+        let plain = self.unseal(Format::Token, binding.as_bytes(), sealed)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
         self.check_time(claims.issued, claims.expires.min(snapshot.deadline))?;
         Ok(snapshot)
@@ -413,37 +497,33 @@ impl Sealer {
     }
 
     /// Returns the key of a token, and whether it was cached.
-    fn key_for(
-        &self,
-        key_id: KeyId,
-        salt: &[u8; SALT],
-    ) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
+    fn key_for(&self, derived: &DerivedKey) -> Result<(Arc<LessSafeKey>, bool), OpenError> {
         let ring = self.ring.read();
-        if ring.minter.key_id == key_id && ring.minter.salt == *salt {
+        if ring.minter.derived == *derived {
             return Ok((ring.minter.key.clone(), true));
         }
-        if let Some(key) = ring.derived.get(&(key_id, *salt)) {
+        if let Some(key) = ring.derived.get(derived) {
             return Ok((key.clone(), true));
         }
-        let key = ring.keys.get(key_id).ok_or(OpenError::UnknownKey)?;
-        Ok((Arc::new(derive(key, salt)), false))
+        let key = ring.keys.get(derived.key_id).ok_or(OpenError::UnknownKey)?;
+        Ok((Arc::new(derived.derive(key)), false))
     }
 
-    fn cache_key(&self, key_id: KeyId, salt: [u8; SALT], key: Arc<LessSafeKey>) {
+    fn cache_key(&self, derived: DerivedKey, key: Arc<LessSafeKey>) {
         let mut ring = self.ring.write();
-        if ring.keys.get(key_id).is_none() {
+        if ring.keys.get(derived.key_id).is_none() {
             return;
         }
         if ring.derived.len() >= DERIVED_KEYS {
             ring.derived.clear();
         }
-        ring.derived.insert((key_id, salt), key);
+        ring.derived.insert(derived, key);
     }
 }
 
 /// The binding of stored data. Other bindings start with a length, and so with another byte.
 fn at_rest(context: &[u8]) -> Vec<u8> {
-    [&[AT_REST], context].concat()
+    [&[129], context].concat()
 }
 
 /// Encrypts the bytes between header and tag in place, and writes the tag.
@@ -455,10 +535,6 @@ fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: 
         .seal_in_place_separate_tag(nonce(header), Aad::from(binding), content)
         .expect("the content is below the length limit of AES-GCM");
     tag.copy_from_slice(sealed.as_ref());
-}
-
-fn second(now: u64) -> [u8; 4] {
-    (now as u32).to_be_bytes()
 }
 
 fn nonce(header: &[u8; HEADER]) -> Nonce {

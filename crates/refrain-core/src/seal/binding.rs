@@ -48,9 +48,7 @@ impl Binding {
         hash.update(&(call_id.len() as u64).to_be_bytes());
         hash.update(call_id.as_bytes());
         hash.update(&self.0);
-        let mut id = [0; 16];
-        id.copy_from_slice(&hash.finish().as_ref()[..16]);
-        FlowId::from_bytes(id)
+        FlowId::from_digest(hash.finish().as_ref())
     }
 }
 

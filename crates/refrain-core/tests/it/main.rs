@@ -4,6 +4,7 @@
 
 mod answers;
 mod asks;
+mod clones;
 mod crash;
 mod ends;
 mod handing_on;
