@@ -130,7 +130,7 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
     let mut builder = builder();
     if let Scenario::Defaults = scenario {
         // Its server asks on the stream of the session.
-        builder = builder.asks_beside_calls();
+        builder = builder.allow_unassociated_asks();
     }
     if let Some(oauth) = auth::oauth(scenario, &context)? {
         builder = builder.authorize(oauth);
