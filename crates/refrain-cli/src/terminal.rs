@@ -26,7 +26,7 @@ pub(crate) use form::{format_name, limits, number_name};
 use crate::style::CAREFUL;
 use console::{Console, Left, Withdrawn};
 use refrain_client::wire::Root;
-use refrain_client::{Answer, Ask, HandlerError, Refused};
+use refrain_client::{AskAnswer, AskRefusal, HandlerError, IncomingAsk};
 use rustix::process::{Signal, getpid, kill_process};
 use std::future::pending;
 use std::io::{IsTerminal, stderr, stdin};
@@ -53,31 +53,40 @@ impl Terminal {
     }
 
     /// Puts an ask to the person. `roots` are offered to a server that asks for roots.
-    pub(crate) async fn answer(&self, ask: Ask, roots: Vec<Root>) -> Result<Answer, HandlerError> {
-        let has_no = matches!(ask, Ask::Form(_) | Ask::Url(_) | Ask::Unknown(_));
+    pub(crate) async fn answer(
+        &self,
+        ask: IncomingAsk,
+        roots: Vec<Root>,
+    ) -> Result<AskAnswer, HandlerError> {
+        let has_no = matches!(
+            ask,
+            IncomingAsk::Form(_) | IncomingAsk::Url(_) | IncomingAsk::Unknown(_)
+        );
         let why = match &ask {
-            Ask::Unknown(ask) => ask.why.clone(),
+            IncomingAsk::Unknown(ask) => ask.why.clone(),
             _ => "this kind of ask cannot be shown".to_owned(),
         };
         let show = move |console: &mut dyn Console| {
             Ok(Some(match &ask {
-                Ask::Form(ask) => Answer::Accept(form::ask(console, ask)?),
-                Ask::Url(ask) => url::ask(console, ask).map(|()| Answer::visited())?,
-                Ask::Sampling(ask) => Answer::Sampled(Box::new(others::sampling(console, ask)?)),
-                Ask::Roots(ask) => {
-                    others::roots(console, ask, &roots)?;
-                    Answer::Roots(roots)
+                IncomingAsk::Form(ask) => AskAnswer::Accept(form::ask(console, ask)?),
+                IncomingAsk::Url(ask) => url::ask(console, ask).map(|()| AskAnswer::visited())?,
+                IncomingAsk::Sampling(ask) => {
+                    AskAnswer::Sampled(Box::new(others::sampling(console, ask)?))
                 }
-                Ask::Unknown(ask) => return others::unknown(console, ask).map(|()| None),
+                IncomingAsk::Roots(ask) => {
+                    others::roots(console, ask, &roots)?;
+                    AskAnswer::Roots(roots)
+                }
+                IncomingAsk::Unknown(ask) => return others::unknown(console, ask).map(|()| None),
                 _ => return Ok(None),
             }))
         };
         match self.show(show).await {
             Ok(answer) => answer.ok_or_else(|| why.into()),
-            Err(Left::Declined) if has_no => Ok(Answer::Decline),
-            Err(Left::Cancelled) if has_no => Ok(Answer::Cancel),
+            Err(Left::Declined) if has_no => Ok(AskAnswer::Decline),
+            Err(Left::Cancelled) if has_no => Ok(AskAnswer::Cancel),
             // The protocol has no answer for this no, and the person is not asked again.
-            Err(left @ Left::Declined) => Err(Refused(left.to_string()).into()),
+            Err(left @ Left::Declined) => Err(AskRefusal(left.to_string()).into()),
             Err(left) => Err(left.into()),
         }
     }

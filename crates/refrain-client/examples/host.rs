@@ -5,7 +5,7 @@
 //! cargo run -p refrain-client --example host -- http://127.0.0.1:8080/mcp get_weather '{"location": "Oslo"}'
 //! ```
 
-use refrain_client::{Answer, Call, Client, ErrorKind, PendingCall, SamplingAnswer};
+use refrain_client::{AskAnswer, CallRequest, Client, ErrorKind, PendingCall, SamplingAnswer};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::path::Path;
@@ -33,7 +33,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             // A host would show the form here. This one knows one answer, and leaves all else open.
             let fields: Vec<&str> = ask.form.fields().iter().map(|field| field.name()).collect();
             if fields == ["name"] {
-                return Ok(Answer::accept(json!({"name": "octocat"}))?);
+                return Ok(AskAnswer::accept(json!({"name": "octocat"}))?);
             }
             Err(format!("nobody here knows {}", fields.join(", ")).into())
         })
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let pending = if Path::new(WAITING).exists() {
         serde_json::from_str::<PendingCall>(&std::fs::read_to_string(WAITING)?)?
     } else {
-        client.prepare(Call::tool(tool).with_arguments(given))
+        client.prepare(CallRequest::tool(tool).with_arguments(given))
     };
     match client.finish(pending).await {
         Ok(result) => {

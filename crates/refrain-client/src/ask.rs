@@ -1,4 +1,4 @@
-//! The asks of a call, and the answers to them.
+//! Asks of a server, and the answers to them.
 
 use refrain_wire::{
     Action, AskKind, CallKind, Capability, Form, Root, SamplingAnswer, SamplingParams,
@@ -11,19 +11,19 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The longest URL that a person is sent to: they have to read all of it before.
+/// The longest URL that a person may be sent to: they have to read it first.
 const URL_MAX: usize = 8 * 1024;
 
 const ELICITATION: &str = "elicitation/create";
 
-/// The origin of an ask, to be shown wherever a person is asked.
+/// The origin of an ask. Show it whenever a person is asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Asker {
-    /// The name that the server gives itself. It is not verified.
+    /// The server's own name for itself, which is not verified.
     pub server: Option<String>,
     /// The server's URL, or the command that was started.
     pub address: String,
-    /// The kind of the call.
+    /// Whether the call is of a tool, a prompt or a resource.
     pub kind: CallKind,
     /// The name of the tool or prompt, or the URI of the resource.
     pub target: String,
@@ -40,7 +40,7 @@ impl fmt::Debug for Asker {
     }
 }
 
-/// The address of a server for logs. The arguments of a command are left out: they may be secrets.
+/// The address of a server for logs, without the arguments of a command: they may be secrets.
 pub(crate) fn without_arguments(address: &str) -> &str {
     if address.starts_with("http://") || address.starts_with("https://") {
         return address;
@@ -48,12 +48,12 @@ pub(crate) fn without_arguments(address: &str) -> &str {
     address.split(' ').next().unwrap_or_default()
 }
 
-/// A form to be filled in.
+/// A form to fill in.
 #[derive(Debug, Clone)]
 pub struct FormAsk {
-    /// The key of the ask.
+    /// Its key.
     pub key: String,
-    /// The origin of the ask.
+    /// Its origin.
     pub asker: Arc<Asker>,
     /// The message for the person.
     pub message: String,
@@ -61,12 +61,12 @@ pub struct FormAsk {
     pub form: Form,
 }
 
-/// A URL to be visited. It must not be fetched, and not be opened without consent.
+/// A URL to visit. It must not be fetched, nor opened without the person's consent.
 #[derive(Debug, Clone)]
 pub struct UrlAsk {
-    /// The key of the ask.
+    /// Its key.
     pub key: String,
-    /// The origin of the ask.
+    /// Its origin.
     pub asker: Arc<Asker>,
     /// The message for the person.
     pub message: String,
@@ -77,54 +77,54 @@ pub struct UrlAsk {
 /// A question to a model.
 #[derive(Debug, Clone)]
 pub struct SamplingAsk {
-    /// The key of the ask.
+    /// Its key.
     pub key: String,
-    /// The origin of the ask.
+    /// Its origin.
     pub asker: Arc<Asker>,
     /// The conversation, and preferences for the model.
     pub params: SamplingParams,
 }
 
-/// A question for the roots.
+/// A request for the roots.
 #[derive(Debug, Clone)]
 pub struct RootsAsk {
-    /// The key of the ask.
+    /// Its key.
     pub key: String,
-    /// The origin of the ask.
+    /// Its origin.
     pub asker: Arc<Asker>,
 }
 
-/// An ask that this client does not know, or cannot show.
+/// An ask of an unknown kind, or one that this client cannot show.
 #[derive(Debug, Clone)]
 pub struct UnknownAsk {
-    /// The key of the ask.
+    /// Its key.
     pub key: String,
-    /// The origin of the ask.
+    /// Its origin.
     pub asker: Arc<Asker>,
-    /// Why it cannot be shown.
+    /// The reason why it cannot be shown.
     pub why: String,
-    /// Whether it is meant for a person, who may decline or cancel it unseen.
+    /// Whether it may be declined or cancelled unseen: it is meant for a person.
     pub can_decline: bool,
 }
 
-/// One ask of a call.
+/// One ask of a call, of any kind.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub enum Ask {
-    /// A form to be filled in.
+pub enum IncomingAsk {
+    /// A form to fill in.
     Form(FormAsk),
-    /// A URL to be visited.
+    /// A URL to visit.
     Url(UrlAsk),
     /// A question to a model.
     Sampling(Box<SamplingAsk>),
-    /// A question for the roots.
+    /// A request for the roots.
     Roots(RootsAsk),
-    /// An ask that this client does not know, or cannot show.
+    /// An ask of an unknown kind, or one that this client cannot show.
     Unknown(UnknownAsk),
 }
 
-impl Ask {
-    /// The key of the ask.
+impl IncomingAsk {
+    /// Its key, unique within a round.
     pub fn key(&self) -> &str {
         match self {
             Self::Form(ask) => &ask.key,
@@ -135,7 +135,7 @@ impl Ask {
         }
     }
 
-    /// The kind of the ask, if it is known.
+    /// Its kind; `None` if unknown.
     pub fn kind(&self) -> Option<AskKind> {
         match self {
             Self::Form(_) => Some(AskKind::Form),
@@ -148,7 +148,7 @@ impl Ask {
 
     pub(crate) fn read(key: &str, request: &Value, asker: &Arc<Asker>) -> Self {
         let parsed = Self::parse(key.to_owned(), request, Arc::clone(asker));
-        parsed.unwrap_or_else(|UnreadableAsk(why)| {
+        parsed.unwrap_or_else(|InvalidAsk(why)| {
             Self::Unknown(UnknownAsk {
                 key: key.to_owned(),
                 asker: Arc::clone(asker),
@@ -158,28 +158,24 @@ impl Ask {
         })
     }
 
-    fn parse(key: String, request: &Value, asker: Arc<Asker>) -> Result<Self, UnreadableAsk> {
+    fn parse(key: String, request: &Value, asker: Arc<Asker>) -> Result<Self, InvalidAsk> {
         let method = request["method"].as_str();
-        let method = method.ok_or_else(|| unreadable("the ask has no method"))?;
+        let method = method.ok_or_else(|| invalid("the ask has no method"))?;
         let params = request.get("params");
-        let params = params.ok_or_else(|| unreadable(format!("the ask {method} has no params")));
+        let params = params.ok_or_else(|| invalid(format!("the ask {method} has no params")));
         match method {
             ELICITATION => Self::parse_elicitation(key, read("elicitation", params?)?, asker),
             "sampling/createMessage" => {
                 let params: SamplingParams = read("sampling", params?)?;
                 if params.capability() != Capability::Sampling {
-                    let why = "the model is to use tools, which this client does not offer";
-                    return Err(unreadable(why));
+                    let why = "sampling with tools is not supported by this client";
+                    return Err(invalid(why));
                 }
-                params
-                    .check()
-                    .map_err(|error| unreadable(error.to_string()))?;
+                params.check().map_err(|error| invalid(error.to_string()))?;
                 Ok(Self::Sampling(Box::new(SamplingAsk { key, asker, params })))
             }
             "roots/list" => Ok(Self::Roots(RootsAsk { key, asker })),
-            method => Err(unreadable(format!(
-                "asks of the method {method:?} are unknown"
-            ))),
+            method => Err(invalid(format!("unknown ask method {method:?}"))),
         }
     }
 
@@ -187,16 +183,15 @@ impl Ask {
         key: String,
         ask: Elicitation,
         asker: Arc<Asker>,
-    ) -> Result<Self, UnreadableAsk> {
+    ) -> Result<Self, InvalidAsk> {
         let message = ask.message;
         match ask.mode.as_deref() {
             None | Some("form") => {
                 let schema = ask.requested_schema;
-                let schema = schema.ok_or_else(|| unreadable("the form has no schema"))?;
-                let schema =
-                    to_raw_value(&schema).map_err(|error| unreadable(error.to_string()))?;
+                let schema = schema.ok_or_else(|| invalid("the form has no schema"))?;
+                let schema = to_raw_value(&schema).map_err(|error| invalid(error.to_string()))?;
                 let form = Form::parse(&schema)
-                    .map_err(|error| unreadable(format!("the form cannot be shown: {error}")))?;
+                    .map_err(|error| invalid(format!("the form cannot be shown: {error}")))?;
                 Ok(Self::Form(FormAsk {
                     key,
                     asker,
@@ -207,16 +202,16 @@ impl Ask {
             Some("url") => {
                 let text = ask
                     .url
-                    .ok_or_else(|| unreadable("the URL to visit is missing"))?;
+                    .ok_or_else(|| invalid("the URL to visit is missing"))?;
                 check_length(&text)?;
                 let url = Url::parse(&text)
-                    .map_err(|error| unreadable(format!("{text:?} is no URL: {error}")))?;
+                    .map_err(|error| invalid(format!("invalid URL {text:?}: {error}")))?;
                 if !matches!(url.scheme(), "http" | "https") {
-                    return Err(unreadable(format!(
-                        "a person can be sent to http and https URLs only, not to {text:?}"
+                    return Err(invalid(format!(
+                        "unsafe URL {text:?}: expected http or https"
                     )));
                 }
-                // Letters beyond ASCII are escaped now.
+                // Parsing has escaped non-ASCII characters.
                 check_length(url.as_str())?;
                 Ok(Self::Url(UrlAsk {
                     key,
@@ -225,40 +220,38 @@ impl Ask {
                     url,
                 }))
             }
-            Some(mode) => Err(unreadable(format!(
-                "elicitations of mode {mode:?} are unknown"
-            ))),
+            Some(mode) => Err(invalid(format!("unknown elicitation mode {mode:?}"))),
         }
     }
 
-    /// Checks that an answer fits the ask, and fills in the defaults of a form.
-    pub(crate) fn check(&self, answer: Answer) -> Result<Answer, InvalidAnswer> {
+    /// Checks an answer against this ask, and fills in the defaults of a form.
+    pub(crate) fn check(&self, answer: AskAnswer) -> Result<AskAnswer, InvalidAnswer> {
         match (self, answer) {
-            (Self::Form(ask), Answer::Accept(mut content)) => {
+            (Self::Form(ask), AskAnswer::Accept(mut content)) => {
                 ask.form.fill_defaults(&mut content);
                 let content = Value::Object(content);
                 let checked = ask.form.check(&content);
                 checked.map_err(|error| InvalidAnswer(error.to_string()))?;
-                Answer::accept(content)
+                AskAnswer::accept(content)
             }
-            (Self::Url(_), Answer::Accept(content)) if !content.is_empty() => {
-                Err(InvalidAnswer("a visit to a URL has no content".to_owned()))
-            }
-            (Self::Roots(_), Answer::Roots(roots)) => {
+            (Self::Url(_), AskAnswer::Accept(content)) if !content.is_empty() => Err(
+                InvalidAnswer("the answer to a URL must have no content".to_owned()),
+            ),
+            (Self::Roots(_), AskAnswer::Roots(roots)) => {
                 roots.iter().try_for_each(check_root)?;
-                Ok(Answer::Roots(roots))
+                Ok(AskAnswer::Roots(roots))
             }
-            (Self::Form(_) | Self::Url(_), answer @ (Answer::Decline | Answer::Cancel))
-            | (Self::Url(_), answer @ Answer::Accept(_))
-            | (Self::Sampling(_), answer @ Answer::Sampled(_)) => Ok(answer),
-            (Self::Unknown(ask), answer @ (Answer::Decline | Answer::Cancel))
+            (Self::Form(_) | Self::Url(_), answer @ (AskAnswer::Decline | AskAnswer::Cancel))
+            | (Self::Url(_), answer @ AskAnswer::Accept(_))
+            | (Self::Sampling(_), answer @ AskAnswer::Sampled(_)) => Ok(answer),
+            (Self::Unknown(ask), answer @ (AskAnswer::Decline | AskAnswer::Cancel))
                 if ask.can_decline =>
             {
                 Ok(answer)
             }
             (Self::Unknown(ask), _) => Err(InvalidAnswer(ask.why.clone())),
             (ask, _) => Err(InvalidAnswer(format!(
-                "the answer does not fit an ask of the kind {}",
+                "answer of the wrong kind for a {} ask",
                 ask.kind().map_or("unknown", AskKind::as_str)
             ))),
         }
@@ -271,35 +264,32 @@ fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     // Parsing resolves `.` and `..`.
     let is_up = |part: &str| matches!(part.replace("%2e", ".").as_str(), "." | "..");
     let why = match Url::parse(uri) {
-        Err(_) => "it is no URI",
-        Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => {
-            "it must begin with file://"
-        }
+        Err(_) => "not a URI",
+        Ok(url) if url.scheme() != "file" || !uri.starts_with("file://") => "expected file://",
         Ok(_) if uri.to_ascii_lowercase().split(['/', '\\']).any(is_up) => {
-            "its path must not have . or .. in it"
+            "the path must not contain . or .."
         }
         Ok(_) => return Ok(()),
     };
-    let why = format!("the root {uri:?} cannot be told: {why}");
-    Err(InvalidAnswer(why))
+    Err(InvalidAnswer(format!("invalid root {uri:?}: {why}")))
 }
 
-fn check_length(url: &str) -> Result<(), UnreadableAsk> {
+fn check_length(url: &str) -> Result<(), InvalidAsk> {
     match url.len() {
         0..=URL_MAX => Ok(()),
-        length => Err(unreadable(format!(
-            "the URL to visit has {length} bytes; a person can look through {URL_MAX} at most"
+        length => Err(invalid(format!(
+            "the URL to visit has {length} bytes, more than a person can check; the limit is {URL_MAX}"
         ))),
     }
 }
 
-/// Why an answer does not answer its ask.
+/// An answer that does not match its ask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidAnswer(pub(crate) String);
 
 #[derive(Debug)]
-struct UnreadableAsk(String);
+struct InvalidAsk(String);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -310,21 +300,21 @@ struct Elicitation {
     url: Option<String>,
 }
 
-fn read<'a, T: Deserialize<'a>>(what: &str, value: &'a Value) -> Result<T, UnreadableAsk> {
-    T::deserialize(value).map_err(|error| unreadable(format!("the {what} cannot be read: {error}")))
+fn read<'a, T: Deserialize<'a>>(what: &str, value: &'a Value) -> Result<T, InvalidAsk> {
+    T::deserialize(value).map_err(|error| invalid(format!("invalid {what} ask: {error}")))
 }
 
-fn unreadable(why: impl Into<String>) -> UnreadableAsk {
-    UnreadableAsk(why.into())
+fn invalid(why: impl Into<String>) -> InvalidAsk {
+    InvalidAsk(why.into())
 }
 
 /// The answer to an ask.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Answer {
-    /// The content of a form, or the consent to a URL (then it is empty).
+pub enum AskAnswer {
+    /// The content of a form, or the consent to visit a URL (empty).
     Accept(Map<String, Value>),
-    /// The person said no to a form or a URL.
+    /// The person declined a form or a URL.
     Decline,
     /// The person dismissed a form or a URL.
     Cancel,
@@ -335,7 +325,7 @@ pub enum Answer {
 }
 
 /// Shows only the kind of the answer: its content may be private.
-impl fmt::Debug for Answer {
+impl fmt::Debug for AskAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Accept(_) => "Accept(..)",
@@ -347,10 +337,10 @@ impl fmt::Debug for Answer {
     }
 }
 
-impl Answer {
-    /// A form filled in with the members of this object.
+impl AskAnswer {
+    /// The content of a form, which must be an object.
     pub fn accept(content: Value) -> Result<Self, InvalidAnswer> {
-        // The content may be private, so the error names only its type.
+        // The error names only the type: the content may be private.
         let other = match content {
             Value::Object(content) => return Ok(Self::Accept(content)),
             Value::Null => "null",
@@ -360,24 +350,24 @@ impl Answer {
             Value::Array(_) => "an array",
         };
         Err(InvalidAnswer(format!(
-            "a form is filled in with an object, not with {other}"
+            "invalid form content: expected an object, not {other}"
         )))
     }
 
-    /// The consent to a URL.
+    /// The consent to visit a URL.
     pub fn visited() -> Self {
         Self::Accept(Map::new())
     }
 
-    /// Reads an answer of this kind in the protocol's JSON form.
+    /// Reads the protocol's JSON form of an answer to an ask of this kind.
     pub fn read(kind: AskKind, answer: &Value) -> Result<Self, InvalidAnswer> {
-        let unreadable = |error: serde_json::Error| InvalidAnswer(error.to_string());
-        let raw = to_raw_value(answer).map_err(unreadable)?;
+        let invalid = |error: serde_json::Error| InvalidAnswer(error.to_string());
+        let raw = to_raw_value(answer).map_err(invalid)?;
         let checked = check_answer_shape(kind, &raw);
         checked.map_err(|error| InvalidAnswer(error.to_string()))?;
         Ok(match kind {
             AskKind::Form | AskKind::Url => {
-                match Action::deserialize(&answer["action"]).map_err(unreadable)? {
+                match Action::deserialize(&answer["action"]).map_err(invalid)? {
                     Action::Accept => match &answer["content"] {
                         Value::Object(content) => Self::Accept(content.clone()),
                         _ => Self::visited(),
@@ -386,8 +376,8 @@ impl Answer {
                     Action::Cancel => Self::Cancel,
                 }
             }
-            AskKind::Sampling => Self::Sampled(Box::deserialize(answer).map_err(unreadable)?),
-            AskKind::Roots => Self::Roots(Vec::deserialize(&answer["roots"]).map_err(unreadable)?),
+            AskKind::Sampling => Self::Sampled(Box::deserialize(answer).map_err(invalid)?),
+            AskKind::Roots => Self::Roots(Vec::deserialize(&answer["roots"]).map_err(invalid)?),
         })
     }
 
@@ -408,62 +398,65 @@ impl Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::Call;
-    use crate::pending::{Origin, PendingCall};
+    use crate::call::CallRequest;
+    use crate::pending::{CallOrigin, PendingCall};
 
     #[test]
-    fn a_url_that_nobody_can_look_through_is_not_asked() {
+    fn too_long_url_is_rejected() {
         let read = |url: &str| {
             let params = json!({"mode": "url", "message": "Go", "url": url});
             let request = json!({"method": "elicitation/create", "params": params});
-            Ask::parse("k".into(), &request, PendingCall::of_task("t").asker())
+            IncomingAsk::parse("k".into(), &request, PendingCall::of_task("t").asker())
         };
         let start = "https://example.com/";
         let longest = format!("{start}{}", "x".repeat(URL_MAX - start.len()));
-        assert!(matches!(read(&longest), Ok(Ask::Url(ask)) if ask.url.as_str() == longest));
-        // Three bytes for each of the two of a letter.
-        let letters = format!("{start}{}", "é".repeat(URL_MAX / 3));
-        for url in [format!("{longest}x"), letters] {
-            let UnreadableAsk(why) = read(&url).expect_err("it is too long");
-            assert!(why.contains("8192 at most") && !why.contains("xx"), "{why}");
+        assert!(matches!(read(&longest), Ok(IncomingAsk::Url(ask)) if ask.url.as_str() == longest));
+        // Escaping turns the two bytes of each letter into six.
+        let escaped = format!("{start}{}", "é".repeat(URL_MAX / 3));
+        for url in [format!("{longest}x"), escaped] {
+            let InvalidAsk(why) = read(&url).expect_err("the URL is too long");
+            assert!(
+                why.contains("the limit is 8192") && !why.contains("xx"),
+                "{why}"
+            );
         }
     }
 
     #[test]
-    fn what_is_private_is_not_shown() {
-        for (content, of) in [
+    fn errors_and_debug_output_hide_private_data() {
+        for (content, kind) in [
             (json!("s3cret"), "a string"),
             (json!(["s3cret"]), "an array"),
         ] {
-            let why = Answer::accept(content).unwrap_err().to_string();
-            assert!(why.ends_with(of), "{why}");
+            let why = AskAnswer::accept(content).unwrap_err().to_string();
+            assert!(why.ends_with(kind), "{why}");
         }
         let pending = |address: &str| {
-            let origin = Origin {
+            let origin = CallOrigin {
                 address: address.to_owned(),
                 server: None,
                 dialect: None,
             };
-            PendingCall::new(Call::tool("t"), "1".into(), origin)
+            PendingCall::new(CallRequest::tool("t"), "1".into(), origin)
         };
         let command = pending("./server --token s3cret");
-        let shown = format!("{command:?} {:?}", command.asker());
+        let debug = format!("{command:?} {:?}", command.asker());
         assert!(
-            !shown.contains("s3cret") && shown.contains("./server"),
-            "{shown}"
+            !debug.contains("s3cret") && debug.contains("./server"),
+            "{debug}"
         );
         let url = pending("https://example.com/mcp");
         assert!(format!("{url:?}").contains("https://example.com/mcp"));
     }
 
     #[test]
-    fn an_answer_of_another_kind_is_said_to_be_none() {
+    fn answer_of_another_kind_is_rejected() {
         let asker = PendingCall::of_task("t").asker();
-        let ask = Ask::Roots(RootsAsk {
+        let ask = IncomingAsk::Roots(RootsAsk {
             key: "k".into(),
             asker,
         });
-        let why = ask.check(Answer::Decline).unwrap_err();
-        assert_eq!(why.0, "the answer does not fit an ask of the kind roots");
+        let why = ask.check(AskAnswer::Decline).unwrap_err();
+        assert_eq!(why.0, "answer of the wrong kind for a roots ask");
     }
 }

@@ -1,15 +1,15 @@
 //! Authorization of HTTP requests.
 //!
-//! An [`Authorize`] adds headers to each request and handles refusals. [`Bearer`] is a fixed access token; [`OAuth`] gets
-//! tokens from the server's authorization server, and new ones when they expire or do not suffice.
+//! [`Authorize`] adds headers to each request, and handles 401 and 403 responses. [`Bearer`] sends a fixed access token.
+//! [`OAuth`] gets tokens from the server's authorization server, and renews them.
 //!
 //! | module | owns |
 //! | --- | --- |
-//! | `oauth` | settings, and a [`server::Server`] for each URL |
-//! | `server` | the present grant, and when another one is needed |
-//! | `flow` | the four flows from a refusal to a grant |
+//! | `oauth` | settings, and the state of each server |
+//! | `server` | the current grant of one server, and when to replace it |
+//! | `flow` | the four flows that get a grant |
 //! | `challenge`, `metadata`, `client`, `redirect`, `tokens`, `dpop` | the steps of a flow |
-//! | `http` | requests to authorization servers, and the URLs they may have |
+//! | `http` | requests to authorization servers, and the check of their URLs |
 
 mod challenge;
 mod client;
@@ -45,30 +45,42 @@ pub trait Authorize: Send + Sync + 'static {
         url: &'a Url,
     ) -> BoxFuture<'a, Result<HeaderMap, AuthError>>;
 
-    /// Handles a refusal with 401 or 403. Returns whether to send the request again, with new headers.
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>>;
+    /// Handles a 401 or 403 response. Returns whether to send the request again with new headers.
+    fn handle_rejection<'a>(
+        &'a self,
+        rejection: AuthRejection<'a>,
+    ) -> BoxFuture<'a, Result<bool, AuthError>>;
 }
 
-/// A request that the server refused.
+/// A request that the server rejected with 401 or 403.
 #[derive(Clone, Copy, Debug)]
-pub struct Refusal<'a> {
+pub struct AuthRejection<'a> {
     /// The URL of the request.
     pub url: &'a Url,
     /// The headers from [`Authorize::headers`].
     pub sent: &'a HeaderMap,
     /// 401 or 403.
     pub status: StatusCode,
-    /// The headers of the response, `WWW-Authenticate` among them.
+    /// The headers of the response, including `WWW-Authenticate`.
     pub headers: &'a HeaderMap,
-    /// How often this request was refused before.
-    pub earlier: u32,
+    /// How often this request was rejected before.
+    pub previous: u32,
 }
 
 /// A fixed access token.
+///
+/// ```
+/// # fn run() -> Result<(), refrain_client::AuthError> {
+/// use refrain_client::{Bearer, Client};
+/// let builder = Client::builder().authorize(Bearer::new("the-access-token")?);
+/// # Ok(())
+/// # }
+/// # run().unwrap();
+/// ```
 pub struct Bearer(HeaderValue);
 
 impl Bearer {
-    /// Sends this token.
+    /// Sends this token. It must consist of visible ASCII characters.
     pub fn new(token: &str) -> Result<Self, AuthError> {
         authorization("Bearer", token).map(Self)
     }
@@ -78,7 +90,9 @@ impl Bearer {
 fn authorization(scheme: &str, token: &str) -> Result<HeaderValue, AuthError> {
     let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("{scheme} {token}")).ok();
-    let mut value = value.filter(|_| is_visible).ok_or(AuthError::BadToken)?;
+    let mut value = value
+        .filter(|_| is_visible)
+        .ok_or(AuthError::InvalidToken)?;
     value.set_sensitive(true);
     Ok(value)
 }
@@ -100,7 +114,10 @@ impl Authorize for Bearer {
         Box::pin(async { Ok(headers) })
     }
 
-    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
-        Box::pin(async { Err(AuthError::Refused) })
+    fn handle_rejection<'a>(
+        &'a self,
+        _rejection: AuthRejection<'a>,
+    ) -> BoxFuture<'a, Result<bool, AuthError>> {
+        Box::pin(async { Err(AuthError::Unauthorized) })
     }
 }

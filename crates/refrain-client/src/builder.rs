@@ -1,16 +1,16 @@
-//! The builder of a client.
+//! [`ClientBuilder`]: identity, ask handlers, limits and transport of a client.
 
-use crate::ask::{Answer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
+use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use crate::auth::Authorize;
-use crate::client::{Client, Ids};
+use crate::client::{Client, RequestIds};
 use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::legacy::UnassociatedAsks;
-use crate::limits::Limits;
+use crate::limits::ClientLimits;
 use crate::notifications::{LogMessage, Notifications, Progress};
 use crate::pending::PendingCall;
-use crate::transport::{HttpLink, Link, PipeLink, PipeSetup, Watch, Wire};
+use crate::transport::{HttpLink, Link, PipeLink, PipeSetup, WireMessage, WireObserver};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::fmt;
@@ -18,17 +18,17 @@ use std::sync::Arc;
 use tokio::process::Command;
 use url::Url;
 
-/// Sets up a [`Client`]: its identity, the asks it can answer, and its limits.
+/// Builds a [`Client`]: its identity, the asks it can answer, and its limits.
 #[derive(Clone)]
 #[must_use = "a builder does nothing until it connects"]
 pub struct ClientBuilder {
     pub(crate) info: Implementation,
     pub(crate) handlers: Handlers,
-    pub(crate) by_hand: Vec<AskKind>,
+    pub(crate) manual_kinds: Vec<AskKind>,
     pub(crate) unassociated: UnassociatedAsks,
-    pub(crate) limits: Limits,
+    pub(crate) limits: ClientLimits,
     pub(crate) notifications: Notifications,
-    pub(crate) watch: Watch,
+    pub(crate) watch: WireObserver,
     pub(crate) dialect: Option<Dialect>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
@@ -52,9 +52,9 @@ impl Default for ClientBuilder {
                 ..Implementation::default()
             },
             handlers: Handlers::default(),
-            by_hand: Vec::new(),
+            manual_kinds: Vec::new(),
             unassociated: UnassociatedAsks::default(),
-            limits: Limits::default(),
+            limits: ClientLimits::default(),
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
             dialect: None,
@@ -65,35 +65,35 @@ impl Default for ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The name and version that servers are sent.
+    /// Sets the name and version that are sent to servers.
     pub fn info(mut self, info: Implementation) -> Self {
         self.info = info;
         self
     }
 
-    /// Handles forms. Declares that this client can show forms.
+    /// Handles forms, and declares the form capability.
     pub fn on_form<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(FormAsk) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+        Fut: Future<Output = Result<AskAnswer, HandlerError>> + Send + 'static,
     {
         self.handlers.form = Some(Arc::new(move |ask| handle(ask).boxed()));
         self
     }
 
-    /// Handles URLs to visit. Declares that this client can open URLs.
+    /// Handles URLs to visit, and declares the URL capability.
     ///
-    /// The handler shows the whole URL, and opens it only with the person's consent.
+    /// The handler must show the whole URL, and open it only with the person's consent.
     pub fn on_url<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(UrlAsk) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+        Fut: Future<Output = Result<AskAnswer, HandlerError>> + Send + 'static,
     {
         self.handlers.url = Some(Arc::new(move |ask| handle(ask).boxed()));
         self
     }
 
-    /// Handles questions to a model. Declares that this client has one.
+    /// Handles questions to a model, and declares the sampling capability.
     pub fn on_sampling<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(SamplingAsk) -> Fut + Send + Sync + 'static,
@@ -103,7 +103,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Lists the roots. Declares that this client has some.
+    /// Lists the roots, and declares the roots capability.
     pub fn on_roots<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(RootsAsk) -> Fut + Send + Sync + 'static,
@@ -113,29 +113,30 @@ impl ClientBuilder {
         self
     }
 
-    /// Declines or cancels asks for a person that this client cannot show, such as a form outside the subset. Without
-    /// it, such an ask stops the call, and cancels a task.
+    /// Declines or cancels asks that this client cannot show, such as a form with an unsupported schema. Without this
+    /// handler, such an ask fails the call, and cancels a task.
     pub fn on_unknown<F, Fut>(mut self, handle: F) -> Self
     where
         F: Fn(UnknownAsk) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Result<Answer, HandlerError>> + Send + 'static,
+        Fut: Future<Output = Result<AskAnswer, HandlerError>> + Send + 'static,
     {
         self.handlers.unknown = Some(Arc::new(move |ask| handle(ask).boxed()));
         self
     }
 
-    /// Hands asks on the session stream of a legacy server to the newest call. Only for a scenario of the official suite:
-    /// such an ask does not name its call.
-    #[cfg(feature = "suite-asks-beside-calls")]
+    /// Passes asks on the session stream of a legacy server to the newest call. They do not name their call, so this is
+    /// only for the official conformance suite.
+    #[cfg(feature = "suite-unassociated-asks")]
     #[doc(hidden)]
-    pub fn asks_beside_calls(mut self) -> Self {
+    pub fn allow_unassociated_asks(mut self) -> Self {
         self.unassociated = UnassociatedAsks::allowed();
         self
     }
 
-    /// Declares asks of these kinds that no handler answers: the call is returned as a [`PendingCall`].
-    pub fn by_hand(mut self, kinds: impl IntoIterator<Item = AskKind>) -> Self {
-        self.by_hand.extend(kinds);
+    /// Declares the capabilities for these kinds of asks without a handler. A call with such an ask is returned as a
+    /// [`PendingCall`].
+    pub fn answer_manually(mut self, kinds: impl IntoIterator<Item = AskKind>) -> Self {
+        self.manual_kinds.extend(kinds);
         self
     }
 
@@ -145,7 +146,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Handles log messages of calls, from this level on.
+    /// Handles log messages of calls, at this level or above.
     pub fn on_log(
         mut self,
         level: LogLevel,
@@ -156,13 +157,13 @@ impl ClientBuilder {
     }
 
     /// Observes every message. Messages may contain secrets.
-    pub fn on_wire(mut self, watch: impl Fn(Wire<'_>) + Send + Sync + 'static) -> Self {
+    pub fn on_wire(mut self, watch: impl Fn(WireMessage<'_>) + Send + Sync + 'static) -> Self {
         self.watch = Arc::new(watch);
         self
     }
 
-    /// Observes a call each time that its state changes: new asks, one more answer, a task. If it is stored then, the call
-    /// can be taken up even after a crash of this process.
+    /// Observes a call whenever its state changes: new asks, one more answer, a task. Store the call here to resume it
+    /// after a crash of this process.
     pub fn on_pending(mut self, observe: impl Fn(&PendingCall) + Send + Sync + 'static) -> Self {
         self.on_pending = Arc::new(observe);
         self
@@ -174,7 +175,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Speaks this dialect, without asking the server what it speaks. For legacy servers, and to try the drafts.
+    /// Uses this dialect instead of negotiating the protocol revision: a legacy revision, or a draft.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -190,34 +191,34 @@ impl ClientBuilder {
     }
 
     /// Sets the limits.
-    pub fn limits(mut self, limits: Limits) -> Self {
+    pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Connects to the server at an `http` or `https` URL.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
-        let bad = |why: &str| ErrorKind::Address {
+        let invalid = |why: &str| ErrorKind::InvalidAddress {
             address: without_user(url),
             why: why.to_owned(),
         };
         let parsed = Url::parse(url)
-            .map_err(|error| bad(&format!("{error}; it must begin with http:// or https://")))?;
+            .map_err(|error| invalid(&format!("{error}; expected an http:// or https:// URL")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(bad("it must begin with http:// or https://").into());
+            return Err(invalid("expected an http:// or https:// URL").into());
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(bad("it must not have a user name or a password in it").into());
+            return Err(invalid("it must not contain a user name or password").into());
         }
         let link = HttpLink::new(parsed, &self)?;
         self.open(Link::Http(Arc::new(link))).await
     }
 
-    /// Starts a server as a child process. Messages go through its standard input and output; its standard error is
+    /// Starts a server as a child process, and talks to it over its standard input and output. Its standard error is
     /// logged.
     ///
-    /// The process ends with the client: see [`Client::close`]. If it ends before, the calls in flight end with
-    /// [`ErrorKind::Exited`], and the next request starts it again.
+    /// [`Client::close`] ends the process. If it exits earlier, calls in flight fail with [`ErrorKind::Exited`], and
+    /// the next request restarts it.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -239,7 +240,7 @@ impl ClientBuilder {
     }
 
     async fn open(self, link: Link) -> Result<Client, Error> {
-        let ids = Ids::default();
+        let ids = RequestIds::default();
         let link = match self.dialect {
             Some(dialect) => dialect.wrap(link, ids.clone()),
             None => link,
@@ -248,7 +249,7 @@ impl ClientBuilder {
     }
 }
 
-/// A URL without its user name and password. In an invalid one, everything up to the last `@` may be part of them.
+/// A URL without its user name and password. In an invalid URL, everything up to the last `@` may belong to them.
 fn without_user(url: &str) -> String {
     if let Ok(mut parsed) = Url::parse(url)
         && parsed.has_authority()

@@ -1,4 +1,4 @@
-//! The cache of results, with the lifetimes that the server gives.
+//! A cache of results, with the lifetimes that the server sets.
 
 use refrain_wire::client::Request;
 use serde_json::Value;
@@ -10,22 +10,22 @@ const RESULTS_MAX: usize = 256;
 const SIZE_MAX: usize = 32 * 1024 * 1024;
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Results by method and params. All are for one authorization, so private results are cached too.
+/// Cached results by method and params. They all belong to one authorization, so private results are cached too.
 #[derive(Default)]
-pub(crate) struct Cache {
-    results: HashMap<(&'static str, String), Entry>,
+pub(crate) struct ResultCache {
+    results: HashMap<(&'static str, String), CachedResult>,
     authorization: u64,
 }
 
-struct Entry {
-    until: Instant,
+struct CachedResult {
+    expires: Instant,
     result: Value,
     size: usize,
 }
 
-impl Cache {
-    /// The cache for an authorization. Results for another one are removed.
-    pub(crate) fn under(&mut self, authorization: u64) -> &mut Self {
+impl ResultCache {
+    /// Clears the cache if the authorization has changed.
+    pub(crate) fn for_authorization(&mut self, authorization: u64) -> &mut Self {
         if self.authorization != authorization {
             self.authorization = authorization;
             self.results.clear();
@@ -35,7 +35,7 @@ impl Cache {
 
     pub(crate) fn get(&self, request: &Request) -> Option<Value> {
         let entry = self.results.get(&key(request))?;
-        (Instant::now() < entry.until).then(|| entry.result.clone())
+        (Instant::now() < entry.expires).then(|| entry.result.clone())
     }
 
     pub(crate) fn store(&mut self, request: &Request, result: &Value) {
@@ -46,13 +46,13 @@ impl Cache {
         }
         let now = Instant::now();
         if self.is_full(size) {
-            self.results.retain(|_, entry| now < entry.until);
+            self.results.retain(|_, entry| now < entry.expires);
         }
         if self.is_full(size) {
             self.results.clear();
         }
-        let entry = Entry {
-            until: now + Duration::from_millis(ttl).min(TTL_MAX),
+        let entry = CachedResult {
+            expires: now + Duration::from_millis(ttl).min(TTL_MAX),
             result: result.clone(),
             size,
         };
@@ -64,7 +64,7 @@ impl Cache {
         self.results.len() >= RESULTS_MAX || used + size > SIZE_MAX
     }
 
-    pub(crate) fn forget(&mut self, method: &str) {
+    pub(crate) fn invalidate(&mut self, method: &str) {
         self.results.retain(|(cached, _), _| *cached != method);
     }
 }

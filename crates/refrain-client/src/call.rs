@@ -1,4 +1,4 @@
-//! Calls of tools, prompts and resources.
+//! [`CallRequest`]: a call of a tool, a prompt or a resource.
 
 use refrain_wire::CallKind;
 use refrain_wire::client::Request;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 /// A call of a tool, a prompt or a resource.
 ///
 /// ```
-/// use refrain_client::Call;
-/// let call = Call::tool("greet").argument("name", "Ada");
+/// use refrain_client::CallRequest;
+/// let call = CallRequest::tool("greet").argument("name", "Ada");
 /// assert_eq!(call.target(), "greet");
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Call {
+pub struct CallRequest {
     #[serde(rename = "method", with = "Method")]
     kind: CallKind,
     target: String,
@@ -32,18 +32,18 @@ enum Method {
     Resource,
 }
 
-impl Call {
-    /// A tool, without arguments yet.
+impl CallRequest {
+    /// A call of a tool, without arguments.
     pub fn tool(name: impl Into<String>) -> Self {
         Self::new(CallKind::Tool, name.into())
     }
 
-    /// A prompt, without arguments yet.
+    /// A request for a prompt, without arguments.
     pub fn prompt(name: impl Into<String>) -> Self {
         Self::new(CallKind::Prompt, name.into())
     }
 
-    /// The resource at this URI. It takes no arguments.
+    /// A request for the resource at this URI.
     pub fn resource(uri: impl Into<String>) -> Self {
         Self::new(CallKind::Resource, uri.into())
     }
@@ -56,21 +56,21 @@ impl Call {
         }
     }
 
-    /// The same call with one more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.arguments.insert(name.into(), value.into());
         self
     }
 
-    /// The same call with these arguments and no others.
+    /// Replaces all arguments.
     #[must_use]
     pub fn with_arguments(mut self, arguments: Map<String, Value>) -> Self {
         self.arguments = arguments;
         self
     }
 
-    /// The kind of the call.
+    /// Tool, prompt or resource.
     pub fn kind(&self) -> CallKind {
         self.kind
     }

@@ -1,8 +1,8 @@
-//! The client of one server.
+//! [`Client`]: the connection to one server, and its shared state.
 
 use crate::ask::without_arguments;
 use crate::builder::ClientBuilder;
-use crate::cache::Cache;
+use crate::cache::ResultCache;
 use crate::legacy::Legacy;
 use crate::output_schema::OutputSchema;
 use crate::transport::Link;
@@ -14,17 +14,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A client of one server. Cloning it is cheap, and the clones share everything.
+/// A client of one server. Clones are cheap and share the connection.
 ///
 /// ```no_run
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use refrain_client::{Answer, Client};
+/// use refrain_client::{AskAnswer, Client};
 /// use serde_json::json;
 ///
 /// let client = Client::builder()
 ///     .on_form(|ask| async move {
 ///         println!("{} asks: {}", ask.asker.address, ask.message);
-///         Ok(Answer::accept(json!({"name": "Ada"}))?)
+///         Ok(AskAnswer::accept(json!({"name": "Ada"}))?)
 ///     })
 ///     .connect("http://127.0.0.1:8080/mcp")
 ///     .await?;
@@ -35,39 +35,39 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<ClientInner>,
 }
 
-pub(crate) struct Inner {
+pub(crate) struct ClientInner {
     pub(crate) link: Link,
     pub(crate) setup: ClientBuilder,
     pub(crate) server: ServerInfo,
     pub(crate) legacy: Option<Legacy>,
-    pub(crate) ids: Ids,
-    /// How often the server's process was restarted; locked meanwhile.
-    pub(crate) starts: tokio::sync::Mutex<u64>,
-    /// The listed tools. A tool with an error must not be used.
-    tools: Mutex<HashMap<String, Result<Arc<KnownTool>, ParamHeaderError>>>,
-    pub(crate) cache: Mutex<Cache>,
+    pub(crate) ids: RequestIds,
+    /// How often the server process was restarted. Locked during a restart.
+    pub(crate) restarts: tokio::sync::Mutex<u64>,
+    /// The listed tools by name. A tool with an invalid definition must not be called.
+    tools: Mutex<HashMap<String, Result<Arc<ListedTool>, ParamHeaderError>>>,
+    pub(crate) cache: Mutex<ResultCache>,
 }
 
-pub(crate) struct KnownTool {
-    /// The arguments that are repeated in headers.
+pub(crate) struct ListedTool {
+    /// The arguments to repeat in headers.
     pub(crate) headers: ParamHeaders,
     pub(crate) output_schema: Option<OutputSchema>,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Ids(Arc<AtomicU64>);
+pub(crate) struct RequestIds(Arc<AtomicU64>);
 
-impl Ids {
+impl RequestIds {
     pub(crate) fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed) + 1
     }
 }
 
 impl Client {
-    /// Sets up a client.
+    /// A builder with default settings.
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -82,10 +82,10 @@ impl Client {
         self.inner.link.address()
     }
 
-    /// Ends the connection, and waits until a process has ended and a legacy session is closed.
+    /// Closes the connection, and waits until the server process has exited or the legacy session is closed.
     ///
-    /// Dropping the last clone ends the connection too, but without waiting: if the program ends right after it, the
-    /// process is killed. While there are other clones, this does nothing.
+    /// Does nothing while other clones exist. Dropping the last clone closes the connection without waiting: if the
+    /// program exits right afterwards, the process is killed.
     pub async fn close(self) {
         if let Some(inner) = Arc::into_inner(self.inner) {
             if let Some(legacy) = inner.legacy {
@@ -105,35 +105,35 @@ impl fmt::Debug for Client {
     }
 }
 
-impl Inner {
-    pub(crate) fn new(link: Link, setup: ClientBuilder, ids: Ids) -> Self {
+impl ClientInner {
+    pub(crate) fn new(link: Link, setup: ClientBuilder, ids: RequestIds) -> Self {
         Self {
             link,
             setup,
             server: ServerInfo::default(),
             legacy: None,
             ids,
-            starts: tokio::sync::Mutex::new(0),
+            restarts: tokio::sync::Mutex::new(0),
             tools: Mutex::default(),
             cache: Mutex::default(),
         }
     }
 
-    /// Stores the headers and the output schema of a listed tool. Returns an error if it must not be used.
-    pub(crate) fn remember_tool(&self, tool: &ToolInfo) -> Result<(), ParamHeaderError> {
-        let known = ParamHeaders::read(&tool.input_schema).map(|headers| {
+    /// Stores the headers and the output schema of a listed tool. Fails if its definition is invalid.
+    pub(crate) fn record_tool(&self, tool: &ToolInfo) -> Result<(), ParamHeaderError> {
+        let listed = ParamHeaders::read(&tool.input_schema).map(|headers| {
             let output_schema = tool.output_schema.clone().map(OutputSchema::new);
-            Arc::new(KnownTool {
+            Arc::new(ListedTool {
                 headers,
                 output_schema,
             })
         });
-        let verdict = known.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.tools.lock().insert(tool.name.clone(), known);
-        verdict
+        let checked = listed.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.tools.lock().insert(tool.name.clone(), listed);
+        checked
     }
 
-    pub(crate) fn tool(&self, name: &str) -> Option<Result<Arc<KnownTool>, ParamHeaderError>> {
+    pub(crate) fn tool(&self, name: &str) -> Option<Result<Arc<ListedTool>, ParamHeaderError>> {
         self.tools.lock().get(name).cloned()
     }
 }

@@ -1,21 +1,21 @@
-//! Version negotiation: which revision a server speaks.
+//! Negotiation of the protocol revision.
 //!
 //! The client sends `server/discover` in 2026-07-28, and the response decides:
 //!
-//! | response | the server |
+//! | response | conclusion |
 //! | --- | --- |
-//! | its capabilities | speaks 2026-07-28, or names a legacy revision |
-//! | an error that only modern servers have | speaks no common revision, or rejects the request |
-//! | any other, none for a while, or its exit | is a legacy server if it can be initialized |
-//! | "method not found", twice | speaks 2026-07-28, without discovery |
+//! | capabilities | 2026-07-28, or the newest legacy revision that both support |
+//! | an error code of 2026-07-28 | no common revision, or a rejected request |
+//! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
+//! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
 
 use crate::builder::ClientBuilder;
-use crate::client::{Client, Ids, Inner};
+use crate::client::{Client, ClientInner, RequestIds};
 use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
-use crate::legacy::{Greeting, Legacy};
+use crate::legacy::{Handshake, Legacy};
 use crate::retry::within;
-use crate::transport::{Link, LinkResult, Response};
+use crate::transport::{Link, LinkResponse, LinkResult};
 use futures_util::future::{Either, select};
 use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
 use refrain_wire::legacy::Revision;
@@ -24,32 +24,37 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 
-enum Verdict {
+/// The conclusion from the response to `server/discover`.
+enum Discovery {
     Modern(ServerInfo),
-    /// It speaks this legacy revision.
+    /// The legacy revision to use.
     Legacy(String),
-    /// It may be a legacy server. If it is not, this is the error.
-    Perhaps(ErrorKind),
+    /// A legacy server if `initialize` succeeds; otherwise this is the error.
+    MaybeLegacy(ErrorKind),
 }
 
-enum Found {
+enum Negotiation {
     Modern(ServerInfo),
-    Legacy(Greeting),
+    Legacy(Handshake),
 }
 
 impl Client {
-    pub(crate) async fn open(link: Link, setup: ClientBuilder, ids: Ids) -> Result<Self, Error> {
-        let mut inner = Inner::new(link, setup, ids);
-        let found = match inner.setup.dialect {
+    pub(crate) async fn open(
+        link: Link,
+        setup: ClientBuilder,
+        ids: RequestIds,
+    ) -> Result<Self, Error> {
+        let mut inner = ClientInner::new(link, setup, ids);
+        let negotiation = match inner.setup.dialect {
             None => inner.negotiate().await?,
             Some(dialect) => inner.initialize_in(dialect).await?,
         };
-        match found {
-            Found::Modern(server) => {
+        match negotiation {
+            Negotiation::Modern(server) => {
                 inner.link.set_modern();
                 inner.server = server;
             }
-            Found::Legacy(greeting) => {
+            Negotiation::Legacy(greeting) => {
                 inner.server = greeting.server.clone();
                 inner.legacy = Some(Legacy::start(greeting, &inner).await);
                 inner.set_log_level().await;
@@ -61,96 +66,96 @@ impl Client {
     }
 }
 
-impl Inner {
-    /// Initializes a server in a dialect that it has to speak.
-    async fn initialize_in(&self, dialect: Dialect) -> Result<Found, ErrorKind> {
+impl ClientInner {
+    /// Connects in a configured dialect, without negotiation.
+    async fn initialize_in(&self, dialect: Dialect) -> Result<Negotiation, ErrorKind> {
         let Dialect::Revision(revision) = dialect else {
-            return self.discover_in(dialect).await.map(Found::Modern);
+            return self.discover_in(dialect).await.map(Negotiation::Modern);
         };
         let greeting = self.initialize(revision.as_str()).await?;
         if greeting.server.version != revision.as_str() {
             let supported = vec![greeting.server.version];
             return Err(ErrorKind::NoCommonVersion { supported });
         }
-        Ok(Found::Legacy(greeting))
+        Ok(Negotiation::Legacy(greeting))
     }
 
-    /// Discovers a server in a dialect that the link translates.
+    /// Sends `server/discover` through a translating link.
     async fn discover_in(&self, dialect: Dialect) -> Result<ServerInfo, ErrorKind> {
-        let not_mcp = |why| self.not_mcp(format!("it does not speak {dialect}: {why}"));
+        let not_mcp = |why| self.not_mcp(format!("it does not support {dialect}: {why}"));
         let raw = match self.request(Request::discover()).await {
-            Err(ErrorKind::Refused(refusal)) => return Err(not_mcp(refusal.to_string())),
+            Err(ErrorKind::Rpc(failure)) => return Err(not_mcp(failure.to_string())),
             raw => raw?,
         };
         let server = ServerInfo::discovered(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
             version: dialect.name().to_owned(),
-            // A draft does not list revisions.
+            // Translated responses do not list revisions.
             versions: Vec::new(),
             ..server
         })
     }
 
-    async fn negotiate(&self) -> Result<Found, ErrorKind> {
+    async fn negotiate(&self) -> Result<Negotiation, ErrorKind> {
         let request = Request::discover().into();
-        let mut asking = pin!(self.exchange(&request));
-        let asked = if self.link.pipe().is_none() {
-            asking.await
+        let mut discover = pin!(self.exchange(&request));
+        let discovered = if self.link.pipe().is_none() {
+            discover.await
         } else {
-            match within(self.setup.limits.probe, asking.as_mut()).await {
-                Some(asked) => asked,
-                None => return self.initialize_while(asking).await,
+            match within(self.setup.limits.probe, discover.as_mut()).await {
+                Some(discovered) => discovered,
+                None => return self.initialize_meanwhile(discover).await,
             }
         };
-        match self.judge(asked)? {
-            Verdict::Modern(server) => Ok(Found::Modern(server)),
-            Verdict::Legacy(version) => Ok(Found::Legacy(self.initialize(&version).await?)),
-            Verdict::Perhaps(error) => self.try_legacy(error).await,
+        match self.interpret(discovered)? {
+            Discovery::Modern(server) => Ok(Negotiation::Modern(server)),
+            Discovery::Legacy(version) => Ok(Negotiation::Legacy(self.initialize(&version).await?)),
+            Discovery::MaybeLegacy(error) => self.try_legacy(error).await,
         }
     }
 
-    /// The server has not responded for a while: it may be a legacy server, or slow to start. It is initialized too, and
-    /// the first response decides.
-    async fn initialize_while(
+    /// Sends `initialize` to a server that is silent: it may be a legacy server, or slow to start. The first response
+    /// decides.
+    async fn initialize_meanwhile(
         &self,
-        asking: impl Future<Output = LinkResult<Response>>,
-    ) -> Result<Found, ErrorKind> {
-        let asking = pin!(asking);
-        let greeting = pin!(self.initialize(Revision::LATEST.as_str()));
-        let greeted = match select(asking, greeting).await {
-            Either::Left((asked, greeting)) => match self.judge(asked)? {
-                Verdict::Modern(server) => return Ok(Found::Modern(server)),
-                Verdict::Legacy(_) | Verdict::Perhaps(_) => greeting.await,
+        discover: impl Future<Output = LinkResult<LinkResponse>>,
+    ) -> Result<Negotiation, ErrorKind> {
+        let discover = pin!(discover);
+        let initialize = pin!(self.initialize(Revision::LATEST.as_str()));
+        let initialized = match select(discover, initialize).await {
+            Either::Left((discovered, initialize)) => match self.interpret(discovered)? {
+                Discovery::Modern(server) => return Ok(Negotiation::Modern(server)),
+                Discovery::Legacy(_) | Discovery::MaybeLegacy(_) => initialize.await,
             },
-            Either::Right((Err(error), asking)) => {
-                let asked = within(self.setup.limits.probe, asking).await;
-                match asked.map(|asked| self.judge(asked)) {
-                    Some(Ok(Verdict::Modern(server))) => return Ok(Found::Modern(server)),
+            Either::Right((Err(error), discover)) => {
+                let discovered = within(self.setup.limits.probe, discover).await;
+                match discovered.map(|discovered| self.interpret(discovered)) {
+                    Some(Ok(Discovery::Modern(server))) => return Ok(Negotiation::Modern(server)),
                     _ => Err(error),
                 }
             }
-            Either::Right((greeted, _)) => greeted,
+            Either::Right((initialized, _)) => initialized,
         };
-        match greeted.map_err(ErrorKind::from) {
-            Ok(greeting) => Ok(Found::Legacy(greeting)),
-            // It may have ended because of the request for discovery.
+        match initialized.map_err(ErrorKind::from) {
+            Ok(greeting) => Ok(Negotiation::Legacy(greeting)),
+            // `server/discover` may have made it exit.
             Err(error @ ErrorKind::Exited { .. }) => self.try_legacy(error).await,
             Err(error) => Err(error),
         }
     }
 
-    /// Initializes a server that may be a legacy one. Otherwise returns the error of the discovery.
-    async fn try_legacy(&self, error: ErrorKind) -> Result<Found, ErrorKind> {
+    /// Sends `initialize`. Returns the error of the discovery if the server rejects that too.
+    async fn try_legacy(&self, error: ErrorKind) -> Result<Negotiation, ErrorKind> {
         self.revive().await?;
-        let refused: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
-            Ok(greeting) => return Ok(Found::Legacy(greeting)),
-            Err(refused) => refused.into(),
+        let rejection: ErrorKind = match self.initialize(Revision::LATEST.as_str()).await {
+            Ok(greeting) => return Ok(Negotiation::Legacy(greeting)),
+            Err(error) => error.into(),
         };
-        if !is_refusal(&refused) {
-            return Err(refused);
+        if !is_rejection(&rejection) {
+            return Err(rejection);
         }
         if is_unknown_method(&error) {
-            return Ok(Found::Modern(ServerInfo {
+            return Ok(Negotiation::Modern(ServerInfo {
                 version: PROTOCOL_VERSION.to_owned(),
                 ..ServerInfo::default()
             }));
@@ -158,11 +163,11 @@ impl Inner {
         if let Some(link) = self.link.http()
             && link.is_http_sse().await
         {
-            return Err(ErrorKind::FirstTransport);
+            return Err(ErrorKind::HttpSseTransport);
         }
         Err(match error {
-            ErrorKind::Status { status, .. } => {
-                self.not_mcp(format!("it answered with HTTP status {status}"))
+            ErrorKind::HttpStatus { status, .. } => {
+                self.not_mcp(format!("it responded with HTTP status {status}"))
             }
             error => error,
         })
@@ -173,70 +178,71 @@ impl Inner {
         ErrorKind::NotMcp { address, why }
     }
 
-    fn judge(&self, asked: LinkResult<Response>) -> Result<Verdict, ErrorKind> {
-        match asked.map_err(ErrorKind::from) {
+    /// Draws the conclusion from the response to `server/discover`.
+    fn interpret(&self, discovered: LinkResult<LinkResponse>) -> Result<Discovery, ErrorKind> {
+        match discovered.map_err(ErrorKind::from) {
             Ok(response) => match response.outcome {
                 Ok(raw) => match ServerInfo::discovered(&raw) {
                     Ok(server) => {
                         check_complete(&raw)?;
-                        choose(server)
+                        choose_revision(server)
                     }
-                    Err(error) => Ok(Verdict::Perhaps(self.not_mcp(error.to_string()))),
+                    Err(error) => Ok(Discovery::MaybeLegacy(self.not_mcp(error.to_string()))),
                 },
-                Err(refusal) => judge_refusal(refusal),
+                Err(failure) => interpret_failure(failure),
             },
-            Err(ErrorKind::BadAnswer(error)) => {
+            Err(ErrorKind::InvalidResponse(error)) => {
                 let error = self.not_mcp(error.to_string());
                 match self.link.pipe() {
                     None => Err(error),
-                    // A legacy process may refuse an unknown method in its own way.
-                    Some(_) => Ok(Verdict::Perhaps(error)),
+                    // A legacy process may reject an unknown method with an invalid message.
+                    Some(_) => Ok(Discovery::MaybeLegacy(error)),
                 }
             }
             // Some legacy servers exit if the first message is not `initialize`.
-            Err(error @ ErrorKind::Exited { .. }) => Ok(Verdict::Perhaps(error)),
-            Err(error) if is_refusal(&error) => Ok(Verdict::Perhaps(error)),
+            Err(error @ ErrorKind::Exited { .. }) => Ok(Discovery::MaybeLegacy(error)),
+            Err(error) if is_rejection(&error) => Ok(Discovery::MaybeLegacy(error)),
             Err(error) => Err(error),
         }
     }
 }
 
-fn choose(server: ServerInfo) -> Result<Verdict, ErrorKind> {
+fn choose_revision(server: ServerInfo) -> Result<Discovery, ErrorKind> {
     let mut versions = server.versions.iter();
     if versions.any(|known| known == PROTOCOL_VERSION) {
-        return Ok(Verdict::Modern(server));
+        return Ok(Discovery::Modern(server));
     }
     choose_legacy(server.versions)
 }
 
-fn choose_legacy(supported: Vec<String>) -> Result<Verdict, ErrorKind> {
+fn choose_legacy(supported: Vec<String>) -> Result<Discovery, ErrorKind> {
     let newest = Revision::CLIENT
         .into_iter()
         .find(|known| supported.iter().any(|version| version == known));
     match newest {
-        Some(version) => Ok(Verdict::Legacy(version.to_owned())),
+        Some(version) => Ok(Discovery::Legacy(version.to_owned())),
         None => Err(ErrorKind::NoCommonVersion { supported }),
     }
 }
 
-fn judge_refusal(refusal: RpcFailure) -> Result<Verdict, ErrorKind> {
-    if refusal.is(ErrorCode::UnsupportedVersion) {
-        let supported = refusal.data["supported"].as_array();
+fn interpret_failure(failure: RpcFailure) -> Result<Discovery, ErrorKind> {
+    if failure.is(ErrorCode::UnsupportedVersion) {
+        let supported = failure.data["supported"].as_array();
         let names = supported.into_iter().flatten().filter_map(Value::as_str);
         return choose_legacy(names.map(str::to_owned).collect());
     }
-    if refusal.is(ErrorCode::HeaderMismatch) || refusal.is(ErrorCode::MissingCapability) {
-        return Err(ErrorKind::Refused(refusal));
+    if failure.is(ErrorCode::HeaderMismatch) || failure.is(ErrorCode::MissingCapability) {
+        return Err(ErrorKind::Rpc(failure));
     }
-    Ok(Verdict::Perhaps(ErrorKind::Refused(refusal)))
+    Ok(Discovery::MaybeLegacy(ErrorKind::Rpc(failure)))
 }
 
-/// Whether the server has rejected the request as such.
-fn is_refusal(error: &ErrorKind) -> bool {
+/// Whether the server rejected this request, and might accept another one.
+fn is_rejection(error: &ErrorKind) -> bool {
     match error {
-        ErrorKind::Refused(_) => true,
+        ErrorKind::Rpc(_) => true,
         // Authorization and rate limits do not depend on the request.
-        ErrorKind::Status { status, .. } => {
+        ErrorKind::HttpStatus { status, .. } => {
             (400..500).contains(status) && !matches!(status, 401 | 403 | 407 | 408 | 429)
         }
         _ => false,
@@ -244,5 +250,5 @@ fn is_refusal(error: &ErrorKind) -> bool {
 }
 
 fn is_unknown_method(error: &ErrorKind) -> bool {
-    matches!(error, ErrorKind::Refused(refusal) if refusal.is(ErrorCode::MethodNotFound))
+    matches!(error, ErrorKind::Rpc(failure) if failure.is(ErrorCode::MethodNotFound))
 }

@@ -1,22 +1,22 @@
-//! Dialects that a client can be set to speak, and the transport that translates drafts of the protocol.
+//! Configured dialects, and the transport that translates drafts of the protocol.
 //!
-//! It wraps another transport: it takes messages of 2026-07-28, sends those of a draft, and translates the replies back.
-//! Some requests of 2026-07-28 become several messages of a draft:
+//! [`Translator`] wraps another transport: it sends 2026-07-28 messages in the form of a draft, and translates the replies
+//! back. Some requests become several messages:
 //!
-//! | request | sent |
+//! | request | messages of the draft |
 //! | --- | --- |
-//! | `server/discover` | `initialize` and `notifications/initialized`; again when the session is gone |
+//! | `server/discover` | `initialize` and `notifications/initialized`; again when the session is lost |
 //! | `tasks/get` | `tasks/get`, and `tasks/result` unless the task is working or cancelled |
-//! | `tasks/update` | answers; servers of the first draft respond only with an error, which may come later |
-//! | `tasks/cancel` | `tasks/cancel`, and `tasks/get` if that was refused: a task that has ended is no error |
+//! | `tasks/update` | answers; in the first draft the server responds only to report an error, maybe later |
+//! | `tasks/cancel` | `tasks/cancel`; after an error also `tasks/get`, because ended tasks count as cancelled |
 
 mod exchange;
 mod tasks;
 
 pub(crate) use exchange::TranslatorExchange;
 
-use crate::client::Ids;
-use crate::transport::{Exchange, Link, LinkError, LinkResult, Outgoing, Response};
+use crate::client::RequestIds;
+use crate::transport::{Link, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use refrain_wire::TaskMethod;
@@ -29,19 +29,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-/// A dialect that a client speaks in place of the newest revision of the server. It is stored by its name.
+/// A protocol dialect that a client uses instead of the negotiated revision. Serialised by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Dialect {
-    /// A legacy revision.
+    /// A legacy revision of the protocol.
     Revision(Revision),
-    /// A draft.
+    /// A draft of the protocol.
     Draft(Draft),
 }
 
 impl Dialect {
-    /// The dialect of this name: that of a revision, or `draft-0`, `draft-1`, `draft-2`.
+    /// The dialect with this name: a revision, `draft-0`, `draft-1` or `draft-2`.
     pub fn from_name(name: &str) -> Option<Self> {
         let draft = Draft::from_name(name).map(Self::Draft);
         draft.or_else(|| Revision::parse(name).map(Self::Revision))
@@ -55,17 +55,17 @@ impl Dialect {
         }
     }
 
-    /// The link, behind a translation if the dialect needs one.
-    pub(crate) fn wrap(self, link: Link, ids: Ids) -> Link {
+    /// Wraps the link in a translator if the dialect needs one.
+    pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
             Self::Revision(_) => link,
             Self::Draft(draft) => Link::Translated(Arc::new(Translator {
                 draft,
                 link,
                 ids,
-                greeting: Mutex::default(),
+                discover: Mutex::default(),
                 session: Mutex::default(),
-                answered: Mutex::default(),
+                sent_answers: Mutex::default(),
             })),
         }
     }
@@ -103,20 +103,22 @@ impl TryFrom<String> for Dialect {
     }
 }
 
-/// Why a dialect cannot be used.
+/// Why a request cannot be made in the configured dialect.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DialectError {
-    /// It has no such request.
+    /// The dialect has no such request.
     #[error(transparent)]
-    Inexpressible(#[from] DraftError),
-    /// There is no dialect of this name.
-    #[error("the dialect {0:?} is unknown")]
+    Unsupported(#[from] DraftError),
+    /// There is no dialect with this name.
+    #[error("unknown dialect {0:?}")]
     Unknown(String),
-    /// The server does not speak it.
-    #[error("{address} does not speak {dialect}: it asks as servers of earlier revisions do")]
+    /// The server does not use the dialect.
+    #[error(
+        "{address} does not speak {dialect}: it sends asks as requests, as in legacy revisions"
+    )]
     NotSpoken {
-        /// Where the server is.
+        /// The address of the server.
         address: String,
         /// The dialect.
         dialect: Dialect,
@@ -129,24 +131,24 @@ impl From<DialectError> for LinkError {
     }
 }
 
-/// A transport that speaks a draft.
+/// A transport that translates between 2026-07-28 and a draft.
 pub(crate) struct Translator {
     draft: Draft,
     pub(crate) link: Link,
-    ids: Ids,
-    /// The body of `initialize`, for another session.
-    greeting: Mutex<Option<String>>,
+    ids: RequestIds,
+    /// The body of the discover request, to open another session.
+    discover: Mutex<Option<String>>,
     session: Mutex<Option<HeaderValue>>,
-    /// Answers over a pipe that may still be refused, by task id.
-    answered: Mutex<VecDeque<(String, Exchange)>>,
+    /// Answers over a pipe that the server may still reject, by task id.
+    sent_answers: Mutex<VecDeque<(String, LinkExchange)>>,
 }
 
 impl Translator {
     pub(crate) async fn open(
         self: &Arc<Self>,
-        request: &Outgoing,
+        request: &OutgoingMessage,
     ) -> LinkResult<TranslatorExchange> {
-        let (method, task) = head(&request.body);
+        let (method, task) = method_and_task(&request.body);
         let response = match TaskMethod::from_method(&method) {
             Some(TaskMethod::Get) => self.get_task(request, &task).await?,
             Some(TaskMethod::Update) => self.update_task(request, &task).await?,
@@ -159,15 +161,15 @@ impl Translator {
 
     pub(crate) async fn close(self: Arc<Self>) {
         if let Some(translator) = Arc::into_inner(self) {
-            drop(translator.answered);
+            drop(translator.sent_answers);
             translator.link.close().await;
         }
     }
 
-    fn translate(&self, request: &Outgoing) -> LinkResult<Outgoing> {
+    fn translate(&self, request: &OutgoingMessage) -> LinkResult<OutgoingMessage> {
         let written = self.draft.write_request(&request.body);
         let (body, exchange) = written.map_err(DialectError::from)?;
-        Ok(Outgoing {
+        Ok(OutgoingMessage {
             is_silent: exchange.is_silent(),
             body,
             headers: self.headers(),
@@ -182,29 +184,29 @@ impl Translator {
         session.into_iter().collect()
     }
 
-    /// Sends a notification or a response, which are the same in all dialects.
-    pub(crate) async fn tell(&self, body: String) -> LinkResult<()> {
-        let message = Outgoing::unanswered(body, self.headers());
-        self.link.tell(&message).await
+    /// Sends a notification or a response. They are the same in all dialects.
+    pub(crate) async fn send(&self, body: String) -> LinkResult<()> {
+        let message = OutgoingMessage::without_response(body, self.headers());
+        self.link.send(&message).await
     }
 
-    async fn initialize(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
+    async fn initialize(self: &Arc<Self>, request: &OutgoingMessage) -> LinkResult<LinkResponse> {
         *self.session.lock() = None;
-        *self.greeting.lock() = Some(request.body.clone());
+        *self.discover.lock() = Some(request.body.clone());
         let mut exchange = self.open_once(request).await?;
         let response = exchange.response().await?;
         *self.session.lock() = exchange.session();
         drop(exchange);
         if response.outcome.is_ok() {
-            self.tell(write_initialized()).await?;
+            self.send(write_initialized()).await?;
         }
         Ok(response)
     }
 
-    /// Sends a request, and once more in a new session if the server does not know the present one.
+    /// Sends a request, and repeats it in a new session if the server does not know the current one.
     async fn open_in_session(
         self: &Arc<Self>,
-        request: &Outgoing,
+        request: &OutgoingMessage,
     ) -> LinkResult<TranslatorExchange> {
         let had_session = self.session.lock().is_some();
         let opened = self.open_once(request).await;
@@ -212,40 +214,42 @@ impl Translator {
             Ok(exchange) => exchange.is_session_unknown(),
             Err(error) => error.is_not_found(),
         };
-        let greeting = self.greeting.lock().clone();
-        match greeting {
+        let discover = self.discover.lock().clone();
+        match discover {
             Some(body) if had_session && is_unknown => {
-                let silence = request.silence;
-                let greeting = Outgoing {
-                    silence,
+                let discover = OutgoingMessage {
+                    silence: request.silence,
                     body,
-                    ..Outgoing::default()
+                    ..OutgoingMessage::default()
                 };
-                self.initialize(&self.again(&greeting, None)).await?;
+                self.initialize(&self.with_new_id(&discover, None)).await?;
                 self.open_once(request).await
             }
             _ => opened,
         }
     }
 
-    async fn open_once(self: &Arc<Self>, request: &Outgoing) -> LinkResult<TranslatorExchange> {
+    async fn open_once(
+        self: &Arc<Self>,
+        request: &OutgoingMessage,
+    ) -> LinkResult<TranslatorExchange> {
         let exchange = self.link.open(&self.translate(request)?).await?;
         TranslatorExchange::begin(self, request, exchange).await
     }
 
-    async fn ask(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
+    async fn request(self: &Arc<Self>, request: &OutgoingMessage) -> LinkResult<LinkResponse> {
         self.open_in_session(request).await?.response().await
     }
 
-    /// The same message with another id, and maybe another method.
-    fn again(&self, request: &Outgoing, method: Option<&str>) -> Outgoing {
+    /// The same message with a new id, and optionally another method.
+    fn with_new_id(&self, request: &OutgoingMessage, method: Option<&str>) -> OutgoingMessage {
         let id = self.ids.next();
         let mut message: Value = serde_json::from_str(&request.body).unwrap_or_default();
         message["id"] = id.into();
         if let Some(method) = method {
             message["method"] = method.into();
         }
-        Outgoing {
+        OutgoingMessage {
             id: Some(id),
             body: message.to_string(),
             ..request.clone()
@@ -253,18 +257,19 @@ impl Translator {
     }
 }
 
-fn head(body: &str) -> (String, String) {
+/// The method of a request, and the task that it names.
+fn method_and_task(body: &str) -> (String, String) {
     #[derive(Default, Deserialize)]
-    struct Message {
+    struct RequestHead {
         method: String,
         #[serde(default)]
-        params: Params,
+        params: RequestHeadParams,
     }
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params {
+    struct RequestHeadParams {
         task_id: Option<String>,
     }
-    let message: Message = serde_json::from_str(body).unwrap_or_default();
+    let message: RequestHead = serde_json::from_str(body).unwrap_or_default();
     (message.method, message.params.task_id.unwrap_or_default())
 }

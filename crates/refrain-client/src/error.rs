@@ -1,4 +1,4 @@
-//! The error of a call.
+//! [`Error`]: the error of a request or call.
 
 use crate::auth::AuthError;
 use crate::dialect::DialectError;
@@ -10,167 +10,163 @@ use std::error::Error as StdError;
 use std::time::Duration;
 use std::{fmt, io};
 
-type BoxError = Box<dyn StdError + Send + Sync>;
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
 
-/// The error of a call, and the call itself where it can be taken up again.
+/// The error of a request or call, with the pending call if it can be resumed.
 #[derive(Debug)]
 pub struct Error {
-    /// The kind of the error.
+    /// What failed.
     pub kind: ErrorKind,
-    /// The call, with its asks, its answers and its state.
+    /// The call to resume, with its asks, answers and state.
     pub pending: Option<Box<PendingCall>>,
 }
 
-/// The kind of an error.
+/// What failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
     /// The address is invalid.
     #[error("invalid server address {address:?}: {why}")]
-    Address {
+    InvalidAddress {
         /// The address.
         address: String,
         /// The reason.
         why: String,
     },
-    /// The server cannot be reached.
-    #[error("{address} cannot be reached: {}; is the server running?", cause(&**.source))]
+    /// The connection failed.
+    #[error("could not connect to {address}: {}; is the server running?", cause(&**.source))]
     Unreachable {
         /// The address.
         address: String,
-        /// The error of the connection.
+        /// The connection error.
         source: BoxError,
     },
-    /// The command could not be started.
-    #[error("{command} could not be started: {source}")]
+    /// The server process could not be started.
+    #[error("could not start {command}: {source}")]
     Spawn {
         /// The program.
         command: String,
-        /// The error of the system.
+        /// The system error.
         source: io::Error,
     },
-    /// The server's process ended.
-    #[error("the server has ended ({status}){}", said(.stderr))]
+    /// The server process exited.
+    #[error("server process exited ({status}){}", after_colon(.stderr))]
     Exited {
         /// The exit status.
         status: String,
         /// The end of its standard error.
         stderr: String,
     },
-    /// The address is not that of an MCP server.
-    #[error("{address} does not answer as an MCP server: {why}; is the path right?")]
+    /// There is no MCP server at the address.
+    #[error("{address} does not respond as an MCP server: {why}; check the address and its path")]
     NotMcp {
         /// The address.
         address: String,
         /// The reason.
         why: String,
     },
-    /// There is no common revision.
-    #[error("no common revision: the server speaks {}", .supported.join(", "))]
+    /// The client and the server support no common protocol revision.
+    #[error("no common protocol revision: the server supports {}", .supported.join(", "))]
     NoCommonVersion {
         /// The revisions of the server.
         supported: Vec<String>,
     },
-    /// The server speaks the HTTP+SSE transport of 2024-11-05.
+    /// The server uses the HTTP+SSE transport of 2024-11-05.
     #[error(
-        "the server speaks the HTTP+SSE transport of 2024-11-05, which this client does not; \
-         many of them also speak Streamable HTTP at another path, such as /mcp"
+        "the server uses the HTTP+SSE transport of 2024-11-05, which this client does not support; \
+         many such servers also offer Streamable HTTP at another path, such as /mcp"
     )]
-    FirstTransport,
+    HttpSseTransport,
     /// The response is invalid.
-    #[error("the server's answer cannot be read: {0}; its maker should know")]
-    BadAnswer(#[source] ReadError),
-    /// The call is done, but its result is invalid.
-    #[error(
-        "the call is done, but its result is not as it should be: {why}; it is in the error, and `Client::call` gives it as it is"
-    )]
-    BadResult {
+    #[error("invalid response from the server: {0}; report this to the author of the server")]
+    InvalidResponse(#[source] ReadError),
+    /// The call completed, but its result is invalid. [`Client::call`](crate::Client::call) returns it unchecked.
+    #[error("the call completed, but its result is invalid: {why}")]
+    InvalidResult {
         /// The reason.
         why: String,
         /// The result.
         result: Value,
     },
-    /// The result type is unknown.
-    #[error(
-        "the server answered with a result of the unknown type {0:?}; a newer client may know it"
-    )]
+    /// The type of the result is unknown.
+    #[error("unknown result type {0:?}; a newer client may support it")]
     UnknownResultType(String),
-    /// The response is too large.
-    #[error("the server's answer is larger than {limit} bytes, the limit for {what}; ask for less")]
+    /// A message or a request state is too large.
+    #[error("the server sent a {what} larger than {limit} bytes, the limit of this client")]
     TooLarge {
-        /// The limited part.
+        /// `message` or `request state`.
         what: &'static str,
         /// The limit.
         limit: usize,
     },
     /// One round has too many asks.
-    #[error("the server asks {asks} things at once, and {limit} is the limit")]
+    #[error("the server sent {asks} asks at once; the limit is {limit}")]
     TooManyAsks {
         /// The number of asks.
         asks: usize,
         /// The limit.
         limit: usize,
     },
-    /// The connection broke before the response.
+    /// The connection was lost before the response.
     #[error(
-        "the connection broke before the answer was there: {}; the call can be taken up again",
+        "connection lost before the response: {}; the call can be resumed",
         cause(&**.0)
     )]
-    Broken(#[source] BoxError),
+    ConnectionLost(#[source] BoxError),
     /// The server was silent for too long.
-    #[error("no answer within {}; the server may be busy, and the call can be taken up again", shown(*.0))]
-    Late(Duration),
-    /// The server responded with an error.
-    #[error("the server refused: {0}")]
-    Refused(RpcFailure),
-    /// An HTTP error without an MCP message.
-    #[error("the server answered with HTTP status {status}{}", said(.body))]
-    Status {
+    #[error("no response within {}; the server may be busy, and the call can be resumed", format_duration(*.0))]
+    Timeout(Duration),
+    /// The server responded with a JSON-RPC error.
+    #[error("the server returned an error: {0}")]
+    Rpc(RpcFailure),
+    /// The server responded with an HTTP error without an MCP message.
+    #[error("the server responded with HTTP status {status}{}", after_colon(.body))]
+    HttpStatus {
         /// The status.
         status: u16,
         /// The start of the body.
         body: String,
     },
-    /// The authorization failed.
+    /// Authorization failed.
     #[error(transparent)]
     Auth(#[from] AuthError),
     /// The call took too many rounds.
-    #[error("not done after {0} rounds; the server may be asking without end")]
-    Rounds(u32),
+    #[error("call not complete after {0} rounds; the server may be asking in a loop")]
+    TooManyRounds(u32),
     /// The deadline of the whole call has passed.
-    #[error("not done within {}, the time for the whole call; it can be taken up again, with more time", shown(*.0))]
-    Deadline(Duration),
+    #[error("call not complete within {}, its deadline; it can be resumed with a later deadline", format_duration(*.0))]
+    DeadlineExceeded(Duration),
     /// The caller stopped the call.
-    #[error("stopped before it was done")]
+    #[error("call stopped before it completed")]
     Stopped,
-    /// Asks have no answer.
-    #[error("asks without an answer: {}", listed(.0))]
-    Unanswered(Vec<Unanswered>),
+    /// Some asks have no answer.
+    #[error("unanswered asks: {}", join_asks(.0))]
+    Unanswered(Vec<UnansweredAsk>),
     /// The task was cancelled.
-    #[error("the task was cancelled{}", said(.0))]
+    #[error("the task was cancelled{}", after_colon(.0))]
     TaskCancelled(String),
-    /// The definition of the tool violates the protocol, so it must not be used.
-    #[error("the tool {name:?} must not be used: {why}")]
-    BadTool {
+    /// The definition of a tool is invalid, so it must not be called.
+    #[error("invalid definition of tool {name:?}: {source}")]
+    InvalidTool {
         /// The tool.
         name: String,
-        /// The violation.
-        why: ParamHeaderError,
+        /// The reason.
+        source: ParamHeaderError,
     },
     /// An argument is invalid.
     #[error("{0}")]
-    BadArgument(String),
-    /// The configured dialect cannot express a request, or the server does not speak it.
+    InvalidArgument(String),
+    /// The configured dialect has no such request, or the server does not support the dialect.
     #[error(transparent)]
     Dialect(#[from] DialectError),
-    /// This client cannot take up the pending call.
-    #[error("this pending call cannot be taken up here: {0}")]
-    BadPending(String),
+    /// This client cannot resume the pending call.
+    #[error("cannot resume this call: {0}")]
+    CannotResume(String),
 }
 
 /// An ask without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unanswered {
+pub struct UnansweredAsk {
     /// The key of the ask.
     pub key: String,
     /// Why there is no answer.
@@ -208,13 +204,13 @@ impl From<ReadError> for ErrorKind {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::ResultType(name) => Self::UnknownResultType(name),
-            error => Self::BadAnswer(error),
+            error => Self::InvalidResponse(error),
         }
     }
 }
 
 impl ErrorKind {
-    pub(crate) fn of(self, pending: &PendingCall) -> Error {
+    pub(crate) fn with_pending(self, pending: &PendingCall) -> Error {
         Error {
             kind: self,
             pending: Some(Box::new(pending.clone())),
@@ -222,7 +218,7 @@ impl ErrorKind {
     }
 }
 
-/// The innermost source of an error. The outer ones repeat the URL.
+/// The innermost source of an error. The outer errors repeat the URL.
 pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdError + 'static) {
     let mut cause = error;
     while let Some(source) = cause.source() {
@@ -231,7 +227,7 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
-fn said(text: &str) -> String {
+fn after_colon(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {
         String::new()
@@ -240,14 +236,14 @@ fn said(text: &str) -> String {
     }
 }
 
-fn shown(time: Duration) -> String {
+fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds => format!("{seconds} s"),
     }
 }
 
-fn listed(unanswered: &[Unanswered]) -> String {
+fn join_asks(unanswered: &[UnansweredAsk]) -> String {
     let each: Vec<_> = unanswered
         .iter()
         .map(|ask| format!("{}: {}", ask.key, ask.why))

@@ -1,6 +1,6 @@
-//! The handlers that answer asks.
+//! The host's ask handlers.
 
-use crate::ask::{Answer, Ask, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
+use crate::ask::{AskAnswer, FormAsk, IncomingAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use refrain_wire::{AskKind, Root, SamplingAnswer};
@@ -8,18 +8,18 @@ use std::error::Error;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-/// Why a handler has no answer. The ask stays open, and the call can be taken up again.
+/// The error of a handler without an answer. The ask stays open, and the call can be resumed.
 pub type HandlerError = Box<dyn Error + Send + Sync>;
 
-type Handler<A, R> = Arc<dyn Fn(A) -> BoxFuture<'static, Result<R, HandlerError>> + Send + Sync>;
+type AskHandler<A, R> = Arc<dyn Fn(A) -> BoxFuture<'static, Result<R, HandlerError>> + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub(crate) struct Handlers {
-    pub(crate) form: Option<Handler<FormAsk, Answer>>,
-    pub(crate) url: Option<Handler<UrlAsk, Answer>>,
-    pub(crate) sampling: Option<Handler<SamplingAsk, SamplingAnswer>>,
-    pub(crate) roots: Option<Handler<RootsAsk, Vec<Root>>>,
-    pub(crate) unknown: Option<Handler<UnknownAsk, Answer>>,
+    pub(crate) form: Option<AskHandler<FormAsk, AskAnswer>>,
+    pub(crate) url: Option<AskHandler<UrlAsk, AskAnswer>>,
+    pub(crate) sampling: Option<AskHandler<SamplingAsk, SamplingAnswer>>,
+    pub(crate) roots: Option<AskHandler<RootsAsk, Vec<Root>>>,
+    pub(crate) unknown: Option<AskHandler<UnknownAsk, AskAnswer>>,
 }
 
 impl Handlers {
@@ -32,64 +32,68 @@ impl Handlers {
         }
     }
 
-    /// Answers an ask. A handler that panics has no answer, like one that fails.
-    pub(crate) async fn answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
+    /// Calls the handler for an ask. A panic counts as a failed handler.
+    pub(crate) async fn answer(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         let answered = AssertUnwindSafe(self.handle(ask)).catch_unwind().await;
-        answered.unwrap_or_else(|_| Err(NoAnswer::later("its handler panicked")))
+        answered.unwrap_or_else(|_| Err(AnswerFailure::temporary("the ask handler panicked")))
     }
 
-    async fn handle(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
+    async fn handle(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         match ask {
-            Ask::Form(ask) => call(self.form.as_ref(), AskKind::Form, ask.clone()).await,
-            Ask::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask.clone()).await,
-            Ask::Sampling(ask) => {
+            IncomingAsk::Form(ask) => call(self.form.as_ref(), AskKind::Form, ask.clone()).await,
+            IncomingAsk::Url(ask) => call(self.url.as_ref(), AskKind::Url, ask.clone()).await,
+            IncomingAsk::Sampling(ask) => {
                 let answer = call(self.sampling.as_ref(), AskKind::Sampling, (**ask).clone());
-                Ok(Answer::Sampled(Box::new(answer.await?)))
+                Ok(AskAnswer::Sampled(Box::new(answer.await?)))
             }
-            Ask::Roots(ask) => {
+            IncomingAsk::Roots(ask) => {
                 let answer = call(self.roots.as_ref(), AskKind::Roots, ask.clone());
-                Ok(Answer::Roots(answer.await?))
+                Ok(AskAnswer::Roots(answer.await?))
             }
-            Ask::Unknown(ask) => match &self.unknown {
+            IncomingAsk::Unknown(ask) => match &self.unknown {
                 Some(handler) if ask.can_decline => {
-                    handler(ask.clone()).await.map_err(NoAnswer::from)
+                    handler(ask.clone()).await.map_err(AnswerFailure::from)
                 }
-                _ => Err(NoAnswer::never(ask.why.clone())),
+                _ => Err(AnswerFailure::permanent(ask.why.clone())),
             },
         }
     }
 }
 
-async fn call<A, R>(handler: Option<&Handler<A, R>>, kind: AskKind, ask: A) -> Result<R, NoAnswer> {
+async fn call<A, R>(
+    handler: Option<&AskHandler<A, R>>,
+    kind: AskKind,
+    ask: A,
+) -> Result<R, AnswerFailure> {
     match handler {
-        Some(handler) => handler(ask).await.map_err(NoAnswer::from),
+        Some(handler) => handler(ask).await.map_err(AnswerFailure::from),
         None => {
-            let why = format!("nobody here answers {} asks", kind.as_str());
-            Err(NoAnswer::never(why))
+            let why = format!("no handler for {} asks", kind.as_str());
+            Err(AnswerFailure::permanent(why))
         }
     }
 }
 
-/// The error of a handler for an ask that will never be answered: the person refused the use of a model, for example.
+/// A handler error for an ask that will never be answered, for example because the person forbids the use of a model.
 ///
-/// A call that has become a task is then cancelled; after any other error it goes on waiting.
+/// It cancels the task that asked. After any other error the task keeps waiting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct Refused(pub String);
+pub struct AskRefusal(pub String);
 
-pub(crate) struct NoAnswer {
+pub(crate) struct AnswerFailure {
     pub(crate) why: String,
-    /// Whether there will never be one.
+    /// Whether there will never be an answer.
     pub(crate) is_final: bool,
 }
 
-impl NoAnswer {
-    fn never(why: String) -> Self {
+impl AnswerFailure {
+    fn permanent(why: String) -> Self {
         let is_final = true;
         Self { why, is_final }
     }
 
-    pub(crate) fn later(why: impl Into<String>) -> Self {
+    pub(crate) fn temporary(why: impl Into<String>) -> Self {
         Self {
             why: why.into(),
             is_final: false,
@@ -97,10 +101,10 @@ impl NoAnswer {
     }
 }
 
-impl From<HandlerError> for NoAnswer {
+impl From<HandlerError> for AnswerFailure {
     fn from(error: HandlerError) -> Self {
         Self {
-            is_final: error.is::<Refused>(),
+            is_final: error.is::<AskRefusal>(),
             why: error.to_string(),
         }
     }

@@ -1,6 +1,6 @@
-//! Legacy servers: they are initialized first, may have a session, and ask while a call is in flight.
+//! Legacy servers: `initialize`, sessions, and asks during a call.
 //!
-//! An ask is answered only within a call, on the stream of that call. Everywhere else requests are refused, except pings.
+//! Asks are answered only on the response stream of a call. Elsewhere the client rejects all requests except pings.
 
 mod asks;
 mod session_stream;
@@ -9,11 +9,11 @@ mod unassociated;
 pub(crate) use asks::join_unanswered;
 pub(crate) use unassociated::UnassociatedAsks;
 
-use crate::client::Inner;
+use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::notifications::Notifications;
 use crate::protocol::RequestPlan;
-use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Response};
+use crate::transport::{IncomingMessage, LinkError, LinkResponse, LinkResult, OutgoingMessage};
 use http::{HeaderMap, HeaderValue};
 use refrain_wire::ErrorCode;
 use refrain_wire::client::{
@@ -26,31 +26,30 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Mutex, watch};
 
-/// The request that is answered everywhere.
 pub(crate) const PING: &str = "ping";
 
 pub(crate) struct Legacy {
-    /// The start of the server's process that was initialized.
+    /// The restart count of the server process when it was last initialized.
     initialized: AtomicU64,
-    session: watch::Sender<Session>,
+    session: watch::Sender<LegacySession>,
     /// Held while a new session is opened.
     renewing: Mutex<()>,
-    /// Over HTTP only.
+    /// Only over HTTP.
     stream: Option<SessionStream>,
 }
 
 #[derive(Clone, PartialEq)]
-pub(crate) struct Session {
+pub(crate) struct LegacySession {
     version: HeaderValue,
     id: Option<HeaderValue>,
 }
 
-pub(crate) struct Greeting {
+pub(crate) struct Handshake {
     pub(crate) server: ServerInfo,
-    session: Session,
+    session: LegacySession,
 }
 
-impl Session {
+impl LegacySession {
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-protocol-version", self.version.clone());
@@ -62,15 +61,15 @@ impl Session {
 }
 
 impl Legacy {
-    /// Opens the session stream, and waits for it a moment.
-    pub(crate) async fn start(greeting: Greeting, inner: &Inner) -> Self {
+    /// Opens the session stream, and waits briefly for the server's response.
+    pub(crate) async fn start(greeting: Handshake, inner: &ClientInner) -> Self {
         let session = watch::Sender::new(greeting.session);
         let stream = inner
             .link
             .http()
             .map(|link| SessionStream::start(Arc::clone(link), session.subscribe(), &inner.setup));
         if let Some(stream) = &stream {
-            stream.opened().await;
+            stream.wait_open().await;
         }
         Self {
             initialized: AtomicU64::new(0),
@@ -80,7 +79,7 @@ impl Legacy {
         }
     }
 
-    pub(crate) fn session(&self) -> Session {
+    pub(crate) fn session(&self) -> LegacySession {
         self.session.borrow().clone()
     }
 
@@ -90,7 +89,7 @@ impl Legacy {
         }
     }
 
-    /// Ends the session, and waits until the server knows.
+    /// Closes the session at the server.
     pub(crate) async fn close(self) {
         drop(self.session);
         if let Some(stream) = self.stream {
@@ -99,60 +98,60 @@ impl Legacy {
     }
 }
 
-impl Inner {
-    pub(crate) async fn initialize(&self, version: &str) -> LinkResult<Greeting> {
+impl ClientInner {
+    pub(crate) async fn initialize(&self, version: &str) -> LinkResult<Handshake> {
         let id = self.ids.next();
         let request = Request::initialize(version, &self.setup.info, self.capabilities(true));
-        let outgoing = Outgoing {
+        let outgoing = OutgoingMessage {
             id: Some(id),
             silence: self.setup.limits.silence,
             body: request.write(id, None),
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         let mut exchange = self.link.open(&outgoing).await?;
         let response = self.read_response(&mut exchange, &HeaderMap::new()).await?;
-        let refused = |refusal| LinkError::Final(ErrorKind::Refused(refusal));
-        let raw = response.outcome.map_err(refused)?;
+        let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
+        let raw = response.outcome.map_err(rejected)?;
         let server = ServerInfo::initialized(&raw)
             .map_err(|error| LinkError::Final(self.not_mcp(error.to_string())))?;
         if !Revision::CLIENT.contains(&server.version.as_str()) {
             let supported = vec![server.version];
             return Err(LinkError::Final(ErrorKind::NoCommonVersion { supported }));
         }
-        let session = Session {
+        let session = LegacySession {
             version: HeaderValue::from_str(&server.version)
                 .map_err(|error| ReadError::Unexpected(error.to_string()))?,
             id: exchange.session(),
         };
         drop(exchange);
-        let ready = Outgoing::unanswered(write_initialized(), session.headers());
-        self.link.tell(&ready).await?;
-        Ok(Greeting { server, session })
+        let ready = OutgoingMessage::without_response(write_initialized(), session.headers());
+        self.link.send(&ready).await?;
+        Ok(Handshake { server, session })
     }
 
-    /// Sets the log level, if log messages are wanted. A server may decline.
+    /// Sets the log level if the host handles log messages. Failure is only logged.
     pub(crate) async fn set_log_level(&self) {
         if let Some((level, _)) = &self.setup.notifications.log
             && self.server.capabilities.contains_key("logging")
             && let Err(error) = self.request(Request::set_level(*level)).await
         {
-            tracing::warn!(%error, "failed to set the log level");
+            tracing::warn!(%error, "failed to set log level");
         }
     }
 
-    /// Sends a request, and once more in a new session if the server does not know the present one.
+    /// Sends a request, and repeats it in a new session if the server does not know the current one.
     pub(crate) async fn exchange_in_session(
         &self,
         legacy: &Legacy,
         plan: &RequestPlan<'_>,
-    ) -> LinkResult<Response> {
+    ) -> LinkResult<LinkResponse> {
         let session = legacy.session();
         let outcome = self.exchange_once(plan, Some(&session)).await;
         let is_unknown = match &outcome {
             Ok(response) => response.is_session_unknown(),
             Err(error) => error.is_not_found(),
         };
-        // The server did not look at a request in an unknown session, so it is not done twice.
+        // A request in an unknown session was not executed, so it is safe to repeat.
         if session.id.is_none() || !is_unknown {
             return outcome;
         }
@@ -160,49 +159,57 @@ impl Inner {
         self.exchange_once(plan, Some(&renewed)).await
     }
 
-    /// Initializes the server again if its process was restarted since.
-    pub(crate) async fn initialize_again(&self, start: u64) -> LinkResult<()> {
+    /// Initializes the server again after a restart of its process.
+    pub(crate) async fn initialize_again(&self, restarts: u64) -> LinkResult<()> {
         if let Some(legacy) = &self.legacy
-            && legacy.initialized.load(Ordering::Relaxed) != start
+            && legacy.initialized.load(Ordering::Relaxed) != restarts
         {
             self.initialize(&self.server.version).await?;
-            legacy.initialized.store(start, Ordering::Relaxed);
+            legacy.initialized.store(restarts, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Opens a new session, unless another request has opened one since.
-    async fn renew_session(&self, legacy: &Legacy, gone: &Session) -> LinkResult<Session> {
+    /// Opens a new session, unless another request has already replaced the lost one.
+    async fn renew_session(
+        &self,
+        legacy: &Legacy,
+        lost: &LegacySession,
+    ) -> LinkResult<LegacySession> {
         let _renewing = legacy.renewing.lock().await;
-        let present = legacy.session();
-        if present != *gone {
-            return Ok(present);
+        let current = legacy.session();
+        if current != *lost {
+            return Ok(current);
         }
         tracing::debug!("session lost; opening a new one");
-        let version = gone.version.to_str().unwrap_or(Revision::LATEST.as_str());
+        let version = lost.version.to_str().unwrap_or(Revision::LATEST.as_str());
         let session = self.initialize(version).await?.session;
         legacy.session.send_replace(session.clone());
         Ok(session)
     }
 }
 
-/// The response to a request of the server outside of calls: pings are answered, other requests refused.
-pub(crate) fn refuse_stray(id: &Value, method: &str) -> String {
+/// The response to a server request outside of calls: a result for a ping, otherwise an error.
+pub(crate) fn respond_to_stray(id: &Value, method: &str) -> String {
     if method == PING {
         return write_result(id, &json!({}));
     }
-    let why = format!("{method} is answered only within the call it belongs to");
+    let why =
+        format!("{method} must be sent on the response stream of the call that it belongs to");
     write_refusal(id, ErrorCode::InvalidParams.as_i32(), &why)
 }
 
-/// Handles a message that belongs to no call. Returns the response to it, if there is one.
-pub(crate) fn take_stray(message: Incoming, notifications: &Notifications) -> Option<String> {
+/// Handles a message that belongs to no call. Returns the response to send, if any.
+pub(crate) fn handle_stray(
+    message: IncomingMessage,
+    notifications: &Notifications,
+) -> Option<String> {
     match message {
-        Incoming::Response(_) | Incoming::Alive => None,
-        Incoming::Notification { method, params } => {
+        IncomingMessage::Response(_) | IncomingMessage::KeepAlive => None,
+        IncomingMessage::Notification { method, params } => {
             notifications.handle(&method, params.as_deref());
             None
         }
-        Incoming::Request { id, method, .. } => Some(refuse_stray(&id, &method)),
+        IncomingMessage::Request { id, method, .. } => Some(respond_to_stray(&id, &method)),
     }
 }

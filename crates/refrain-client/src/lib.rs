@@ -1,39 +1,53 @@
 //! A client for MCP servers whose calls may take more than one round trip.
 //!
-//! A [`Client`] is set up with handlers for asks, and connects to a URL. Its calls continue, round after round, until
-//! there is a result:
+//! A server may answer a call with *asks*: a form, a URL, a question to a model, the roots. A [`Client`] passes them to
+//! the handlers of the host, sends the answers, and repeats that until the call has a result:
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-//! use refrain_client::{Answer, Client};
+//! use refrain_client::{AskAnswer, Client};
 //! use serde_json::json;
 //!
 //! let client = Client::builder()
 //!     .on_form(|ask| async move {
 //!         println!("{}", ask.message);
-//!         Ok(Answer::accept(json!({"name": "Ada"}))?)
+//!         Ok(AskAnswer::accept(json!({"name": "Ada"}))?)
 //!     })
 //!     .connect("http://127.0.0.1:8080/mcp")
 //!     .await?;
 //! let result = client.call_tool("greet", json!({})).await?;
+//! println!("{:?}", result.content);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A call that cannot be answered now is returned as a [`PendingCall`], a value that can be stored and taken up days
-//! later, by another process.
+//! A call that cannot be answered now is returned as a [`PendingCall`]. It can be stored, and resumed days later by
+//! another process.
+//!
+//! # Contents
+//!
+//! | task | types |
+//! | --- | --- |
+//! | connect to a server | [`Client::builder`], [`ClientBuilder`], [`ClientLimits`], [`Dialect`] |
+//! | call tools, prompts and resources | [`Client::call_tool`], [`Client::get_prompt`], [`Client::read_resource`], [`CallRequest`] |
+//! | answer asks | [`FormAsk`], [`UrlAsk`], [`SamplingAsk`], [`RootsAsk`], [`UnknownAsk`], [`AskAnswer`], [`AskRefusal`] |
+//! | store and resume calls | [`PendingCall`], [`Client::start`], [`Client::resume`], [`Client::finish`], [`RoundOutcome`] |
+//! | run tasks | [`Client::task`], [`Client::cancel_task`], [`Task`] |
+//! | list features, subscribe to changes | [`Client::tools`], [`Client::listen`], [`ChangeStream`] |
+//! | authorize requests | [`Bearer`], [`OAuth`], [`Authorize`], [`Grants`], [`Loopback`] |
+//! | handle errors | [`Error`], [`ErrorKind`], [`AuthError`] |
+//! | observe messages, progress and logs | [`WireMessage`], [`Progress`], [`LogMessage`] |
+//! | read and write protocol types | [`wire`] |
 //!
 //! # Layers
 //!
 //! | layer | modules | decides |
 //! | --- | --- | --- |
-//! | client | [`Client`], `lists`, `listen` | which requests are made |
+//! | client | `client`, `lists`, `listen` | which requests to send |
 //! | rounds | `rounds`, `task`, `pending` | the next step of a call: answer, send again, poll |
 //! | protocol | `protocol`, `connect`, `legacy` | the form of a request in the server's revision, and its retries |
-//! | transport | `transport`, `dialect` | the way of one message and its replies; `dialect` translates drafts |
-//! | socket | `transport/http`, `transport/pipe` | HTTP requests, and the process behind a pipe |
-//!
-//! [`wire::client`] writes and reads the messages.
+//! | transport | `transport`, `dialect` | how one message and its replies travel |
+//! | socket | `transport/http`, `transport/pipe` | HTTP requests, and pipes to a child process |
 
 mod ask;
 mod auth;
@@ -60,24 +74,25 @@ mod task;
 mod transport;
 
 pub use ask::{
-    Answer, Ask, Asker, FormAsk, InvalidAnswer, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk,
+    AskAnswer, Asker, FormAsk, IncomingAsk, InvalidAnswer, RootsAsk, SamplingAsk, UnknownAsk,
+    UrlAsk,
 };
 pub use auth::{
-    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
-    RedirectError, Refusal, RegisteredClient, ResponseError, SetupError,
+    AuthError, AuthRejection, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth,
+    OAuthBuilder, RedirectError, RegisteredClient, ResponseError, SetupError,
 };
 pub use builder::ClientBuilder;
-pub use call::Call;
+pub use call::CallRequest;
 pub use client::Client;
 pub use dialect::{Dialect, DialectError};
-pub use error::{Error, ErrorKind, Unanswered};
-pub use handlers::{HandlerError, Refused};
-pub use limits::Limits;
-pub use listen::{Change, Listening};
+pub use error::{Error, ErrorKind, UnansweredAsk};
+pub use handlers::{AskRefusal, HandlerError};
+pub use limits::ClientLimits;
+pub use listen::{ChangeStream, ServerChange};
 pub use notifications::{LogMessage, Progress};
-pub use pending::{AnswerError, PendingCall};
-pub use rounds::Outcome;
-pub use transport::Wire;
+pub use pending::{AnswerRejection, PendingCall};
+pub use rounds::RoundOutcome;
+pub use transport::WireMessage;
 
 pub use refrain_wire as wire;
 pub use refrain_wire::client::{ReadError, RpcFailure, ServerInfo, Task, TaskStatus};

@@ -1,37 +1,37 @@
-//! The limits of a client.
+//! [`ClientLimits`]: time, size and retry limits of a client.
 
 use std::time::Duration;
 
-/// The limits of a client.
+/// Time, size and retry limits of a client, with their defaults in parentheses.
 ///
 /// ```
-/// use refrain_client::{Client, Limits};
-/// let limits = Limits { rounds: 5, ..Limits::default() };
+/// use refrain_client::{Client, ClientLimits};
+/// let limits = ClientLimits { rounds: 5, ..ClientLimits::default() };
 /// let builder = Client::builder().limits(limits);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// The rounds of a call (20).
+pub struct ClientLimits {
+    /// The number of rounds of a call (20).
     pub rounds: u32,
-    /// The time for a whole call, with the time people take to answer (one hour); `None` for no limit.
+    /// The time for a whole call, including the time people take to answer (1 hour); `None` for no limit.
     pub deadline: Option<Duration>,
-    /// The time the server may be silent within one round (five minutes).
+    /// How long the server may be silent within one round (5 minutes).
     pub silence: Duration,
-    /// How long a started server may take to respond to `server/discover` before `initialize` is sent too (5 seconds).
+    /// How long a server process may take to respond to `server/discover` before `initialize` is sent too (5 seconds).
     pub probe: Duration,
-    /// The retries of a request that did not reach the server, or whose response was lost (4).
+    /// The number of retries of a request that did not reach the server or whose response was lost (4).
     pub retries: u32,
     /// The size of one message from the server, in bytes (16 MiB).
     pub message: usize,
     /// The size of a request state, in bytes (4 MiB).
     pub state: usize,
-    /// The asks of one round (100).
+    /// The number of asks in one round (100).
     pub asks: usize,
-    /// The pages of a list (1000).
+    /// The number of pages of a list (1000).
     pub pages: usize,
 }
 
-impl Default for Limits {
+impl Default for ClientLimits {
     fn default() -> Self {
         const MIB: usize = 1024 * 1024;
         Self {

@@ -1,9 +1,9 @@
-//! Subscriptions to changes at the server.
+//! Subscriptions to changes of lists, resources and tasks.
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind};
-use crate::retry::in_time;
-use crate::transport::{Exchange, Incoming};
+use crate::retry::before_timeout;
+use crate::transport::{IncomingMessage, LinkExchange};
 use refrain_wire::Filter;
 use refrain_wire::client::{Request, Task};
 use serde::Deserialize;
@@ -11,46 +11,61 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// A change at the server.
+/// A change that a server announces.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum Change {
-    /// The list of tools.
+pub enum ServerChange {
+    /// The list of tools changed.
     Tools,
-    /// The list of prompts.
+    /// The list of prompts changed.
     Prompts,
-    /// The list of resources, or of their templates.
+    /// The list of resources or resource templates changed.
     Resources,
-    /// The resource at this URI.
+    /// The resource at this URI changed.
     Resource(String),
-    /// A task, as it is now.
+    /// A task changed to this state.
     Task(Box<Task>),
 }
 
-/// A stream of changes. Dropping it ends it.
-pub struct Listening {
-    inner: Arc<Inner>,
-    exchange: Exchange,
+/// A subscription to changes. Dropping it unsubscribes.
+pub struct ChangeStream {
+    inner: Arc<ClientInner>,
+    exchange: LinkExchange,
     granted: Filter,
 }
 
 impl Client {
-    /// Subscribes to changes. Returns when the server has acknowledged the subscription.
-    pub async fn listen(&self, filter: &Filter) -> Result<Listening, Error> {
-        Ok(Listening::open(&self.inner, filter).await?)
+    /// Subscribes to changes, and waits for the server's acknowledgement.
+    ///
+    /// ```no_run
+    /// # async fn run(client: refrain_client::Client) -> Result<(), refrain_client::Error> {
+    /// use refrain_client::{Filter, ServerChange};
+    ///
+    /// let filter = Filter { tools: true, ..Filter::default() };
+    /// let mut changes = client.listen(&filter).await?;
+    /// while let Some(change) = changes.next().await? {
+    ///     if change == ServerChange::Tools {
+    ///         println!("{} tools", client.tools().await?.len());
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn listen(&self, filter: &Filter) -> Result<ChangeStream, Error> {
+        Ok(ChangeStream::open(&self.inner, filter).await?)
     }
 }
 
-impl Listening {
-    pub(crate) async fn open(inner: &Arc<Inner>, filter: &Filter) -> Result<Self, ErrorKind> {
+impl ChangeStream {
+    pub(crate) async fn open(inner: &Arc<ClientInner>, filter: &Filter) -> Result<Self, ErrorKind> {
         let mut exchange = inner.begin(Request::listen(filter)).await?;
         loop {
-            let message = in_time(inner.setup.limits.silence, exchange.next()).await?;
+            let message = before_timeout(inner.setup.limits.silence, exchange.next()).await?;
             if is_end(&message)? {
                 let why = "the server ended the subscription";
-                return Err(ErrorKind::Broken(why.into()));
+                return Err(ErrorKind::ConnectionLost(why.into()));
             }
-            if let Incoming::Notification { method, params } = message
+            if let IncomingMessage::Notification { method, params } = message
                 && method == "notifications/subscriptions/acknowledged"
             {
                 return Ok(Self {
@@ -62,30 +77,30 @@ impl Listening {
         }
     }
 
-    /// The changes that the server will send.
+    /// The changes that the server agreed to announce.
     pub fn granted(&self) -> &Filter {
         &self.granted
     }
 
-    /// The next change; `None` when the server has ended the subscription.
-    pub async fn next(&mut self) -> Result<Option<Change>, Error> {
+    /// The next change, or `None` when the server ends the subscription.
+    pub async fn next(&mut self) -> Result<Option<ServerChange>, Error> {
         loop {
             let message = self.exchange.next().await.map_err(ErrorKind::from)?;
             if is_end(&message)? {
                 tracing::debug!(?message, "subscription ended");
                 return Ok(None);
             }
-            if let Incoming::Notification { method, params } = message
+            if let IncomingMessage::Notification { method, params } = message
                 && let Some(change) = read(&method, params.as_deref())
             {
-                self.inner.changed(&change);
+                self.inner.invalidate_cache(&change);
                 return Ok(Some(change));
             }
         }
     }
 }
 
-impl std::fmt::Debug for Listening {
+impl std::fmt::Debug for ChangeStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Listening")
             .field("granted", &self.granted)
@@ -93,31 +108,31 @@ impl std::fmt::Debug for Listening {
     }
 }
 
-impl Inner {
-    fn changed(&self, change: &Change) {
+impl ClientInner {
+    fn invalidate_cache(&self, change: &ServerChange) {
         let mut cache = self.cache.lock();
         match change {
-            Change::Tools => cache.forget("tools/list"),
-            Change::Prompts => cache.forget("prompts/list"),
-            Change::Resources => {
-                cache.forget("resources/list");
-                cache.forget("resources/templates/list");
+            ServerChange::Tools => cache.invalidate("tools/list"),
+            ServerChange::Prompts => cache.invalidate("prompts/list"),
+            ServerChange::Resources => {
+                cache.invalidate("resources/list");
+                cache.invalidate("resources/templates/list");
             }
-            Change::Resource(_) => cache.forget("resources/read"),
-            Change::Task(_) => {}
+            ServerChange::Resource(_) => cache.invalidate("resources/read"),
+            ServerChange::Task(_) => {}
         }
     }
 }
 
-/// Whether the server ends the subscription, by a result or a cancellation.
-fn is_end(message: &Incoming) -> Result<bool, ErrorKind> {
+/// Whether the message ends the subscription: a result or a cancellation.
+fn is_end(message: &IncomingMessage) -> Result<bool, ErrorKind> {
     match message {
-        Incoming::Response(response) => match &response.outcome {
+        IncomingMessage::Response(response) => match &response.outcome {
             Ok(_) => Ok(true),
-            Err(refusal) => Err(ErrorKind::Refused(refusal.clone())),
+            Err(failure) => Err(ErrorKind::Rpc(failure.clone())),
         },
-        Incoming::Notification { method, .. } => Ok(method == "notifications/cancelled"),
-        Incoming::Request { .. } | Incoming::Alive => Ok(false),
+        IncomingMessage::Notification { method, .. } => Ok(method == "notifications/cancelled"),
+        IncomingMessage::Request { .. } | IncomingMessage::KeepAlive => Ok(false),
     }
 }
 
@@ -131,20 +146,20 @@ fn granted(params: Option<&RawValue>) -> Filter {
     read.map_or_else(Filter::default, |read: Acknowledged| read.notifications)
 }
 
-fn read(method: &str, params: Option<&RawValue>) -> Option<Change> {
+fn read(method: &str, params: Option<&RawValue>) -> Option<ServerChange> {
     match method {
-        "notifications/tools/list_changed" => Some(Change::Tools),
-        "notifications/prompts/list_changed" => Some(Change::Prompts),
-        "notifications/resources/list_changed" => Some(Change::Resources),
+        "notifications/tools/list_changed" => Some(ServerChange::Tools),
+        "notifications/prompts/list_changed" => Some(ServerChange::Prompts),
+        "notifications/resources/list_changed" => Some(ServerChange::Resources),
         "notifications/resources/updated" => {
             let params: Value = serde_json::from_str(params?.get()).ok()?;
             params["uri"]
                 .as_str()
-                .map(|uri| Change::Resource(uri.to_owned()))
+                .map(|uri| ServerChange::Resource(uri.to_owned()))
         }
         "notifications/tasks" => Task::read(params?)
             .ok()
-            .map(|task| Change::Task(Box::new(task))),
+            .map(|task| ServerChange::Task(Box::new(task))),
         _ => None,
     }
 }

@@ -1,6 +1,6 @@
-//! The lists of a server: tools, prompts, resources, resource templates.
+//! Lists of a server's tools, prompts, resources and resource templates.
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind};
 use refrain_wire::client::{ReadError, Request, read_complete};
 use refrain_wire::{ErrorCode, Listed, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
@@ -8,57 +8,57 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 impl Client {
-    /// The tools of the server. Invalid ones are left out, with a warning.
+    /// Lists the tools of the server. Tools with invalid definitions are skipped with a warning.
     pub async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
         self.inner.tools().await
     }
 
-    /// The prompts of the server.
+    /// Lists the prompts of the server.
     pub async fn prompts(&self) -> Result<Vec<PromptInfo>, Error> {
         self.inner.list("prompts/list").await
     }
 
-    /// The resources of the server.
+    /// Lists the resources of the server.
     pub async fn resources(&self) -> Result<Vec<ResourceInfo>, Error> {
         self.inner.list("resources/list").await
     }
 
-    /// The templates of the server's resources.
+    /// Lists the resource templates of the server.
     pub async fn resource_templates(&self) -> Result<Vec<ResourceTemplateInfo>, Error> {
         self.inner.list("resources/templates/list").await
     }
 }
 
-impl Inner {
+impl ClientInner {
     async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
         let mut tools: Vec<ToolInfo> = self.list("tools/list").await?;
         tools.retain(|tool| {
-            let verdict = self.remember_tool(tool);
-            if let Err(why) = &verdict {
-                tracing::warn!(tool = tool.name, %why, "invalid tool left out");
+            let recorded = self.record_tool(tool);
+            if let Err(why) = &recorded {
+                tracing::warn!(tool = tool.name, %why, "invalid tool skipped");
             }
-            verdict.is_ok()
+            recorded.is_ok()
         });
         Ok(tools)
     }
 
-    /// Lists the tools again, past the cache.
+    /// Lists the tools again, bypassing the cache.
     pub(crate) async fn reload_tools(&self) -> Result<(), ErrorKind> {
-        self.cache.lock().forget("tools/list");
+        self.cache.lock().invalidate("tools/list");
         self.tools().await.map(|_| ()).map_err(|error| error.kind)
     }
 
-    /// All pages of a list. If the server rejects a cursor, the list is read again from the start.
+    /// All pages of a list. If the server rejects a cursor, starts once more from the first page.
     async fn list<T: Listed + DeserializeOwned>(
         &self,
         method: &'static str,
     ) -> Result<Vec<T>, Error> {
         let mut cursor = None;
         let listed = match self.pages(method, &mut cursor).await {
-            Err(ErrorKind::Refused(refusal))
-                if cursor.is_some() && refusal.is(ErrorCode::InvalidParams) =>
+            Err(ErrorKind::Rpc(failure))
+                if cursor.is_some() && failure.is(ErrorCode::InvalidParams) =>
             {
-                self.cache.lock().forget(method);
+                self.cache.lock().invalidate(method);
                 self.pages(method, &mut None).await
             }
             listed => listed,
@@ -66,7 +66,7 @@ impl Inner {
         Ok(listed?)
     }
 
-    /// The pages of a list. `cursor` is that of the last page.
+    /// Reads the pages of a list. Leaves the cursor of the last page in `cursor`.
     async fn pages<T: Listed + DeserializeOwned>(
         &self,
         method: &'static str,
@@ -80,13 +80,16 @@ impl Inner {
                 .await?;
             let listed = page.get(T::MEMBER).and_then(Value::as_array);
             let listed = listed.ok_or_else(|| {
-                ReadError::Unexpected(format!("{method} has no list of {}", T::MEMBER))
+                ReadError::Unexpected(format!(
+                    "the result of {method} has no array {:?}",
+                    T::MEMBER
+                ))
             })?;
             for item in listed {
                 match T::deserialize(item) {
                     Ok(item) => items.push(item),
                     Err(error) => {
-                        tracing::warn!(method, %error, "invalid list entry left out");
+                        tracing::warn!(method, %error, "invalid list entry skipped");
                     }
                 }
             }
@@ -96,11 +99,11 @@ impl Inner {
             }
         }
         let pages = self.setup.limits.pages;
-        let why = format!("{method} has more than {pages} pages");
+        let why = format!("{method} returned more than {pages} pages");
         Err(ReadError::Unexpected(why).into())
     }
 
-    /// The result of a request without side effects, from the cache if it is fresh.
+    /// Sends a request without side effects, unless its result is cached.
     async fn request_cached(&self, request: Request) -> Result<Value, ErrorKind> {
         if let Some(result) = self.cached(&request) {
             return Ok(result);
@@ -112,17 +115,20 @@ impl Inner {
         Ok(result)
     }
 
-    /// The cached result of a request, if it is fresh.
     pub(crate) fn cached(&self, request: &Request) -> Option<Value> {
         let mut cache = self.cache.lock();
-        cache.under(self.link.authorization()).get(request)
+        cache
+            .for_authorization(self.link.authorization())
+            .get(request)
     }
 
     /// Caches a result, unless the authorization has changed since the request.
     pub(crate) fn store_cached(&self, authorization: u64, request: &Request, result: &Value) {
         if self.link.authorization() == authorization {
             let mut cache = self.cache.lock();
-            cache.under(authorization).store(request, result);
+            cache
+                .for_authorization(authorization)
+                .store(request, result);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Notifications during a call: progress and log messages.
+//! Progress and log notifications of calls.
 
 use refrain_wire::LogLevel;
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub struct Progress {
     /// The total amount of work, if it is known.
     #[serde(default)]
     pub total: Option<f64>,
-    /// The present step.
+    /// A description of the current step.
     #[serde(default)]
     pub message: Option<String>,
 }
@@ -25,7 +25,7 @@ pub struct Progress {
 pub struct LogMessage {
     /// The severity.
     pub level: String,
-    /// The component of the server.
+    /// The name of the logger.
     #[serde(default)]
     pub logger: Option<String>,
     /// The message.
@@ -33,16 +33,16 @@ pub struct LogMessage {
     pub data: Value,
 }
 
-type Handler<T> = Arc<dyn Fn(T) + Send + Sync>;
+type NotificationHandler<T> = Arc<dyn Fn(T) + Send + Sync>;
 
 #[derive(Clone, Default)]
 pub(crate) struct Notifications {
-    pub(crate) progress: Option<Handler<Progress>>,
-    pub(crate) log: Option<(LogLevel, Handler<LogMessage>)>,
+    pub(crate) progress: Option<NotificationHandler<Progress>>,
+    pub(crate) log: Option<(LogLevel, NotificationHandler<LogMessage>)>,
 }
 
 impl Notifications {
-    /// Calls the handler of a notification. Malformed ones are ignored.
+    /// Calls the handler for a notification. Malformed notifications are ignored.
     pub(crate) fn handle(&self, method: &str, params: Option<&RawValue>) {
         let log = self.log.as_ref().map(|(_, handler)| handler);
         match method {
@@ -53,7 +53,7 @@ impl Notifications {
     }
 }
 
-fn call<T: DeserializeOwned>(handler: Option<&Handler<T>>, params: Option<&RawValue>) {
+fn call<T: DeserializeOwned>(handler: Option<&NotificationHandler<T>>, params: Option<&RawValue>) {
     let params = params.and_then(|params| serde_json::from_str(params.get()).ok());
     if let (Some(handler), Some(params)) = (handler, params) {
         handler(params);

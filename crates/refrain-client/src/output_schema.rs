@@ -1,7 +1,7 @@
-//! The check of a result against the output schema of its tool.
+//! Validation of results against the output schemas of tools.
 //!
-//! References are not fetched, and the cost of a check is bounded before it starts. A schema of unknown cost, such as a
-//! recursive one, is not applied.
+//! References are never fetched, and the cost of a validation is bounded in advance. A schema of unbounded cost, such as
+//! a recursive schema, is not applied.
 
 use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
 use serde_json::Value;
@@ -9,13 +9,13 @@ use std::collections::HashMap;
 use std::error::Error;
 use std::sync::OnceLock;
 
-/// The maximum of the parts of the schema, references followed, times the parts of the value.
+/// The limit of the product of schema parts (with references expanded) and value parts.
 const STEPS_MAX: u64 = 20_000_000;
-/// The maximum depth of a schema, references followed.
+/// The maximum depth of a schema, with references expanded.
 const DEPTH_MAX: usize = 128;
-/// This many bytes of a text are one part of a value.
+/// This many bytes of text count as one part of a value.
 const TEXT_PART: usize = 64;
-/// The longest error message about a schema: it may repeat the schema.
+/// The maximum length of an error about a schema, which may repeat the schema.
 const WHY_MAX: usize = 300;
 
 pub(crate) struct OutputSchema {
@@ -28,9 +28,9 @@ enum Compiled {
         validator: Box<Validator>,
         cost: u64,
     },
-    /// The cost is unknown, so it is not applied.
+    /// The cost is unbounded, so the schema is not applied.
     Skipped,
-    /// The schema is invalid, and so is every result.
+    /// The schema is invalid, so no result can match.
     Invalid(String),
 }
 
@@ -42,33 +42,31 @@ impl OutputSchema {
         }
     }
 
-    /// Why a result does not match the schema. The result of a failed tool need not match.
+    /// Why a result does not match the schema, if so. Error results are not validated.
     pub(crate) fn mismatch(&self, result: &Value) -> Option<String> {
         if result["isError"] == true {
             return None;
         }
         let Some(content) = result.get("structuredContent") else {
-            return Some("it has no structuredContent, and the tool has an output schema".into());
+            return Some("no structuredContent, although the tool has an output schema".into());
         };
         match self.compiled.get_or_init(|| Compiled::new(&self.schema)) {
             Compiled::Valid { validator, cost }
                 if cost.saturating_mul(parts(content)) <= STEPS_MAX =>
             {
                 let error = validator.validate(content).err()?;
-                let at = error.instance_path().as_str().to_owned();
-                // Without the value: it may be long, or private.
+                let path = error.instance_path().as_str().to_owned();
+                // Without the value, which may be long or private.
                 let why = error.masked();
                 Some(format!(
-                    "it does not fit the tool's output schema at {at:?}: {why}"
+                    "it does not match the tool's output schema at {path:?}: {why}"
                 ))
             }
             Compiled::Valid { .. } | Compiled::Skipped => {
-                tracing::debug!("result not checked: the check could take too long");
+                tracing::debug!("result not validated: schema too costly");
                 None
             }
-            Compiled::Invalid(why) => {
-                Some(format!("the tool's output schema cannot be applied: {why}"))
-            }
+            Compiled::Invalid(why) => Some(format!("the tool's output schema is invalid: {why}")),
         }
     }
 }
@@ -79,22 +77,22 @@ impl Compiled {
             root: schema,
             known: HashMap::new(),
             open: Vec::new(),
-            is_sure: true,
+            is_exact: true,
         };
         let Ok(cost) = costs.of(schema, 0) else {
             return Self::Skipped;
         };
         let options = jsonschema::options().with_retriever(NoFetch);
-        let linear = options
+        let linear_time = options
             .clone()
             .with_pattern_options(PatternOptions::regex());
-        match linear.build(schema) {
-            Ok(validator) if costs.is_sure => Self::Valid {
+        match linear_time.build(schema) {
+            Ok(validator) if costs.is_exact => Self::Valid {
                 validator: Box::new(validator),
                 cost,
             },
             Ok(_) => Self::Skipped,
-            // A pattern may need the backtracking engine, whose time depends on the text.
+            // A pattern needs the backtracking engine, whose time is unbounded.
             Err(_) if options.build(schema).is_ok() => Self::Skipped,
             Err(error) => Self::Invalid(error.to_string().chars().take(WHY_MAX).collect()),
         }
@@ -106,27 +104,27 @@ struct NoFetch;
 
 impl Retrieve for NoFetch {
     fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn Error + Send + Sync>> {
-        Err("nothing that a schema refers to is fetched".into())
+        Err("external schema references are not fetched".into())
     }
 }
 
-/// The cost of a schema is too high, or depends on the value.
-struct TooMuch;
+/// The cost of a schema is too high or unbounded.
+struct UnboundedCost;
 
-/// The costs of a schema and its references.
+/// Computes the cost of a schema with its references.
 struct Costs<'a> {
     root: &'a Value,
     known: HashMap<&'a str, u64>,
-    /// The references that are being followed.
+    /// The references being expanded, to detect recursion.
     open: Vec<&'a str>,
-    /// Whether every reference leads where it seems to.
-    is_sure: bool,
+    /// Whether all references were resolved with certainty.
+    is_exact: bool,
 }
 
 impl<'a> Costs<'a> {
-    fn of(&mut self, schema: &'a Value, depth: usize) -> Result<u64, TooMuch> {
+    fn of(&mut self, schema: &'a Value, depth: usize) -> Result<u64, UnboundedCost> {
         if depth > DEPTH_MAX {
-            return Err(TooMuch);
+            return Err(UnboundedCost);
         }
         let mut cost: u64 = 1;
         match schema {
@@ -138,12 +136,18 @@ impl<'a> Costs<'a> {
             Value::Object(keywords) => {
                 for (keyword, value) in keywords {
                     let part = match (keyword.as_str(), value) {
-                        ("$ref", Value::String(place)) => self.referred(place, depth + 1)?,
-                        ("$dynamicRef" | "$recursiveRef", Value::String(_)) => return Err(TooMuch),
-                        // Each evaluates its siblings again.
-                        ("unevaluatedProperties" | "unevaluatedItems", _) => return Err(TooMuch),
+                        ("$ref", Value::String(reference)) => {
+                            self.of_reference(reference, depth + 1)?
+                        }
+                        ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
+                            return Err(UnboundedCost);
+                        }
+                        // These evaluate their siblings again.
+                        ("unevaluatedProperties" | "unevaluatedItems", _) => {
+                            return Err(UnboundedCost);
+                        }
                         ("$id" | "id", Value::String(_)) if depth > 0 => {
-                            self.is_sure = false;
+                            self.is_exact = false;
                             1
                         }
                         (_, value) => self.of(value, depth + 1)?,
@@ -156,26 +160,26 @@ impl<'a> Costs<'a> {
         Ok(cost)
     }
 
-    /// The cost of a reference. References out of this document are not followed.
-    fn referred(&mut self, place: &'a str, depth: usize) -> Result<u64, TooMuch> {
-        if let Some(cost) = self.known.get(place) {
+    /// The cost of a reference. References to other documents are not followed.
+    fn of_reference(&mut self, reference: &'a str, depth: usize) -> Result<u64, UnboundedCost> {
+        if let Some(cost) = self.known.get(reference) {
             return Ok(*cost);
         }
-        if self.open.contains(&place) {
-            return Err(TooMuch);
+        if self.open.contains(&reference) {
+            return Err(UnboundedCost);
         }
         let root = self.root;
-        let schema = place
+        let schema = reference
             .strip_prefix('#')
-            .and_then(|place| root.pointer(place));
+            .and_then(|pointer| root.pointer(pointer));
         let Some(schema) = schema else {
-            self.is_sure = false;
+            self.is_exact = false;
             return Ok(1);
         };
-        self.open.push(place);
+        self.open.push(reference);
         let cost = self.of(schema, depth)?;
         self.open.pop();
-        self.known.insert(place, cost);
+        self.known.insert(reference, cost);
         Ok(cost)
     }
 }
@@ -197,27 +201,28 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn why(schema: &Value, content: &Value) -> Option<String> {
+    fn mismatch(schema: &Value, content: &Value) -> Option<String> {
         let result = json!({"content": [], "structuredContent": content});
         OutputSchema::new(schema.clone()).mismatch(&result)
     }
 
     #[test]
-    fn a_result_is_held_against_the_schema() {
+    fn result_is_validated_against_the_schema() {
         let schema = json!({"type": "object", "required": ["degrees"], "properties": {
             "degrees": {"$ref": "#/$defs/degrees"}, "sky": {"$ref": "#/$defs/sky"},
         }, "$defs": {"degrees": {"type": "number"}, "sky": {"pattern": "^c"}}});
         assert_eq!(
-            why(&schema, &json!({"degrees": 21.5, "sky": "clear"})),
+            mismatch(&schema, &json!({"degrees": 21.5, "sky": "clear"})),
             None
         );
-        let secret = why(&schema, &json!({"degrees": "secret"})).expect("a number is promised");
+        let secret =
+            mismatch(&schema, &json!({"degrees": "secret"})).expect("degrees is no number");
         assert!(
             secret.contains("\"/degrees\"") && !secret.contains("secret"),
             "{secret}"
         );
-        assert!(why(&schema, &json!({})).is_some_and(|why| why.contains("degrees")));
-        assert!(why(&schema, &json!({"degrees": 1, "sky": "grey"})).is_some());
+        assert!(mismatch(&schema, &json!({})).is_some_and(|why| why.contains("degrees")));
+        assert!(mismatch(&schema, &json!({"degrees": 1, "sky": "grey"})).is_some());
         let schema = OutputSchema::new(schema);
         let without = schema.mismatch(&json!({"content": []}));
         assert!(without.is_some_and(|why| why.contains("no structuredContent")));
@@ -225,17 +230,17 @@ mod tests {
             schema.mismatch(&json!({"content": [], "isError": true})),
             None
         );
-        // Any value can be promised, and null is one.
-        assert_eq!(why(&json!({"type": "null"}), &Value::Null), None);
-        assert!(why(&json!({"type": "null"}), &json!([])).is_some());
-        let older = json!({"$schema": "http://json-schema.org/draft-07/schema#",
+        // A schema may allow any JSON value, including null.
+        assert_eq!(mismatch(&json!({"type": "null"}), &Value::Null), None);
+        assert!(mismatch(&json!({"type": "null"}), &json!([])).is_some());
+        let draft_07 = json!({"$schema": "http://json-schema.org/draft-07/schema#",
             "definitions": {"a": {"type": "string"}}, "items": [{"$ref": "#/definitions/a"}]});
-        assert_eq!(why(&older, &json!(["x", 1])), None);
-        assert!(why(&older, &json!([1])).is_some());
+        assert_eq!(mismatch(&draft_07, &json!(["x", 1])), None);
+        assert!(mismatch(&draft_07, &json!([1])).is_some());
     }
 
     #[test]
-    fn a_schema_that_leads_elsewhere_or_makes_no_sense_is_not_permissive() {
+    fn external_or_invalid_schema_rejects_every_result() {
         for schema in [
             json!({"$ref": "http://127.0.0.1:1/schema.json"}),
             json!({"properties": {"a": {"$ref": "file:///etc/hostname"}}}),
@@ -244,14 +249,14 @@ mod tests {
             json!({"type": "nonsense"}),
             json!({"pattern": "("}),
         ] {
-            let why = why(&schema, &json!({})).expect("it is refused");
-            assert!(why.contains("cannot be applied"), "{schema}: {why}");
+            let why = mismatch(&schema, &json!({})).expect("the schema is invalid");
+            assert!(why.contains("output schema is invalid"), "{schema}: {why}");
         }
     }
 
-    /// Each of these would take for ever, or could with another value.
+    /// Each of these schemas could take unbounded time for some value.
     #[test]
-    fn what_may_cost_too_much_is_not_applied() {
+    fn schema_of_unbounded_cost_is_not_applied() {
         let doubled = |at: usize| {
             let next = json!({"$ref": format!("#/$defs/d{}", at + 1)});
             (format!("d{at}"), json!({"allOf": [next, next]}))
@@ -274,7 +279,7 @@ mod tests {
             let within = json!({"properties": {"x": unevaluated}, "unevaluatedProperties": false});
             unevaluated = json!({"anyOf": [within, {"type": "null"}]});
         }
-        // What its references mean there is not what they seem to.
+        // An `id` inside the schema changes what its references resolve to.
         let within = serde_json::to_string(&doubling).expect("JSON");
         let within: Value =
             serde_json::from_str(&within.replace("$defs", "definitions")).expect("JSON");
@@ -296,14 +301,17 @@ mod tests {
             hidden,
             json!({"properties": {"x": {"properties": {"x": {"pattern": "^(?!x)"}}}}}),
         ] {
-            assert_eq!(why(&schema, &deep), None);
+            assert_eq!(mismatch(&schema, &deep), None);
         }
-        // One that is large, but not too large, is applied to a value that is not.
+        // A large schema is applied to a small value, and not to a large one.
         let many: serde_json::Map<_, _> = (0..2000)
             .map(|at| (format!("p{at}"), json!({"type": "string"})))
             .collect();
         let wide = json!({"properties": many});
-        assert!(why(&wide, &json!({"p7": 7})).is_some());
-        assert_eq!(why(&wide, &json!({"p7": 7, "rest": vec![0; 20_000]})), None);
+        assert!(mismatch(&wide, &json!({"p7": 7})).is_some());
+        assert_eq!(
+            mismatch(&wide, &json!({"p7": 7, "rest": vec![0; 20_000]})),
+            None
+        );
     }
 }

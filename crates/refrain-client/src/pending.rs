@@ -1,123 +1,139 @@
-//! A pending call, as a state machine.
+//! [`PendingCall`]: the state machine of a call between its rounds.
 //!
 //! | stage | waits for | next message |
 //! | --- | --- | --- |
-//! | round | answers to the asks, if there are any | the call with the answers and the state |
-//! | visits | visits to the URLs of a legacy server's error | the call as it was |
-//! | task | the end of a task | answers to the task |
-//! | ended | nothing: the task is over | none |
+//! | round | answers to the asks, if any | the call with the answers and the request state |
+//! | visits | visits to the URLs in a legacy server's error | the unchanged call |
+//! | task | the end of the task | answers to the task |
+//! | ended | nothing: the task has ended | none |
 
-use crate::ask::{Answer, Ask, Asker, InvalidAnswer, without_arguments};
-use crate::call::Call;
+use crate::ask::{AskAnswer, Asker, IncomingAsk, InvalidAnswer, without_arguments};
+use crate::call::CallRequest;
 use crate::dialect::Dialect;
-use crate::handlers::NoAnswer;
+use crate::handlers::AnswerFailure;
 use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use stored::Stored;
+use stored::StoredCall;
 
 mod stored;
 
 /// A call that waits for answers, for its next round, or for a task.
 ///
-/// It is a value: serialise it, store it for days, and take it up in any process with
-/// [`Client::resume`](crate::Client::resume) or [`Client::finish`](crate::Client::finish). Store it like a password: with
-/// it, anybody can answer in your place.
+/// Serialise it, store it for days, and resume it in any process with [`Client::resume`](crate::Client::resume) or
+/// [`Client::finish`](crate::Client::finish). Store it as a secret: anyone who has it can answer for you.
+///
+/// ```no_run
+/// # async fn run(client: refrain_client::Client) -> Result<(), Box<dyn std::error::Error>> {
+/// use refrain_client::{AskAnswer, CallRequest, PendingCall, RoundOutcome};
+///
+/// if let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("greet")).await? {
+///     let stored = serde_json::to_string(&pending)?;
+///     // Later, maybe in another process:
+///     let mut pending: PendingCall = serde_json::from_str(&stored)?;
+///     for ask in pending.unanswered() {
+///         pending.answer(ask.key(), AskAnswer::Decline)?;
+///     }
+///     let result = client.finish(pending).await?;
+///     println!("{result}");
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(from = "Stored", into = "Stored")]
+#[serde(from = "StoredCall", into = "StoredCall")]
 pub struct PendingCall {
-    origin: Origin,
-    call: Call,
+    origin: CallOrigin,
+    call: CallRequest,
     call_id: String,
-    /// The number of responses.
+    /// The number of responses so far.
     round: u32,
-    delivery: Delivery,
+    delivery: RoundDelivery,
     asks: Map<String, Value>,
     pub(crate) answers: BTreeMap<String, Value>,
-    stage: Stage,
+    stage: CallStage,
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Origin {
+pub(crate) struct CallOrigin {
     pub(crate) address: String,
     pub(crate) server: Option<String>,
     pub(crate) dialect: Option<Dialect>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Delivery {
+enum RoundDelivery {
     NotSent,
-    /// It was sent, and its response was lost.
+    /// The round was sent, and its response was lost.
     Unknown,
-    /// The call was stored: its next round may have been sent if nothing is left to answer.
+    /// The call comes from storage: if no asks are open, its next round may have been sent.
     Restored,
 }
 
 #[derive(Clone)]
-enum Stage {
-    /// Before the first round, or between two.
+enum CallStage {
+    /// Before the first round, or between two rounds.
     Round {
         state: Option<String>,
     },
-    /// A legacy server wants visits to URLs, and then the call again, without answers.
+    /// A legacy server requires visits to URLs, and then the same call again.
     Visits {
         message: String,
-        /// Whether the same error came again: the person is still on the way.
+        /// Whether the server repeated the error: the person has not finished the visit.
         is_repeated: bool,
     },
     Task {
         id: String,
-        /// The keys whose answers were sent, with their asks, if they were seen.
-        settled: BTreeMap<String, Option<Value>>,
+        /// The keys whose answers were sent, with their asks if known.
+        answered: BTreeMap<String, Option<Value>>,
     },
     Ended,
 }
 
-/// Why an answer was not taken.
+/// Why a [`PendingCall`] rejected an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AnswerError {
+pub enum AnswerRejection {
     /// There is no ask with this key.
-    #[error("nothing is asked under the key {0:?}")]
-    NotAsked(String),
-    /// The answer does not fit the ask.
-    #[error("{key}: {why}")]
-    Unfit {
+    #[error("no ask has the key {0:?}")]
+    UnknownKey(String),
+    /// The answer does not match the ask.
+    #[error("invalid answer to ask {key:?}: {source}")]
+    Invalid {
         /// The key of the ask.
         key: String,
         /// The reason.
-        #[source]
-        why: InvalidAnswer,
+        source: InvalidAnswer,
     },
 }
 
 impl PendingCall {
-    pub(crate) fn new(call: Call, call_id: String, origin: Origin) -> Self {
+    pub(crate) fn new(call: CallRequest, call_id: String, origin: CallOrigin) -> Self {
         Self {
             origin,
             call,
             call_id,
             round: 0,
-            delivery: Delivery::NotSent,
+            delivery: RoundDelivery::NotSent,
             asks: Map::new(),
             answers: BTreeMap::new(),
-            stage: Stage::Round { state: None },
+            stage: CallStage::Round { state: None },
         }
     }
 
-    /// A task that is known only by its id. The id stands for the name of the tool.
+    /// A task of which only the id is known. The id also serves as the name of the tool.
     pub fn of_task(id: impl Into<String>) -> Self {
         let id = id.into();
-        let mut pending = Self::new(Call::tool(&id), String::new(), Origin::default());
+        let mut pending = Self::new(CallRequest::tool(&id), String::new(), CallOrigin::default());
         pending.become_task(id);
         pending
     }
 
     /// The call.
-    pub fn call(&self) -> &Call {
+    pub fn call(&self) -> &CallRequest {
         &self.call
     }
 
@@ -126,7 +142,7 @@ impl PendingCall {
         &self.origin.address
     }
 
-    /// The configured dialect. Only a client of the same dialect can take the call up.
+    /// The configured dialect. Only a client with the same dialect can resume the call.
     pub fn dialect(&self) -> Option<Dialect> {
         self.origin.dialect
     }
@@ -141,28 +157,28 @@ impl PendingCall {
         self.round
     }
 
-    /// Whether its next round may have been executed: it was sent, and its response was lost. The same is assumed of a
-    /// stored call with nothing left to answer.
-    pub fn is_unclear(&self) -> bool {
+    /// Whether the next round may already be executed: it was sent, and its response was lost. Assumed for a call from
+    /// storage without open asks.
+    pub fn is_delivery_unknown(&self) -> bool {
         match self.delivery {
-            Delivery::NotSent => false,
-            Delivery::Unknown => true,
-            Delivery::Restored => self.task_id().is_none() && self.unanswered().is_empty(),
+            RoundDelivery::NotSent => false,
+            RoundDelivery::Unknown => true,
+            RoundDelivery::Restored => self.task_id().is_none() && self.unanswered().is_empty(),
         }
     }
 
-    pub(crate) fn set_unclear(&mut self, unclear: bool) {
+    pub(crate) fn set_delivery_unknown(&mut self, unclear: bool) {
         self.delivery = if unclear {
-            Delivery::Unknown
+            RoundDelivery::Unknown
         } else {
-            Delivery::NotSent
+            RoundDelivery::NotSent
         };
     }
 
-    /// The id of the task that the call has become.
+    /// The id of the task, if the call has become one.
     pub fn task_id(&self) -> Option<&str> {
         match &self.stage {
-            Stage::Task { id, .. } => Some(id),
+            CallStage::Task { id, .. } => Some(id),
             _ => None,
         }
     }
@@ -178,171 +194,171 @@ impl PendingCall {
     }
 
     /// All asks, in the server's order.
-    pub fn asks(&self) -> Vec<Ask> {
+    pub fn asks(&self) -> Vec<IncomingAsk> {
         let asker = self.asker();
         let asks = self.asks.iter();
-        asks.map(|(key, raw)| Ask::read(key, raw, &asker)).collect()
+        asks.map(|(key, raw)| IncomingAsk::read(key, raw, &asker))
+            .collect()
     }
 
     /// The asks without an answer, in the server's order.
-    pub fn unanswered(&self) -> Vec<Ask> {
+    pub fn unanswered(&self) -> Vec<IncomingAsk> {
         let mut asks = self.asks();
         asks.retain(|ask| !self.answers.contains_key(ask.key()));
         asks
     }
 
-    /// Answers an ask. The defaults of a form are filled in; an answer that does not fit is rejected.
-    pub fn answer(&mut self, key: &str, answer: Answer) -> Result<(), AnswerError> {
-        let not_asked = || AnswerError::NotAsked(key.to_owned());
-        let raw = self.asks.get(key).ok_or_else(not_asked)?;
-        let ask = Ask::read(key, raw, &self.asker());
-        let unfit = |why| AnswerError::Unfit {
+    /// Answers an ask, after filling in the defaults of a form. Rejects an answer that does not match the ask.
+    pub fn answer(&mut self, key: &str, answer: AskAnswer) -> Result<(), AnswerRejection> {
+        let unknown = || AnswerRejection::UnknownKey(key.to_owned());
+        let raw = self.asks.get(key).ok_or_else(unknown)?;
+        let ask = IncomingAsk::read(key, raw, &self.asker());
+        let invalid = |source| AnswerRejection::Invalid {
             key: key.to_owned(),
-            why,
+            source,
         };
-        let answer = ask.check(answer).map_err(unfit)?.to_json(ask.kind());
+        let answer = ask.check(answer).map_err(invalid)?.to_json(ask.kind());
         self.answers.insert(key.to_owned(), answer);
         Ok(())
     }
 
-    /// Takes the answer of a handler.
-    pub(crate) fn take(
+    /// Records the outcome of a handler.
+    pub(crate) fn record_answer(
         &mut self,
         key: &str,
-        answer: Result<Answer, NoAnswer>,
-    ) -> Result<(), NoAnswer> {
+        answer: Result<AskAnswer, AnswerFailure>,
+    ) -> Result<(), AnswerFailure> {
         self.answer(key, answer?).map_err(|error| match error {
-            AnswerError::NotAsked(_) => NoAnswer::later("nothing of this key is asked"),
-            AnswerError::Unfit { why, .. } => NoAnswer::later(why.to_string()),
+            AnswerRejection::Invalid { source, .. } => AnswerFailure::temporary(source.to_string()),
+            error => AnswerFailure::temporary(error.to_string()),
         })
     }
 
     pub(crate) fn request(&self) -> Request {
         let request = self.call.request();
         match &self.stage {
-            Stage::Round { state } => {
+            CallStage::Round { state } => {
                 request.answered(self.answers.clone().into_iter().collect(), state.as_deref())
             }
-            Stage::Visits { .. } | Stage::Task { .. } | Stage::Ended => request,
+            CallStage::Visits { .. } | CallStage::Task { .. } | CallStage::Ended => request,
         }
     }
 
-    /// Enters the next stage. Nothing of the last round is left over.
-    fn advance(&mut self, asks: Map<String, Value>, stage: Stage) {
+    /// Enters the next stage, and clears everything of the last round.
+    fn advance(&mut self, asks: Map<String, Value>, stage: CallStage) {
         self.round += 1;
         self.asks = asks;
         self.answers.clear();
         self.stage = stage;
-        self.delivery = Delivery::NotSent;
+        self.delivery = RoundDelivery::NotSent;
     }
 
-    pub(crate) fn next(&mut self, asks: Map<String, Value>, state: Option<String>) {
-        self.advance(asks, Stage::Round { state });
+    pub(crate) fn next_round(&mut self, asks: Map<String, Value>, state: Option<String>) {
+        self.advance(asks, CallStage::Round { state });
     }
 
-    pub(crate) fn visits(&mut self, asks: Map<String, Value>, message: String) {
-        // Some servers use new ids each time.
-        let targets = |asks: &Map<String, Value>| -> Vec<(String, Value)> {
+    pub(crate) fn require_visits(&mut self, asks: Map<String, Value>, message: String) {
+        // Compared by URL, because some servers use new ids each time.
+        let urls = |asks: &Map<String, Value>| -> Vec<(String, Value)> {
             let asks = asks.iter();
             asks.map(|(key, ask)| (key.clone(), ask["params"]["url"].clone()))
                 .collect()
         };
         let is_repeated =
-            matches!(self.stage, Stage::Visits { .. }) && targets(&self.asks) == targets(&asks);
+            matches!(self.stage, CallStage::Visits { .. }) && urls(&self.asks) == urls(&asks);
         let answers = std::mem::take(&mut self.answers);
-        let stage = Stage::Visits {
+        let stage = CallStage::Visits {
             message,
             is_repeated,
         };
         self.advance(asks, stage);
         if is_repeated {
-            // The person is not sent to the same URL twice.
+            // Do not send the person to the same URL twice.
             self.answers = answers;
         }
     }
 
-    /// The message of a legacy server's error, if a visit to one of its URLs was declined.
-    pub(crate) fn not_visited(&self) -> Option<&str> {
-        let Stage::Visits { message, .. } = &self.stage else {
+    /// The message of a legacy server's error, if the person declined one of its URLs.
+    pub(crate) fn declined_visit(&self) -> Option<&str> {
+        let CallStage::Visits { message, .. } = &self.stage else {
             return None;
         };
         let is_visit = |answer: &Value| answer["action"] == "accept";
         (!self.answers.values().all(is_visit)).then_some(message)
     }
 
-    /// Whether a legacy server can continue it: it has no states and answers.
-    pub(crate) fn suits_legacy(&self) -> bool {
-        self.round == 0 || matches!(self.stage, Stage::Visits { .. })
+    /// Whether a legacy server can resume the call: it accepts neither request state nor answers.
+    pub(crate) fn is_legacy_compatible(&self) -> bool {
+        self.round == 0 || matches!(self.stage, CallStage::Visits { .. })
     }
 
     pub(crate) fn become_task(&mut self, id: String) {
-        let settled = BTreeMap::new();
-        self.advance(Map::new(), Stage::Task { id, settled });
+        let answered = BTreeMap::new();
+        self.advance(Map::new(), CallStage::Task { id, answered });
     }
 
-    /// Sets the asks of the task, without those that were answered. Answers to withdrawn asks are dropped. Fails if an
-    /// answered key has another ask.
-    pub(crate) fn task_asks(&mut self, mut asks: Map<String, Value>) -> Result<(), ReadError> {
-        if let Stage::Task { settled, .. } = &mut self.stage {
+    /// Sets the open asks of the task, and drops answers to withdrawn asks. Fails if the task reuses an answered key for
+    /// another ask.
+    pub(crate) fn set_task_asks(&mut self, mut asks: Map<String, Value>) -> Result<(), ReadError> {
+        if let CallStage::Task { answered, .. } = &mut self.stage {
             for (key, ask) in &asks {
-                if let Some(before) = settled.get_mut(key)
+                if let Some(before) = answered.get_mut(key)
                     && before.get_or_insert_with(|| ask.clone()) != ask
                 {
-                    let why =
-                        format!("the task asks something else under {key:?}, which was answered");
+                    let why = format!("the task reuses the key {key:?} of an answered ask");
                     return Err(ReadError::Unexpected(why));
                 }
             }
-            asks.retain(|key, _| !settled.contains_key(key));
+            asks.retain(|key, _| !answered.contains_key(key));
         }
         self.answers.retain(|key, _| asks.get(key).is_some());
         self.asks = asks;
         Ok(())
     }
 
-    pub(crate) fn answers_sent(&mut self) {
-        if let Stage::Task { settled, .. } = &mut self.stage {
+    pub(crate) fn mark_answers_sent(&mut self) {
+        if let CallStage::Task { answered, .. } = &mut self.stage {
             for key in std::mem::take(&mut self.answers).into_keys() {
-                let asked = self.asks.shift_remove(&key);
-                settled.insert(key, asked);
+                let ask = self.asks.shift_remove(&key);
+                answered.insert(key, ask);
             }
         }
     }
 
     pub(crate) fn end(&mut self) {
-        self.stage = Stage::Ended;
+        self.stage = CallStage::Ended;
     }
 
-    pub(crate) fn is_over(&self) -> bool {
-        matches!(self.stage, Stage::Ended)
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.stage, CallStage::Ended)
     }
 
-    /// Whether there are no new asks: the next round has nothing new for the server.
-    pub(crate) fn only_state(&self) -> bool {
+    /// Whether there are no new asks, so the next round repeats only the state.
+    pub(crate) fn has_only_state(&self) -> bool {
         matches!(
             self.stage,
-            Stage::Visits {
+            CallStage::Visits {
                 is_repeated: true,
                 ..
             }
         ) || self.asks.is_empty()
     }
 
-    /// Sets the server. Returns the one before, and the round up to which it was that.
-    pub(crate) fn move_to(&mut self, mut origin: Origin) -> (u32, Origin) {
+    /// Sets the origin. Returns the former one and the current round, for [`move_back`](Self::move_back).
+    pub(crate) fn move_to(&mut self, mut origin: CallOrigin) -> (u32, CallOrigin) {
         origin.server = origin.server.or_else(|| self.origin.server.clone());
         (self.round, std::mem::replace(&mut self.origin, origin))
     }
 
-    /// Restores the server before, unless the new one has continued the call.
-    pub(crate) fn move_back(&mut self, (round, origin): (u32, Origin)) {
+    /// Restores the former origin, unless the new server has made a round.
+    pub(crate) fn move_back(&mut self, (round, origin): (u32, CallOrigin)) {
         if self.round == round {
             self.origin = origin;
         }
     }
 }
 
-/// Leaves out the state, the answers and the arguments of a command: they are secrets.
+/// Omits the request state, the answers and the arguments of a command: they may be secrets.
 impl fmt::Debug for PendingCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let asks: Vec<_> = self.asks.keys().collect();

@@ -1,10 +1,12 @@
-//! Requests in the revision of the server: written, sent, and retried where that is safe.
+//! Writes requests in the server's protocol revision, sends them, and retries them where that is safe.
 
-use crate::client::Inner;
+use crate::client::ClientInner;
 use crate::error::ErrorKind;
-use crate::legacy::{Legacy, Session, join_unanswered, take_stray};
-use crate::retry::{Retry, by_deadline, in_time};
-use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
+use crate::legacy::{Legacy, LegacySession, handle_stray, join_unanswered};
+use crate::retry::{RetryState, before_deadline, before_timeout};
+use crate::transport::{
+    IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
+};
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
@@ -12,15 +14,15 @@ use refrain_wire::{AskKind, Capabilities, ErrorCode, PROTOCOL_VERSION, encode_he
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// A request, and how it may be sent.
+/// A request and its retry rules.
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
-    /// The headers that repeat arguments.
+    /// Headers that repeat call arguments.
     pub(crate) headers: HeaderMap,
-    /// The id of the call, if it is a round of one.
+    /// The id of the call, if the request is a round of a call.
     pub(crate) call_id: Option<&'a str>,
     /// Whether it may be sent again after its response was lost.
-    pub(crate) may_repeat: bool,
+    pub(crate) can_repeat: bool,
 }
 
 /// A request without side effects.
@@ -30,62 +32,62 @@ impl From<Request> for RequestPlan<'_> {
             request,
             headers: HeaderMap::new(),
             call_id: None,
-            may_repeat: true,
+            can_repeat: true,
         }
     }
 }
 
 impl RequestPlan<'_> {
-    fn may_retry(&self, error: &LinkError) -> bool {
+    fn can_retry(&self, error: &LinkError) -> bool {
         match error {
             LinkError::NotSent(_) | LinkError::Busy { .. } => true,
-            LinkError::Lost(_) => self.may_repeat,
-            LinkError::Final(ErrorKind::Status { status, .. }) => {
-                let is_harmless = self.may_repeat && self.call_id.is_none();
-                is_harmless && (500..600).contains(status) && !matches!(status, 501 | 505)
+            LinkError::Lost(_) => self.can_repeat,
+            LinkError::Final(ErrorKind::HttpStatus { status, .. }) => {
+                let is_idempotent = self.can_repeat && self.call_id.is_none();
+                is_idempotent && (500..600).contains(status) && !matches!(status, 501 | 505)
             }
             LinkError::Final(_) => false,
         }
     }
 }
 
-impl Inner {
-    /// Sends a request, and returns its result. The deadline of a whole call applies.
+impl ClientInner {
+    /// Sends a request, with retries and the deadline of a whole call.
     pub(crate) async fn request(&self, request: Request) -> Result<Box<RawValue>, ErrorKind> {
         self.request_round(&request.into(), &mut false).await
     }
 
-    /// Sends a round of a call, and retries where that is safe. `is_unclear` is set if the server may have executed it and
-    /// its response was lost.
+    /// Sends a round of a call, and retries where that is safe. Sets `is_delivery_unknown` if the server may have executed it
+    /// and the response was lost.
     pub(crate) async fn request_round(
         &self,
         plan: &RequestPlan<'_>,
-        is_unclear: &mut bool,
+        is_delivery_unknown: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
         let sent = async {
-            let mut retry = Retry::new(self.setup.limits.retries);
+            let mut retry = RetryState::new(self.setup.limits.retries);
             loop {
-                let was_unclear = std::mem::replace(is_unclear, true);
+                let was_unclear = std::mem::replace(is_delivery_unknown, true);
                 let error = match self.exchange(plan).await {
                     Ok(response) => {
-                        // An error is about this attempt, and not about those before.
-                        *is_unclear = was_unclear || response.outcome.is_ok();
-                        return response.outcome.map_err(ErrorKind::Refused);
+                        // An error response says nothing about earlier attempts.
+                        *is_delivery_unknown = was_unclear || response.outcome.is_ok();
+                        return response.outcome.map_err(ErrorKind::Rpc);
                     }
                     Err(error) => error,
                 };
-                *is_unclear = was_unclear || error.may_be_taken();
-                if !plan.may_retry(&error) {
+                *is_delivery_unknown = was_unclear || error.may_have_executed();
+                if !plan.can_retry(&error) {
                     return Err(error.into());
                 }
                 retry.wait(error).await?;
             }
         };
-        by_deadline(self.setup.limits.deadline, Box::pin(sent)).await
+        before_deadline(self.setup.limits.deadline, Box::pin(sent)).await
     }
 
-    /// Sends a request, and once more if the server rejects the version though it offers it.
-    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<Response> {
+    /// Sends a request, and repeats it if the server rejects the protocol version that it also offers.
+    pub(crate) async fn exchange(&self, plan: &RequestPlan<'_>) -> LinkResult<LinkResponse> {
         self.revive().await?;
         if let Some(legacy) = &self.legacy {
             return self.exchange_in_session(legacy, plan).await;
@@ -100,23 +102,23 @@ impl Inner {
     pub(crate) async fn exchange_once(
         &self,
         plan: &RequestPlan<'_>,
-        session: Option<&Session>,
-    ) -> LinkResult<Response> {
+        session: Option<&LegacySession>,
+    ) -> LinkResult<LinkResponse> {
         let outgoing = self.write(plan, session)?;
-        let mut waiting = Waiting {
+        let mut guard = CancelOnDrop {
             inner: self,
             id: outgoing.id,
         };
         let mut exchange = match self.link.open(&outgoing).await {
-            Err(error) if !error.may_be_under_way() => {
-                waiting.id = None;
+            Err(error) if !error.may_be_in_flight() => {
+                guard.id = None;
                 return Err(error);
             }
             opened => opened?,
         };
         let (response, unanswered) = match session {
             Some(session) if outgoing.is_call => {
-                let answered = self.answer_within(&mut exchange, &plan.request, session);
+                let answered = self.read_response_and_answer(&mut exchange, &plan.request, session);
                 answered.await?
             }
             _ => {
@@ -124,59 +126,65 @@ impl Inner {
                 (response.await?, Vec::new())
             }
         };
-        waiting.id = None;
+        guard.id = None;
         join_unanswered(response, unanswered)
     }
 
-    /// Sends a request. The caller reads its messages.
-    pub(crate) async fn begin(&self, request: Request) -> LinkResult<Exchange> {
+    /// Sends a request without reading its replies.
+    pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
         let session = self.legacy.as_ref().map(Legacy::session);
         let outgoing = self.write(&request.into(), session.as_ref())?;
         self.link.open(&outgoing).await
     }
 
-    /// Restarts a process that has ended. Requests that were in flight are not repeated: they may have been executed.
+    /// Restarts a server process that has exited. Requests in flight are not repeated: they may have been executed.
     pub(crate) async fn revive(&self) -> LinkResult<()> {
         let Some(link) = self.link.pipe() else {
             return Ok(());
         };
-        let mut starts = self.starts.lock().await;
-        if link.has_ended() {
-            tracing::warn!("server process ended; starting it again");
+        let mut restarts = self.restarts.lock().await;
+        if link.has_exited() {
+            tracing::warn!("server process exited; restarting it");
             link.restart().map_err(LinkError::Final)?;
-            *starts += 1;
+            *restarts += 1;
         }
-        self.initialize_again(*starts).await
+        self.initialize_again(*restarts).await
     }
 
-    /// Reads the messages of a request up to its response. Requests of the server are refused.
+    /// Reads the replies to a request up to its response. Requests from the server are rejected.
     pub(crate) async fn read_response(
         &self,
-        exchange: &mut Exchange,
+        exchange: &mut LinkExchange,
         headers: &HeaderMap,
-    ) -> LinkResult<Response> {
+    ) -> LinkResult<LinkResponse> {
         let silence = self.setup.limits.silence;
         loop {
-            let message = match in_time(silence, exchange.next()).await? {
-                Incoming::Response(response) => return Ok(response),
-                Incoming::Request { method, .. } if self.server.version == PROTOCOL_VERSION => {
+            let message = match before_timeout(silence, exchange.next()).await? {
+                IncomingMessage::Response(response) => return Ok(response),
+                IncomingMessage::Request { method, .. }
+                    if self.server.version == PROTOCOL_VERSION =>
+                {
                     tracing::warn!(method, "request from a modern server ignored");
                     continue;
                 }
                 message => message,
             };
-            if let Some(answer) = take_stray(message, &self.setup.notifications) {
-                let answer = Outgoing::unanswered(answer, headers.clone());
-                if let Err(error) = in_time(silence, self.link.tell(&answer)).await {
-                    tracing::debug!(?error, "response not delivered");
+            if let Some(reply) = handle_stray(message, &self.setup.notifications) {
+                let reply = OutgoingMessage::without_response(reply, headers.clone());
+                if let Err(error) = before_timeout(silence, self.link.send(&reply)).await {
+                    tracing::debug!(?error, "failed to send response");
                 }
             }
         }
     }
 
-    /// The message of a request, with a new id.
-    fn write(&self, plan: &RequestPlan<'_>, session: Option<&Session>) -> LinkResult<Outgoing> {
+    /// Writes a request with a new id.
+    fn write(
+        &self,
+        plan: &RequestPlan<'_>,
+        session: Option<&LegacySession>,
+    ) -> LinkResult<OutgoingMessage> {
         let id = self.ids.next();
         let request = &plan.request;
         let wants_progress = plan.call_id.is_some() && self.setup.notifications.progress.is_some();
@@ -198,23 +206,23 @@ impl Inner {
                 (meta.to_json(), headers)
             }
         };
-        Ok(Outgoing {
+        Ok(OutgoingMessage {
             id: Some(id),
             silence: self.setup.limits.silence,
             is_call: request.call_kind().is_some(),
-            // A server whose revision is unknown might not understand a cancellation.
+            // While the revision is unknown, the server might not understand a cancellation.
             is_cancellable: request.method != DISCOVER,
             is_resumable: session.is_some(),
             body: request.write(id, Some(meta)),
             headers,
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         })
     }
 
-    /// The capabilities of this client. A legacy server cannot wait for answers by hand.
+    /// The capabilities of this client. Legacy servers cannot wait for manual answers.
     pub(crate) fn capabilities(&self, is_legacy: bool) -> Capabilities {
-        let by_hand = |kind| !is_legacy && self.setup.by_hand.contains(&kind);
-        let can = |kind| self.setup.handlers.has(kind) || by_hand(kind);
+        let is_manual = |kind| !is_legacy && self.setup.manual_kinds.contains(&kind);
+        let can = |kind| self.setup.handlers.has(kind) || is_manual(kind);
         Capabilities {
             form: can(AskKind::Form),
             url: can(AskKind::Url),
@@ -226,13 +234,13 @@ impl Inner {
     }
 }
 
-/// Cancels a request at a legacy HTTP server if it is dropped before the response; other servers notice by themselves.
-struct Waiting<'a> {
-    inner: &'a Inner,
+/// Cancels a request at a legacy HTTP server on drop. Other servers notice the dropped request themselves.
+struct CancelOnDrop<'a> {
+    inner: &'a ClientInner,
     id: Option<u64>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         if let (Some(id), Some(legacy)) = (self.id, &self.inner.legacy) {
             legacy.cancel(id);
@@ -240,17 +248,17 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Whether a server rejects our version and offers it all the same.
-fn offers_our_version(refusal: &RpcFailure) -> bool {
-    let supported = refusal.data["supported"].as_array();
-    refusal.is(ErrorCode::UnsupportedVersion)
+/// Whether a server rejects our protocol version although it lists it as supported.
+fn offers_our_version(failure: &RpcFailure) -> bool {
+    let supported = failure.data["supported"].as_array();
+    failure.is(ErrorCode::UnsupportedVersion)
         && supported.is_some_and(|list| list.iter().any(|version| version == PROTOCOL_VERSION))
 }
 
 fn standard_headers(plan: &RequestPlan<'_>) -> Result<HeaderMap, ErrorKind> {
     let mut headers = plan.headers.clone();
     let mut add = |name: &'static str, value: &str| {
-        let invalid = || ErrorKind::BadArgument(format!("{value:?} cannot be put into a header"));
+        let invalid = || ErrorKind::InvalidArgument(format!("invalid header value {value:?}"));
         let value = HeaderValue::from_str(value).map_err(|_| invalid())?;
         headers.insert(HeaderName::from_static(name), value);
         Ok::<(), ErrorKind>(())

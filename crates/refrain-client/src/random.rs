@@ -1,18 +1,18 @@
-//! Random numbers from the system.
+//! Random numbers from the operating system.
 
 /// 128 random bits in hexadecimal.
-pub(crate) fn unguessable() -> String {
+pub(crate) fn hex_128() -> String {
     let bytes: [u8; 16] = bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-pub(crate) fn between(low: f64, high: f64) -> f64 {
-    let part = f64::from(u32::from_le_bytes(bytes())) / f64::from(u32::MAX);
-    low + (high - low) * part
+pub(crate) fn in_range(low: f64, high: f64) -> f64 {
+    let fraction = f64::from(u32::from_le_bytes(bytes())) / f64::from(u32::MAX);
+    low + (high - low) * fraction
 }
 
 fn bytes<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has random numbers");
+    getrandom::fill(&mut bytes).expect("the operating system provides random numbers");
     bytes
 }

@@ -1,17 +1,17 @@
-//! The loop of rounds: a call is sent, its asks are answered, and it is sent again until it is done.
+//! The round loop: send a call, answer its asks, and send it again until it completes.
 //!
-//! The state goes back unchanged, in its own call and with the answers of its own round. Errors after the first round
-//! contain the call.
+//! The request state is returned unchanged, only in its own call and with the answers of its own round. Errors after the
+//! first round contain the pending call.
 
-use crate::ask::{Answer, Ask};
-use crate::call::Call;
-use crate::client::{Client, Inner};
-use crate::error::{Error, ErrorKind, Unanswered};
-use crate::handlers::NoAnswer;
-use crate::pending::{Origin, PendingCall};
+use crate::ask::{AskAnswer, IncomingAsk};
+use crate::call::CallRequest;
+use crate::client::{Client, ClientInner};
+use crate::error::{Error, ErrorKind, UnansweredAsk};
+use crate::handlers::AnswerFailure;
+use crate::pending::{CallOrigin, PendingCall};
 use crate::protocol::RequestPlan;
 use crate::random;
-use crate::retry::{backoff, by_deadline};
+use crate::retry::{backoff, before_deadline};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -25,25 +25,25 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
-/// The outcome of a round.
+/// The result of a round.
 #[expect(
     clippy::large_enum_variant,
-    reason = "one is made in each round and moved once"
+    reason = "created once per round and moved once"
 )]
 #[derive(Debug)]
-pub enum Outcome {
-    /// The call is done, with this result.
+pub enum RoundOutcome {
+    /// The call completed with this result.
     Complete(Value),
     /// The call waits for answers, for its next round, or for a task.
     Pending(PendingCall),
 }
 
 impl Client {
-    /// Calls a tool, answers its asks, and returns its result. `arguments` is an object.
+    /// Calls a tool, answers its asks, and returns its result. `arguments` must be an object.
     ///
-    /// A result that does not match the output schema of a listed tool is an [`ErrorKind::BadResult`].
+    /// Fails with [`ErrorKind::InvalidResult`] if the result does not match the output schema of a listed tool.
     pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<ToolResult, Error> {
-        let call = Call::tool(name).with_arguments(object(arguments)?);
+        let call = CallRequest::tool(name).with_arguments(object(arguments)?);
         let result = self.call(call).await?;
         let result = self.check_result(name, result).await?;
         let meta = meta(&result);
@@ -51,30 +51,30 @@ impl Client {
         Ok(ToolResult { meta, ..result })
     }
 
-    /// Why a result does not match the output schema of a listed tool. [`call_tool`](Self::call_tool) checks this, the
-    /// other ways to call do not.
-    pub fn broken_promise(&self, tool: &str, result: &Value) -> Option<String> {
-        let known = self.inner.tool(tool)?.ok()?;
-        known.output_schema.as_ref()?.mismatch(result)
+    /// Why a result does not match the output schema of a listed tool, if it does not. Only
+    /// [`call_tool`](Self::call_tool) checks this by itself.
+    pub fn output_schema_mismatch(&self, tool: &str, result: &Value) -> Option<String> {
+        let listed = self.inner.tool(tool)?.ok()?;
+        listed.output_schema.as_ref()?.mismatch(result)
     }
 
     async fn check_result(&self, tool: &str, result: Value) -> Result<Value, ErrorKind> {
-        if self.broken_promise(tool, &result).is_none() {
+        if self.output_schema_mismatch(tool, &result).is_none() {
             return Ok(result);
         }
         // The tool may have changed since it was listed.
         if let Err(error) = self.inner.reload_tools().await {
-            tracing::debug!(%error, "failed to list the tools again");
+            tracing::debug!(%error, "failed to reload tools");
         }
-        match self.broken_promise(tool, &result) {
+        match self.output_schema_mismatch(tool, &result) {
             None => Ok(result),
-            Some(why) => Err(ErrorKind::BadResult { why, result }),
+            Some(why) => Err(ErrorKind::InvalidResult { why, result }),
         }
     }
 
-    /// Gets a prompt, answers its asks, and returns its result. `arguments` is an object.
+    /// Gets a prompt, answers its asks, and returns its result. `arguments` must be an object.
     pub async fn get_prompt(&self, name: &str, arguments: Value) -> Result<PromptResult, Error> {
-        let call = Call::prompt(name).with_arguments(object(arguments)?);
+        let call = CallRequest::prompt(name).with_arguments(object(arguments)?);
         let result = self.call(call).await?;
         let meta = meta(&result);
         let result: PromptResult = typed(result)?;
@@ -83,9 +83,9 @@ impl Client {
 
     /// Reads a resource, answers its asks, and returns its contents.
     pub async fn read_resource(&self, uri: &str) -> Result<ReadResult, Error> {
-        let mut result = self.call(Call::resource(uri)).await?;
+        let mut result = self.call(CallRequest::resource(uri)).await?;
         let meta = meta(&result);
-        // Legacy servers have no cache hints, and invalid ones are ignored.
+        // Legacy servers send no cache hints; malformed ones are ignored.
         if result["ttlMs"].as_u64().is_none() {
             result["ttlMs"] = 0.into();
         }
@@ -96,45 +96,45 @@ impl Client {
         Ok(ReadResult { meta, ..result })
     }
 
-    /// Makes a call, answers its asks, and returns its result as an object.
-    pub async fn call(&self, call: Call) -> Result<Value, Error> {
+    /// Makes a call, answers its asks, and returns its result unchecked.
+    pub async fn call(&self, call: CallRequest) -> Result<Value, Error> {
         self.finish(self.prepare(call)).await
     }
 
-    /// Makes the first round of a call. No ask is answered.
-    pub async fn start(&self, call: Call) -> Result<Outcome, Error> {
+    /// Makes the first round of a call, without answering asks.
+    pub async fn start(&self, call: CallRequest) -> Result<RoundOutcome, Error> {
         self.resume(self.prepare(call)).await
     }
 
-    /// Makes the next round of a pending call. All its asks must be answered.
+    /// Makes the next round of a pending call, whose asks must all be answered.
     ///
-    /// A task is sent the answers there are, and then polled once.
-    pub async fn resume(&self, mut pending: PendingCall) -> Result<Outcome, Error> {
+    /// For a task, sends the available answers and polls once.
+    pub async fn resume(&self, mut pending: PendingCall) -> Result<RoundOutcome, Error> {
         let former = pending.move_to(self.origin());
         let open = pending.unanswered();
         if pending.task_id().is_none() && !open.is_empty() {
-            let unanswered = open.iter().map(|ask| Unanswered {
+            let unanswered = open.iter().map(|ask| UnansweredAsk {
                 key: ask.key().to_owned(),
-                why: "it was not answered".to_owned(),
+                why: "no answer was provided".to_owned(),
             });
-            return Err(ErrorKind::Unanswered(unanswered.collect()).of(&pending));
+            return Err(ErrorKind::Unanswered(unanswered.collect()).with_pending(&pending));
         }
         match self.inner.round(&mut pending).await {
-            Ok(Some(result)) => Ok(Outcome::Complete(result)),
-            Ok(None) => Ok(Outcome::Pending(pending)),
-            Err(kind) => Err(failed(kind, pending, former)),
+            Ok(Some(result)) => Ok(RoundOutcome::Complete(result)),
+            Ok(None) => Ok(RoundOutcome::Pending(pending)),
+            Err(kind) => Err(call_error(kind, pending, former)),
         }
     }
 
-    /// Takes up a pending call, answers its asks, and returns its result as an object.
+    /// Resumes a pending call, answers its asks, and returns its result unchecked.
     ///
-    /// Dropping the future cancels the call: its request, or its task.
+    /// Dropping the future cancels the request in flight or the task.
     pub async fn finish(&self, pending: PendingCall) -> Result<Value, Error> {
         self.finish_unless(pending, std::future::pending()).await
     }
 
-    /// As [`finish`](Self::finish), unless `stop` is ready first: then the error contains the call. A request in flight is
-    /// cancelled; a task goes on.
+    /// Like [`finish`](Self::finish), but fails with [`ErrorKind::Stopped`] when `stop` completes. That cancels a request
+    /// in flight; a task keeps running.
     pub async fn finish_unless(
         &self,
         mut pending: PendingCall,
@@ -148,36 +148,36 @@ impl Client {
             is_armed: true,
         };
         let driven = tokio::select! {
-            // A result counts even if the time is up.
+            // A result takes precedence over `stop`.
             biased;
-            driven = by_deadline(limit, Box::pin(self.inner.drive(&mut guard.pending))) => driven,
+            driven = before_deadline(limit, Box::pin(self.inner.drive(&mut guard.pending))) => driven,
             () = stop => Err(ErrorKind::Stopped),
         };
         guard.is_armed = false;
-        driven.map_err(|kind| failed(kind, guard.pending.clone(), former))
+        driven.map_err(|kind| call_error(kind, guard.pending.clone(), former))
     }
 
-    /// A call before its first round. It can be stored, and made by [`finish`](Self::finish) or [`resume`](Self::resume).
-    pub fn prepare(&self, call: Call) -> PendingCall {
-        PendingCall::new(call, random::unguessable(), self.origin())
+    /// A call before its first round, for [`finish`](Self::finish) or [`resume`](Self::resume).
+    pub fn prepare(&self, call: CallRequest) -> PendingCall {
+        PendingCall::new(call, random::hex_128(), self.origin())
     }
 
-    fn origin(&self) -> Origin {
-        Origin {
+    fn origin(&self) -> CallOrigin {
+        CallOrigin {
             address: self.address().to_owned(),
             server: self.inner.server.name().map(str::to_owned),
             dialect: self.inner.setup.dialect,
         }
     }
 
-    /// Whether this call might be executed twice if it is continued: [its next round may have been
-    /// executed](PendingCall::is_unclear), and the server does not recognise repeated calls.
-    pub fn might_repeat(&self, pending: &PendingCall) -> bool {
-        pending.is_unclear() && !self.inner.may_repeat(pending.call().kind())
+    /// Whether resuming this call could execute it twice: [its next round may already be
+    /// executed](PendingCall::is_delivery_unknown), and the server does not recognise repeated calls.
+    pub fn can_execute_twice(&self, pending: &PendingCall) -> bool {
+        pending.is_delivery_unknown() && !self.inner.can_repeat(pending.call().kind())
     }
 }
 
-/// A call in flight. Dropping it cancels its task, unless it is disarmed.
+/// Cancels the task of a call on drop, unless disarmed.
 struct TaskGuard<'a> {
     client: &'a Client,
     pending: PendingCall,
@@ -199,20 +199,20 @@ impl Drop for TaskGuard<'_> {
     }
 }
 
-impl Inner {
+impl ClientInner {
     async fn drive(self: &Arc<Self>, pending: &mut PendingCall) -> Result<Value, ErrorKind> {
         let (mut rounds, mut idle) = (0, 0);
         loop {
             if let Some(id) = pending.task_id().map(str::to_owned) {
-                // The future is large, and most calls do not become tasks.
+                // Boxed because the future is large, and most calls do not become tasks.
                 return Box::pin(self.drive_task(pending, &id)).await;
             }
             if rounds == self.setup.limits.rounds {
-                return Err(ErrorKind::Rounds(rounds));
+                return Err(ErrorKind::TooManyRounds(rounds));
             }
             if pending.round() > 0 {
                 self.answer(pending).await?;
-                if pending.only_state() {
+                if pending.has_only_state() {
                     idle += 1;
                     tokio::time::sleep(backoff(idle)).await;
                 } else {
@@ -227,20 +227,20 @@ impl Inner {
         }
     }
 
-    /// Answers all open asks concurrently. Answers are kept even if others fail.
+    /// Answers all open asks concurrently. A failed handler does not discard the other answers.
     pub(crate) async fn answer(&self, pending: &mut PendingCall) -> Result<(), ErrorKind> {
         let asks = pending.unanswered();
-        let answering = asks
-            .iter()
-            .map(|ask: &Ask| async move { (ask.key(), self.setup.handlers.answer(ask).await) });
+        let answering = asks.iter().map(|ask: &IncomingAsk| async move {
+            (ask.key(), self.setup.handlers.answer(ask).await)
+        });
         let mut answering: FuturesUnordered<_> = answering.collect();
         let mut unanswered = Vec::new();
         while let Some((key, answer)) = answering.next().await {
-            let taken = pending.take(key, answer);
+            let recorded = pending.record_answer(key, answer);
             (self.setup.on_pending)(pending);
-            if let Err(none) = taken {
-                let (key, why) = (key.to_owned(), none.why);
-                unanswered.push(Unanswered { key, why });
+            if let Err(failure) = recorded {
+                let (key, why) = (key.to_owned(), failure.why);
+                unanswered.push(UnansweredAsk { key, why });
             }
         }
         if unanswered.is_empty() {
@@ -250,18 +250,18 @@ impl Inner {
         }
     }
 
-    /// Answers one ask, unless that is done by hand.
-    pub(crate) async fn try_answer(&self, ask: &Ask) -> Result<Answer, NoAnswer> {
+    /// Answers one ask, unless the host answers its kind manually.
+    pub(crate) async fn try_answer(&self, ask: &IncomingAsk) -> Result<AskAnswer, AnswerFailure> {
         let handlers = &self.setup.handlers;
         match ask.kind() {
-            Some(kind) if !handlers.has(kind) && self.setup.by_hand.contains(&kind) => {
-                Err(NoAnswer::later("it is to be answered by hand"))
-            }
+            Some(kind) if !handlers.has(kind) && self.setup.manual_kinds.contains(&kind) => Err(
+                AnswerFailure::temporary("asks of this kind are answered manually"),
+            ),
             _ => handlers.answer(ask).await,
         }
     }
 
-    /// Makes one round. Returns the result if the call is done; otherwise `pending` is its new state.
+    /// Makes one round. Returns the result if the call completed; otherwise updates `pending`.
     async fn round(&self, pending: &mut PendingCall) -> Result<Option<Value>, ErrorKind> {
         if let Some(id) = pending.task_id().map(str::to_owned) {
             return self.task_round(pending, &id).await;
@@ -274,21 +274,22 @@ impl Inner {
         }
         let authorization = self.link.authorization();
         self.check_legacy(pending)?;
-        let mut is_unclear = pending.is_unclear();
-        if is_unclear && !self.may_repeat(kind) {
+        let mut is_delivery_unknown = pending.is_delivery_unknown();
+        if is_delivery_unknown && !self.can_repeat(kind) {
             let target = pending.call().target();
-            tracing::debug!(target, "call may be done twice: its response was lost");
+            tracing::debug!(target, "call may execute twice: its response was lost");
         }
-        // This stays if the future is dropped.
-        pending.set_unclear(true);
-        let sent = Box::pin(self.send_round(pending, request.clone(), &mut is_unclear)).await;
-        pending.set_unclear(is_unclear);
+        // Remains set if the future is dropped.
+        pending.set_delivery_unknown(true);
+        let sent =
+            Box::pin(self.send_round(pending, request.clone(), &mut is_delivery_unknown)).await;
+        pending.set_delivery_unknown(is_delivery_unknown);
         let raw = match sent {
-            Err(ErrorKind::Refused(refusal)) if self.legacy.is_some() => {
-                let Some(asks) = requested_urls(&refusal) else {
-                    return Err(ErrorKind::Refused(refusal));
+            Err(ErrorKind::Rpc(failure)) if self.legacy.is_some() => {
+                let Some(asks) = requested_urls(&failure) else {
+                    return Err(ErrorKind::Rpc(failure));
                 };
-                pending.visits(asks, refusal.message);
+                pending.require_visits(asks, failure.message);
                 return Ok(None);
             }
             sent => sent?,
@@ -300,7 +301,7 @@ impl Inner {
                 }
                 return Ok(Some(result));
             }
-            CallReply::Incomplete { asks, state } => pending.next(asks, state),
+            CallReply::Incomplete { asks, state } => pending.next_round(asks, state),
             CallReply::Task(id) => pending.become_task(id),
         }
         Ok(None)
@@ -313,7 +314,7 @@ impl Inner {
             CallReply::Incomplete {
                 state: Some(state), ..
             } if state.len() > limits.state => Err(ErrorKind::TooLarge {
-                what: "a state",
+                what: "request state",
                 limit: limits.state,
             }),
             CallReply::Incomplete { asks, .. } if asks.len() > limits.asks => {
@@ -323,7 +324,7 @@ impl Inner {
                 })
             }
             CallReply::Task(_) if kind != CallKind::Tool => {
-                let why = format!("{} cannot become a task", kind.method());
+                let why = format!("{} returned a task, which only tools may do", kind.method());
                 Err(ReadError::Unexpected(why).into())
             }
             _ => Ok(reply),
@@ -331,70 +332,71 @@ impl Inner {
     }
 
     fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
-        if let Some(message) = pending.not_visited() {
-            return Err(ErrorKind::Refused(RpcFailure {
+        if let Some(message) = pending.declined_visit() {
+            return Err(ErrorKind::Rpc(RpcFailure {
                 code: URLS_REQUIRED,
                 message: message.to_owned(),
                 data: Value::Null,
             }));
         }
-        if self.legacy.is_some() && !pending.suits_legacy() {
-            return Err(ErrorKind::BadPending(format!(
-                "the server speaks {}, and cannot go on with a call that waits",
+        if self.legacy.is_some() && !pending.is_legacy_compatible() {
+            return Err(ErrorKind::CannotResume(format!(
+                "the server uses {}, which cannot resume calls",
                 self.server.version
             )));
         }
         Ok(())
     }
 
-    /// Sends a round. If the server misses a header, the tools are listed again: the tool may have changed.
+    /// Sends a round. After a header mismatch, reloads the tools and tries once more: the tool may have changed.
     async fn send_round(
         &self,
         pending: &PendingCall,
         request: Request,
-        is_unclear: &mut bool,
+        is_delivery_unknown: &mut bool,
     ) -> Result<Box<RawValue>, ErrorKind> {
         let call = pending.call();
         let mut plan = RequestPlan {
             request,
             headers: self.argument_headers(call)?,
             call_id: Some(pending.call_id()),
-            may_repeat: self.may_repeat(call.kind()),
+            can_repeat: self.can_repeat(call.kind()),
         };
-        let result = self.request_round(&plan, is_unclear).await;
+        let result = self.request_round(&plan, is_delivery_unknown).await;
         match &result {
-            Err(ErrorKind::Refused(refusal))
-                if refusal.is(ErrorCode::HeaderMismatch) && call.kind() == CallKind::Tool =>
+            Err(ErrorKind::Rpc(failure))
+                if failure.is(ErrorCode::HeaderMismatch) && call.kind() == CallKind::Tool =>
             {
                 self.reload_tools().await?;
                 plan.headers = self.argument_headers(call)?;
-                self.request_round(&plan, is_unclear).await
+                self.request_round(&plan, is_delivery_unknown).await
             }
             _ => result,
         }
     }
 
-    /// Whether a repeated round of such a call is executed only once.
-    fn may_repeat(&self, kind: CallKind) -> bool {
+    /// Whether sending a round of such a call twice is safe.
+    fn can_repeat(&self, kind: CallKind) -> bool {
         kind != CallKind::Tool || (self.legacy.is_none() && self.server.knows_call_ids())
     }
 
-    fn argument_headers(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {
+    fn argument_headers(&self, call: &CallRequest) -> Result<HeaderMap, ErrorKind> {
         match self.tool(call.target()) {
             _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
             None => Ok(HeaderMap::new()),
-            Some(Ok(known)) => {
-                let written = known.headers.write(call.arguments());
-                let written = written.map_err(|error| ErrorKind::BadArgument(error.to_string()))?;
+            Some(Ok(listed)) => {
+                let written = listed.headers.write(call.arguments());
+                let written =
+                    written.map_err(|error| ErrorKind::InvalidArgument(error.to_string()))?;
                 let pair = |(name, value): (&str, String)| {
                     let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
                     Some((name, HeaderValue::from_str(&value).ok()?))
                 };
                 Ok(written.into_iter().filter_map(pair).collect())
             }
-            Some(Err(why)) => Err(ErrorKind::BadTool {
+            Some(Err(source)) => Err(ErrorKind::InvalidTool {
                 name: call.target().to_owned(),
-                why,
+                source,
             }),
         }
     }
@@ -403,8 +405,8 @@ impl Inner {
 fn object(arguments: Value) -> Result<Map<String, Value>, ErrorKind> {
     match arguments {
         Value::Object(arguments) => Ok(arguments),
-        other => Err(ErrorKind::BadArgument(format!(
-            "the arguments of a call are an object, not {other}"
+        other => Err(ErrorKind::InvalidArgument(format!(
+            "invalid call arguments: expected an object, not {other}"
         ))),
     }
 }
@@ -413,31 +415,31 @@ fn meta(result: &Value) -> Option<Map<String, Value>> {
     result.get("_meta").and_then(Value::as_object).cloned()
 }
 
-/// Deserialises a result. The error contains it, since the call cannot be undone.
+/// Deserialises a result. The error contains the result, because the call has been executed.
 fn typed<T: DeserializeOwned>(result: Value) -> Result<T, ErrorKind> {
-    T::deserialize(&result).map_err(|error| ErrorKind::BadResult {
+    T::deserialize(&result).map_err(|error| ErrorKind::InvalidResult {
         why: error.to_string(),
         result,
     })
 }
 
-/// The error of a call. It contains the call, unless the server has refused it as a whole.
-fn failed(kind: ErrorKind, mut pending: PendingCall, former: (u32, Origin)) -> Error {
-    if matches!(&kind, ErrorKind::Refused(refusal) if refusal.is_call_over()) {
+/// The error of a call, with the pending call unless the server rejected the whole call.
+fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigin)) -> Error {
+    if matches!(&kind, ErrorKind::Rpc(failure) if failure.is_call_over()) {
         return kind.into();
     }
-    let is_untouched = pending.round() == 0 && !pending.is_unclear();
-    let is_refused = (is_untouched || pending.not_visited().is_some())
+    let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
+    let is_rejected = (is_unsent || pending.declined_visit().is_some())
         && matches!(
             kind,
-            ErrorKind::Refused(_)
-                | ErrorKind::BadTool { .. }
-                | ErrorKind::BadArgument(_)
+            ErrorKind::Rpc(_)
+                | ErrorKind::InvalidTool { .. }
+                | ErrorKind::InvalidArgument(_)
                 | ErrorKind::Dialect(_)
         );
-    if is_refused || pending.is_over() {
+    if is_rejected || pending.has_ended() {
         return kind.into();
     }
     pending.move_back(former);
-    kind.of(&pending)
+    kind.with_pending(&pending)
 }

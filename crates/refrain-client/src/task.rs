@@ -1,13 +1,13 @@
 //! Tasks: calls that the server executes in the background.
 //!
-//! A task is polled at its interval, even if the server sends notifications. An ask is shown once, and its answer sent as
-//! soon as it is there. An ask that will never be answered cancels the task.
+//! Tasks are polled even if the server sends notifications. Each ask goes to its handler once, and each answer is sent as
+//! soon as it is available. An ask that will never be answered cancels the task.
 
-use crate::ask::{Answer, Ask};
-use crate::client::{Client, Inner};
-use crate::error::{Error, ErrorKind, Unanswered};
-use crate::handlers::NoAnswer;
-use crate::listen::{Change, Listening};
+use crate::ask::{AskAnswer, IncomingAsk};
+use crate::client::{Client, ClientInner};
+use crate::error::{Error, ErrorKind, UnansweredAsk};
+use crate::handlers::AnswerFailure;
+use crate::listen::{ChangeStream, ServerChange};
 use crate::pending::PendingCall;
 use crate::retry::{backoff, within};
 use futures_util::future::{AbortHandle, Abortable, Aborted, BoxFuture};
@@ -33,40 +33,41 @@ impl Client {
         Ok(self.inner.task(id).await?)
     }
 
-    /// Cancels a task. It is no error if it has already ended.
+    /// Cancels a task. Succeeds if the task has already ended.
     pub async fn cancel_task(&self, id: &str) -> Result<(), Error> {
         Ok(self.inner.cancel_task(id).await?)
     }
 }
 
-type Answering =
-    FuturesUnordered<BoxFuture<'static, (String, Result<Result<Answer, NoAnswer>, Aborted>)>>;
+type AnswerFutures = FuturesUnordered<
+    BoxFuture<'static, (String, Result<Result<AskAnswer, AnswerFailure>, Aborted>)>,
+>;
 
 #[derive(Default)]
 struct TaskAsks {
-    answering: Answering,
-    /// By key.
+    answering: AnswerFutures,
+    /// Running handlers by key of the ask.
     handles: HashMap<String, AbortHandle>,
-    unanswered: Vec<Unanswered>,
+    unanswered: Vec<UnansweredAsk>,
 }
 
 impl TaskAsks {
-    /// Starts to answer new asks, and stops with withdrawn ones.
-    fn update(&mut self, inner: &Arc<Inner>, open: Vec<Ask>) {
+    /// Starts handlers for new asks, and aborts those of withdrawn asks.
+    fn update(&mut self, inner: &Arc<ClientInner>, open: Vec<IncomingAsk>) {
         let is_open = |key: &str| open.iter().any(|ask| ask.key() == key);
         for (_, handle) in self.handles.extract_if(|key, _| !is_open(key)) {
             handle.abort();
         }
-        self.unanswered.retain(|given_up| is_open(&given_up.key));
+        self.unanswered.retain(|failed| is_open(&failed.key));
         for ask in open {
-            let is_given_up = |given_up: &Unanswered| given_up.key == ask.key();
-            if !self.handles.contains_key(ask.key()) && !self.unanswered.iter().any(is_given_up) {
+            let has_failed = |failed: &UnansweredAsk| failed.key == ask.key();
+            if !self.handles.contains_key(ask.key()) && !self.unanswered.iter().any(has_failed) {
                 self.start(Arc::clone(inner), ask);
             }
         }
     }
 
-    fn start(&mut self, inner: Arc<Inner>, ask: Ask) {
+    fn start(&mut self, inner: Arc<ClientInner>, ask: IncomingAsk) {
         let (handle, registration) = AbortHandle::new_pair();
         self.handles.insert(ask.key().to_owned(), handle);
         let answer = async move {
@@ -78,23 +79,23 @@ impl TaskAsks {
         self.answering.push(answer.boxed());
     }
 
-    /// Takes the answer of a handler. Returns whether there will never be one.
-    fn answered(
+    /// Records the outcome of a handler. Returns whether there will never be an answer.
+    fn record(
         &mut self,
         pending: &mut PendingCall,
         key: String,
-        answer: Result<Answer, NoAnswer>,
+        answer: Result<AskAnswer, AnswerFailure>,
     ) -> bool {
         self.handles.remove(&key);
-        let Err(NoAnswer { why, is_final }) = pending.take(&key, answer) else {
+        let Err(AnswerFailure { why, is_final }) = pending.record_answer(&key, answer) else {
             return false;
         };
-        self.unanswered.push(Unanswered { key, why });
+        self.unanswered.push(UnansweredAsk { key, why });
         is_final
     }
 }
 
-impl Inner {
+impl ClientInner {
     async fn task(&self, id: &str) -> Result<Task, ErrorKind> {
         let raw = self.request(Request::task(TaskMethod::Get, id)).await?;
         check_complete(&raw)?;
@@ -106,7 +107,7 @@ impl Inner {
         Ok(check_complete(&raw)?)
     }
 
-    /// Sends the answers there are, and polls the task. Returns its result if it is done.
+    /// Sends the available answers, and polls the task. Returns its result if it completed.
     pub(crate) async fn task_round(
         &self,
         pending: &mut PendingCall,
@@ -120,17 +121,17 @@ impl Inner {
         if pending.answers.is_empty() {
             return Ok(());
         }
-        // This is safe to repeat: the server ignores answers that it has.
+        // Safe to retry: the server ignores answers that it already has.
         let answers = pending.answers.clone().into_iter().collect();
         let request = Request::task(TaskMethod::Update, id).answered(answers, None);
         let raw = self.request(request).await?;
         check_complete(&raw)?;
-        pending.answers_sent();
+        pending.mark_answers_sent();
         (self.setup.on_pending)(pending);
         Ok(())
     }
 
-    /// Polls the task: its result if it is done, and the pause before the next poll.
+    /// Polls the task. Returns its result if it completed, and the pause before the next poll.
     async fn poll(
         &self,
         pending: &mut PendingCall,
@@ -148,18 +149,18 @@ impl Inner {
         }
         match task.status {
             TaskStatus::Completed(result) => Ok((Some(result), interval)),
-            TaskStatus::Failed(error) => Err(ErrorKind::Refused(error)),
+            TaskStatus::Failed(error) => Err(ErrorKind::Rpc(error)),
             TaskStatus::Cancelled => {
                 Err(ErrorKind::TaskCancelled(task.message.unwrap_or_default()))
             }
             _ => {
-                pending.task_asks(task.into_asks())?;
+                pending.set_task_asks(task.into_asks())?;
                 Ok((None, interval))
             }
         }
     }
 
-    /// Polls a task until it is done, and answers its asks.
+    /// Polls a task until it ends, and answers its asks.
     pub(crate) async fn drive_task(
         self: &Arc<Self>,
         pending: &mut PendingCall,
@@ -172,7 +173,7 @@ impl Inner {
                 self.send_answers(pending, id).await?;
                 self.poll(pending, id).await
             };
-            let (result, interval) = updates.meanwhile(poll.boxed()).await?;
+            let (result, interval) = updates.run_meanwhile(poll.boxed()).await?;
             if let Some(result) = result {
                 return Ok(result);
             }
@@ -183,7 +184,7 @@ impl Inner {
             tokio::select! {
                 Some((key, answer)) = asks.answering.next() => {
                     let Ok(answer) = answer else { continue };
-                    let is_final = asks.answered(pending, key, answer);
+                    let is_final = asks.record(pending, key, answer);
                     (self.setup.on_pending)(pending);
                     if is_final {
                         self.cancel_task(id).await?;
@@ -196,12 +197,12 @@ impl Inner {
         }
     }
 
-    async fn listen_to_task(self: &Arc<Self>, id: &str) -> Option<Listening> {
+    async fn listen_to_task(self: &Arc<Self>, id: &str) -> Option<ChangeStream> {
         let filter = Filter {
             tasks: vec![id.to_owned()],
             ..Filter::default()
         };
-        let listening = Listening::open(self, &filter).await;
+        let listening = ChangeStream::open(self, &filter).await;
         let is_granted = |granted: &Filter| granted.tasks.iter().any(|task| task == id);
         listening
             .ok()
@@ -209,66 +210,66 @@ impl Inner {
     }
 }
 
-/// The notifications of a task. It is polled all the same.
+/// Waits for notifications of a task, and for the next poll.
 struct TaskUpdates {
-    subscription: Subscription,
-    /// Whether it has just begun: earlier changes were not notified.
+    subscription: UpdateSubscription,
+    /// Whether the subscription has just started: earlier changes were not announced.
     is_new: bool,
 }
 
-enum Subscription {
-    Opening(BoxFuture<'static, Option<Listening>>),
-    Open(Listening),
+enum UpdateSubscription {
+    Opening(BoxFuture<'static, Option<ChangeStream>>),
+    Open(ChangeStream),
     None,
 }
 
 impl TaskUpdates {
-    fn subscribe(inner: &Arc<Inner>, id: &str) -> Self {
+    fn subscribe(inner: &Arc<ClientInner>, id: &str) -> Self {
         let (inner, id) = (Arc::clone(inner), id.to_owned());
         let opening = async move { inner.listen_to_task(&id).await };
         Self {
-            subscription: Subscription::Opening(opening.boxed()),
+            subscription: UpdateSubscription::Opening(opening.boxed()),
             is_new: false,
         }
     }
 
-    fn opened(&mut self, listening: Option<Listening>) {
+    fn set_opened(&mut self, listening: Option<ChangeStream>) {
         self.is_new = listening.is_some();
-        self.subscription = listening.map_or(Subscription::None, Subscription::Open);
+        self.subscription = listening.map_or(UpdateSubscription::None, UpdateSubscription::Open);
     }
 
-    /// Does some work while the subscription is opened.
-    async fn meanwhile<T>(&mut self, mut work: BoxFuture<'_, T>) -> T {
-        if let Subscription::Opening(opening) = &mut self.subscription {
+    /// Completes a future while the subscription opens.
+    async fn run_meanwhile<T>(&mut self, mut work: BoxFuture<'_, T>) -> T {
+        if let UpdateSubscription::Opening(opening) = &mut self.subscription {
             tokio::select! {
                 biased;
-                opened = opening => self.opened(opened),
+                opened = opening => self.set_opened(opened),
                 done = &mut work => return done,
             }
         }
         work.await
     }
 
-    /// Waits until the task has changed, or is to be polled.
+    /// Waits until the task changes or the next poll is due.
     async fn wait(&mut self, interval: Duration) {
         let mut pause = pin!(tokio::time::sleep(interval));
-        if let Subscription::Opening(opening) = &mut self.subscription {
+        if let UpdateSubscription::Opening(opening) = &mut self.subscription {
             tokio::select! {
-                opened = opening => self.opened(opened),
+                opened = opening => self.set_opened(opened),
                 () = &mut pause => return,
             }
         }
         if std::mem::take(&mut self.is_new) {
             return;
         }
-        let Subscription::Open(listening) = &mut self.subscription else {
+        let UpdateSubscription::Open(listening) = &mut self.subscription else {
             return pause.await;
         };
         match within(interval.max(POLL_NOTIFIED), listening.next()).await {
-            Some(Ok(Some(Change::Task(_)))) | None => {}
+            Some(Ok(Some(ServerChange::Task(_)))) | None => {}
             Some(Ok(Some(_))) => tokio::time::sleep(backoff(1)).await,
             Some(Ok(None) | Err(_)) => {
-                self.subscription = Subscription::None;
+                self.subscription = UpdateSubscription::None;
                 pause.await;
             }
         }

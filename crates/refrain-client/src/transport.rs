@@ -1,7 +1,7 @@
-//! The transport: one message to the server, and the messages that belong to it back.
+//! Transports: HTTP, pipes to a child process, and translation.
 //!
-//! A request is answered by messages that belong to it; the last one is its response. Messages of other requests are
-//! handled inside the transport.
+//! A request opens an exchange: the messages that belong to it, up to its response. Messages that belong to no request
+//! are handled inside the transport.
 
 mod events;
 mod http;
@@ -13,7 +13,7 @@ pub(crate) use pipe::{PipeLink, PipeSetup};
 use crate::auth::AuthError;
 use crate::dialect::{Translator, TranslatorExchange};
 use crate::error::ErrorKind;
-use crate::retry::in_time;
+use crate::retry::before_timeout;
 use ::http::{HeaderMap, HeaderValue};
 use refrain_wire::client::{ReadError, RpcFailure, ServerMessage, read_message, write_cancelled};
 use serde_json::Value;
@@ -23,31 +23,31 @@ use std::time::Duration;
 
 const NOT_FOUND: u16 = 404;
 
-/// Translates the text of a reply to 2026-07-28.
-pub(crate) type Translate = Arc<dyn Fn(&str) -> String + Send + Sync>;
+/// Translates the text of a reply into 2026-07-28.
+pub(crate) type ReplyTranslator = Arc<dyn Fn(&str) -> String + Send + Sync>;
 
 #[derive(Clone, Default)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingMessage {
     pub(crate) id: Option<u64>,
-    /// How long the server may be silent.
+    /// The timeout for a silent server.
     pub(crate) silence: Duration,
-    /// Whether it is a round of a call: only then may a legacy server ask in return.
+    /// Whether it is a round of a call: legacy servers may ask only during a call.
     pub(crate) is_call: bool,
-    /// Whether a request that is dropped is cancelled.
+    /// Whether dropping the request cancels it.
     pub(crate) is_cancellable: bool,
     /// Whether a broken response stream may be resumed.
     pub(crate) is_resumable: bool,
-    /// Whether the server responds only with an error.
+    /// Whether the server responds only to report an error.
     pub(crate) is_silent: bool,
     pub(crate) body: String,
-    /// The HTTP headers that repeat parts of the message.
+    /// HTTP headers that repeat parts of the message.
     pub(crate) headers: HeaderMap,
-    pub(crate) translate: Option<Translate>,
+    pub(crate) translate: Option<ReplyTranslator>,
 }
 
-impl Outgoing {
-    /// A message that is no request.
-    pub(crate) fn unanswered(body: String, headers: HeaderMap) -> Self {
+impl OutgoingMessage {
+    /// A notification or a response.
+    pub(crate) fn without_response(body: String, headers: HeaderMap) -> Self {
         Self {
             body,
             headers,
@@ -57,19 +57,19 @@ impl Outgoing {
 
     /// The cancellation of a request.
     pub(crate) fn cancelled(id: u64, headers: HeaderMap) -> Self {
-        Self::unanswered(write_cancelled(id), headers)
+        Self::without_response(write_cancelled(id), headers)
     }
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Incoming {
-    Response(Response),
+pub(crate) enum IncomingMessage {
+    Response(LinkResponse),
     Notification {
         method: String,
         params: Option<Box<RawValue>>,
     },
-    /// A sign of life without content.
-    Alive,
+    /// Data without a message, such as a comment in an event stream.
+    KeepAlive,
     /// A request of a legacy server.
     Request {
         id: Value,
@@ -80,17 +80,18 @@ pub(crate) enum Incoming {
 
 /// The result or the error of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Response {
+pub(crate) struct LinkResponse {
     pub(crate) outcome: Result<Box<RawValue>, RpcFailure>,
     pub(crate) status: Option<u16>,
-    pub(crate) names_request: bool,
+    /// Whether it has the id of the request.
+    pub(crate) has_request_id: bool,
 }
 
-impl Response {
-    /// Whether the server does not know the session. An error with an id is about the request: the server may have done
-    /// it.
+impl LinkResponse {
+    /// Whether the server does not know the session. An error with an id is about the request, which may have been
+    /// executed.
     pub(crate) fn is_session_unknown(&self) -> bool {
-        self.outcome.is_err() && !self.names_request && self.status == Some(NOT_FOUND)
+        self.outcome.is_err() && !self.has_request_id && self.status == Some(NOT_FOUND)
     }
 }
 
@@ -98,12 +99,12 @@ impl Response {
 pub(crate) enum LinkError {
     /// The request did not reach the server.
     NotSent(ErrorKind),
-    /// The server is overloaded, and did not look at the request.
+    /// The server is overloaded, and did not execute the request.
     Busy {
         kind: ErrorKind,
         retry_after: Option<Duration>,
     },
-    /// The server may have seen the request; its response was lost.
+    /// The response was lost; the server may have executed the request.
     Lost(ErrorKind),
     /// A retry would not help.
     Final(ErrorKind),
@@ -111,25 +112,25 @@ pub(crate) enum LinkError {
 
 impl LinkError {
     /// Whether the server may be processing the request.
-    pub(crate) fn may_be_under_way(&self) -> bool {
-        matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Late(_)))
+    pub(crate) fn may_be_in_flight(&self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Timeout(_)))
     }
 
-    /// Whether the HTTP status is 404: the server does not know the session.
+    /// Whether the HTTP status is 404, for an unknown session.
     pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Self::Final(ErrorKind::Status { status, .. }) if *status == NOT_FOUND)
+        matches!(self, Self::Final(ErrorKind::HttpStatus { status, .. }) if *status == NOT_FOUND)
     }
 
     /// Whether the server may have executed the request.
-    pub(crate) fn may_be_taken(&self) -> bool {
+    pub(crate) fn may_have_executed(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Busy { .. } => false,
             Self::Lost(_) => true,
-            Self::Final(ErrorKind::Status { status, .. }) => !(400..500).contains(status),
+            Self::Final(ErrorKind::HttpStatus { status, .. }) => !(400..500).contains(status),
             Self::Final(kind) => !matches!(
                 kind,
                 ErrorKind::Auth(_)
-                    | ErrorKind::BadArgument(_)
+                    | ErrorKind::InvalidArgument(_)
                     | ErrorKind::Dialect(_)
                     | ErrorKind::Spawn { .. }
                     | ErrorKind::Unanswered(_)
@@ -164,47 +165,50 @@ impl From<ReadError> for LinkError {
 pub(crate) enum Link {
     Http(Arc<HttpLink>),
     Pipe(Box<PipeLink>),
-    /// One of the others, behind a translation.
+    /// One of the others, behind a translator.
     Translated(Arc<Translator>),
 }
 
 pub(crate) type LinkResult<T> = Result<T, LinkError>;
 
-/// The messages that come back to one request.
-pub(crate) enum Exchange {
+/// The replies to one request.
+pub(crate) enum LinkExchange {
     Http(Box<HttpExchange>),
     Pipe(pipe::PipeExchange),
     Translated(Box<TranslatorExchange>),
 }
 
 impl Link {
-    /// Sends a request. The time of a login does not count as silence of the server.
-    pub(crate) async fn open(&self, request: &Outgoing) -> LinkResult<Exchange> {
+    /// Sends a request. The silence timeout does not include the time for authorization.
+    pub(crate) async fn open(&self, request: &OutgoingMessage) -> LinkResult<LinkExchange> {
         Ok(match self {
-            Self::Http(link) => Exchange::Http(Box::new(link.open(request).await?)),
-            Self::Pipe(link) => Exchange::Pipe(in_time(request.silence, link.open(request)).await?),
+            Self::Http(link) => LinkExchange::Http(Box::new(link.open(request).await?)),
+            Self::Pipe(link) => {
+                LinkExchange::Pipe(before_timeout(request.silence, link.open(request)).await?)
+            }
             Self::Translated(link) => {
-                Exchange::Translated(Box::new(Box::pin(link.open(request)).await?))
+                LinkExchange::Translated(Box::new(Box::pin(link.open(request)).await?))
             }
         })
     }
 
-    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
+    /// Sends a message without a response.
+    pub(crate) async fn send(&self, message: &OutgoingMessage) -> LinkResult<()> {
         match self {
-            Self::Http(link) => link.tell(message).await,
-            Self::Pipe(link) => link.tell(&message.body).await,
-            Self::Translated(link) => Box::pin(link.tell(message.body.clone())).await,
+            Self::Http(link) => link.send_message(message).await,
+            Self::Pipe(link) => link.send(&message.body).await,
+            Self::Translated(link) => Box::pin(link.send(message.body.clone())).await,
         }
     }
 
-    /// A request of the server has been answered, or was cancelled.
-    pub(crate) fn settled(&self, ask: &Value) {
+    /// Removes a server request that was answered or cancelled.
+    pub(crate) fn close_ask(&self, ask: &Value) {
         if let Some(link) = self.pipe() {
-            link.settled(ask);
+            link.close_ask(ask);
         }
     }
 
-    /// Ends the connection, and waits for the end of a process.
+    /// Closes the connection, and waits until a server process has exited.
     pub(crate) async fn close(self) {
         match self {
             Self::Http(_) => {}
@@ -213,7 +217,7 @@ impl Link {
         }
     }
 
-    /// The number of the present authorization: it changes when another one is sent.
+    /// A number that changes with the authorization header.
     pub(crate) fn authorization(&self) -> u64 {
         self.http().map_or(0, |link| link.authorization())
     }
@@ -242,7 +246,7 @@ impl Link {
         }
     }
 
-    /// Notes that the server speaks 2026-07-28, and must not send requests.
+    /// Records that the server uses 2026-07-28, and must not send requests.
     pub(crate) fn set_modern(&self) {
         if let Self::Pipe(link) = self {
             link.set_modern();
@@ -250,8 +254,8 @@ impl Link {
     }
 }
 
-impl Exchange {
-    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
+impl LinkExchange {
+    pub(crate) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         match self {
             Self::Http(exchange) => exchange.next().await,
             Self::Pipe(exchange) => exchange.next().await,
@@ -263,7 +267,7 @@ impl Exchange {
         matches!(self, Self::Http(exchange) if exchange.status().as_u16() == NOT_FOUND)
     }
 
-    /// The session that a server has opened with its response. Its id is a secret.
+    /// The id of the session that the response opens. It is a secret.
     pub(crate) fn session(&self) -> Option<HeaderValue> {
         let Self::Http(exchange) = self else {
             return None;
@@ -274,10 +278,10 @@ impl Exchange {
     }
 }
 
-/// A message that was sent or received.
+/// A message sent or received, for [`ClientBuilder::on_wire`](crate::ClientBuilder::on_wire).
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
-pub enum Wire<'a> {
+pub enum WireMessage<'a> {
     /// A message to the server.
     Sent {
         /// The text of the message.
@@ -287,28 +291,32 @@ pub enum Wire<'a> {
     Received {
         /// The text of the message.
         message: &'a str,
-        /// The HTTP status.
+        /// The HTTP status of the response.
         status: Option<u16>,
     },
 }
 
-pub(crate) type Watch = Arc<dyn Fn(Wire<'_>) + Send + Sync>;
+pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
-/// Reads a message of the server, and the id of the request it answers.
+/// Reads a message of the server, and the id of the request that it responds to.
 fn read(
     text: &str,
     status: Option<u16>,
-    translate: Option<&Translate>,
-) -> Result<(Option<Value>, Incoming), ReadError> {
+    translate: Option<&ReplyTranslator>,
+) -> Result<(Option<Value>, IncomingMessage), ReadError> {
     let translated = translate.map(|translate| translate(text));
     let (id, message) = read_message(translated.as_deref().unwrap_or(text))?;
     let message = match message {
-        ServerMessage::Notification { method, params } => Incoming::Notification { method, params },
-        ServerMessage::Request { id, method, params } => Incoming::Request { id, method, params },
-        ServerMessage::Response(outcome) => Incoming::Response(Response {
+        ServerMessage::Notification { method, params } => {
+            IncomingMessage::Notification { method, params }
+        }
+        ServerMessage::Request { id, method, params } => {
+            IncomingMessage::Request { id, method, params }
+        }
+        ServerMessage::Response(outcome) => IncomingMessage::Response(LinkResponse {
             outcome,
             status,
-            names_request: id.as_ref().is_some_and(|id| !id.is_null()),
+            has_request_id: id.as_ref().is_some_and(|id| !id.is_null()),
         }),
     };
     Ok((id, message))

@@ -8,7 +8,7 @@ mod scenarios;
 
 use clap::{Args, ValueEnum};
 use refrain::runtime::PROTOCOL_VERSION;
-use refrain_client::{Answer, AuthError, Client, ClientBuilder};
+use refrain_client::{AskAnswer, AuthError, Client, ClientBuilder};
 use serde_json::{Value, json};
 
 /// The arguments and environment variables that the suite sets.
@@ -130,7 +130,7 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
     let mut builder = builder();
     if let Scenario::Defaults = scenario {
         // Its server asks on the stream of the session.
-        builder = builder.asks_beside_calls();
+        builder = builder.allow_unassociated_asks();
     }
     if let Some(oauth) = auth::oauth(scenario, &context)? {
         builder = builder.authorize(oauth);
@@ -166,7 +166,7 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
 /// A client that makes up its answers.
 fn builder() -> ClientBuilder {
     Client::builder()
-        .on_form(|ask| async move { Ok(Answer::Accept(answers::fill_in(&ask.form))) })
+        .on_form(|ask| async move { Ok(AskAnswer::Accept(answers::fill_in(&ask.form))) })
         .on_sampling(|_| async { Ok(answers::no_model()) })
         .on_roots(|_| async { Ok(Vec::new()) })
 }

@@ -7,7 +7,7 @@ use super::preset_answers::PresetAnswers;
 use super::{sampler, screen};
 use crate::terminal::Terminal;
 use parking_lot::Mutex;
-use refrain_client::{Answer, Ask, ClientBuilder, HandlerError, Refused};
+use refrain_client::{AskAnswer, AskRefusal, ClientBuilder, HandlerError, IncomingAsk};
 use refrain_wire::Root;
 use std::sync::Arc;
 
@@ -35,23 +35,23 @@ impl Answerer {
     pub(super) fn handle(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
         let [form, url, sampling, roots, unknown] = std::array::from_fn(|_| Arc::clone(self));
         builder
-            .on_form(move |ask| Arc::clone(&form).answer(Ask::Form(ask)))
-            .on_url(move |ask| Arc::clone(&url).answer(Ask::Url(ask)))
-            .on_unknown(move |ask| Arc::clone(&unknown).answer(Ask::Unknown(ask)))
+            .on_form(move |ask| Arc::clone(&form).answer(IncomingAsk::Form(ask)))
+            .on_url(move |ask| Arc::clone(&url).answer(IncomingAsk::Url(ask)))
+            .on_unknown(move |ask| Arc::clone(&unknown).answer(IncomingAsk::Unknown(ask)))
             .on_sampling(move |ask| {
-                let answer = Arc::clone(&sampling).answer(Ask::Sampling(Box::new(ask)));
+                let answer = Arc::clone(&sampling).answer(IncomingAsk::Sampling(Box::new(ask)));
                 async {
                     match answer.await? {
-                        Answer::Sampled(answer) => Ok(*answer),
+                        AskAnswer::Sampled(answer) => Ok(*answer),
                         _ => Err("this is no answer of a model".into()),
                     }
                 }
             })
             .on_roots(move |ask| {
-                let answer = Arc::clone(&roots).answer(Ask::Roots(ask));
+                let answer = Arc::clone(&roots).answer(IncomingAsk::Roots(ask));
                 async {
                     match answer.await? {
-                        Answer::Roots(roots) => Ok(roots),
+                        AskAnswer::Roots(roots) => Ok(roots),
                         _ => Err("these are no roots".into()),
                     }
                 }
@@ -62,11 +62,11 @@ impl Answerer {
         self.open.lock().clone()
     }
 
-    async fn answer(self: Arc<Self>, ask: Ask) -> Result<Answer, HandlerError> {
+    async fn answer(self: Arc<Self>, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
         let answer = self.find(ask.clone()).await;
         // A person's no is an answer, even where the protocol has none for it.
         if let Err(error) = &answer
-            && !error.is::<Refused>()
+            && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
             self.open.lock().push(OpenAsk { ask, why });
@@ -74,31 +74,35 @@ impl Answerer {
         answer
     }
 
-    async fn find(&self, ask: Ask) -> Result<Answer, HandlerError> {
+    async fn find(&self, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
         if let Some(answer) = self.preset.take(&ask) {
             return Ok(answer?);
         }
         match (&ask, &self.sampler, &self.roots) {
-            (Ask::Sampling(ask), Some(command), _) => {
+            (IncomingAsk::Sampling(ask), Some(command), _) => {
                 let answer = sampler::answer(command, ask).await?;
-                return Ok(Answer::Sampled(Box::new(answer)));
+                return Ok(AskAnswer::Sampled(Box::new(answer)));
             }
-            (Ask::Roots(_), _, Some(roots)) => return Ok(Answer::Roots(roots.clone())),
+            (IncomingAsk::Roots(_), _, Some(roots)) => return Ok(AskAnswer::Roots(roots.clone())),
             _ => {}
         }
         let none = self.preset.missing(ask.key());
         match (&self.person, &ask) {
             (Some(person), _) => {
                 let roots = match ask {
-                    Ask::Roots(_) => vec![here().map_err(|stop| stop.message)?],
+                    IncomingAsk::Roots(_) => vec![here().map_err(|stop| stop.message)?],
                     _ => Vec::new(),
                 };
                 let _hold = screen::hold();
                 person.answer(ask, roots).await
             }
-            (None, Ask::Unknown(ask)) => Err(ask.why.clone().into()),
-            (None, Ask::Sampling(_)) => Err(format!("{none}, and there is no --sampler").into()),
-            (None, Ask::Roots(_)) => Err("no roots were given; name them with --root".into()),
+            (None, IncomingAsk::Unknown(ask)) => Err(ask.why.clone().into()),
+            (None, IncomingAsk::Sampling(_)) => {
+                Err(format!("{none}, and there is no --sampler").into())
+            }
+            (None, IncomingAsk::Roots(_)) => {
+                Err("no roots were given; name them with --root".into())
+            }
             (None, _) => Err(none.into()),
         }
     }

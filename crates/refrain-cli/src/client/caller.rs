@@ -15,8 +15,8 @@ use super::{output, screen};
 use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use refrain_client::{
-    Ask, Asker, Bearer, Call, Client, ClientBuilder, Dialect, Error, ErrorKind, Limits, LogMessage,
-    PendingCall, Unanswered,
+    Asker, Bearer, CallRequest, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    IncomingAsk, LogMessage, PendingCall, UnansweredAsk,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde_json::Value;
@@ -46,9 +46,9 @@ pub(super) struct Caller {
 impl Caller {
     /// Connects for requests that ask nothing back.
     pub(super) async fn reach(reach: &Reach, place: Place) -> Result<Self, Stop> {
-        let limits = Limits {
+        let limits = ClientLimits {
             silence: SILENCE,
-            ..Limits::default()
+            ..ClientLimits::default()
         };
         let builder = Client::builder().limits(limits);
         Self::connect(builder, reach, place, 0, SILENCE).await
@@ -121,7 +121,7 @@ impl Caller {
         };
         let in_time = async {
             let connected = tokio::time::timeout(limit, connecting).await;
-            connected.unwrap_or_else(|_| Err(ErrorKind::Late(limit).into()))
+            connected.unwrap_or_else(|_| Err(ErrorKind::Timeout(limit).into()))
         };
         let mut interrupt = Interrupt::new()?;
         Ok(Self {
@@ -136,7 +136,7 @@ impl Caller {
     }
 
     /// Makes a call, which is saved before.
-    pub(super) async fn make(self, call: Call) -> Result<Code, Stop> {
+    pub(super) async fn make(self, call: CallRequest) -> Result<Code, Stop> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
             saved.begin(&pending)?;
@@ -149,7 +149,7 @@ impl Caller {
             self.close().await;
             return Err(stop);
         }
-        if self.client.might_repeat(&pending) {
+        if self.client.can_execute_twice(&pending) {
             screen::warn(
                 "the call may have been taken before, and this server does not know call ids: it may be done twice",
             );
@@ -163,7 +163,7 @@ impl Caller {
             return Ok(());
         };
         let answered = answered(pending);
-        let is_answered = |ask: &Ask| answered.iter().any(|key| key == ask.key());
+        let is_answered = |ask: &IncomingAsk| answered.iter().any(|key| key == ask.key());
         for ask in pending.asks().into_iter().filter(is_answered) {
             let key = ask.key().to_owned();
             let why = match answerer.preset.take(&ask) {
@@ -177,7 +177,7 @@ impl Caller {
                     Err(error) => error.to_string(),
                 },
             };
-            let unanswered = vec![Unanswered { key, why }];
+            let unanswered = vec![UnansweredAsk { key, why }];
             let stop = Stop::from(Error::from(ErrorKind::Unanswered(unanswered.clone())));
             let open = open_asks(vec![ask], Vec::new(), &unanswered);
             return Err(self.unanswered(stop, pending, &open, &GoOn::File(saved.file())));
@@ -224,7 +224,7 @@ impl Caller {
             saved.remove()?;
         }
         let open = self.open();
-        if let Some(why) = self.client.broken_promise(&asker.target, result) {
+        if let Some(why) = self.client.output_schema_mismatch(&asker.target, result) {
             screen::warn(&format!("the result is not as it should be: {why}"));
         }
         self.warn_of_unused_answers();

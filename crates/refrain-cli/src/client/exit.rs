@@ -112,7 +112,7 @@ impl fmt::Display for Stop {
 impl From<&Error> for Stop {
     fn from(error: &Error) -> Self {
         let message = match &error.kind {
-            ErrorKind::Auth(why @ AuthError::Refused) => format!(
+            ErrorKind::Auth(why @ AuthError::Unauthorized) => format!(
                 "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
             ),
             // Text of a server cannot pass for a line of ours.
@@ -120,7 +120,7 @@ impl From<&Error> for Stop {
         };
         let stop = Self::new(code(&error.kind), message);
         match &error.kind {
-            ErrorKind::Refused(failure) => stop.with("error", failed(failure)),
+            ErrorKind::Rpc(failure) => stop.with("error", failed(failure)),
             _ => stop,
         }
     }
@@ -128,7 +128,9 @@ impl From<&Error> for Stop {
 
 fn hint(kind: &ErrorKind) -> String {
     match kind {
-        ErrorKind::BadAnswer(ReadError::OtherDialect) => " (name it with --dialect)".to_owned(),
+        ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
+            " (name it with --dialect)".to_owned()
+        }
         ErrorKind::Dialect(DialectError::NotSpoken {
             address,
             dialect: Dialect::Draft(draft),
@@ -159,13 +161,13 @@ impl From<Error> for Stop {
 
 fn code(kind: &ErrorKind) -> Code {
     match kind {
-        ErrorKind::Refused(_) | ErrorKind::TaskCancelled(_) => Code::Refused,
-        ErrorKind::Address { .. } | ErrorKind::BadArgument(_) | ErrorKind::BadPending(_) => {
-            Code::Usage
-        }
+        ErrorKind::Rpc(_) | ErrorKind::TaskCancelled(_) => Code::Refused,
+        ErrorKind::InvalidAddress { .. }
+        | ErrorKind::InvalidArgument(_)
+        | ErrorKind::CannotResume(_) => Code::Usage,
         ErrorKind::Unanswered(_) => Code::Unanswered,
         ErrorKind::Auth(_)
-        | ErrorKind::Status {
+        | ErrorKind::HttpStatus {
             status: 401 | 403, ..
         } => Code::Unauthorized,
         _ => Code::Unreachable,

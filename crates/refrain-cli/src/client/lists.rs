@@ -81,7 +81,7 @@ async fn none_is_empty<T>(
     let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
     match list.await {
         Err(Error {
-            kind: ErrorKind::Refused(refusal),
+            kind: ErrorKind::Rpc(refusal),
             ..
         }) if refusal.code == unknown => Ok(Vec::new()),
         other => other,

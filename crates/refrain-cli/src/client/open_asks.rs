@@ -3,28 +3,28 @@
 use super::text::{harmless, one_line};
 use crate::style::{BOLD, CAREFUL, DIM};
 use crate::terminal::{format_name, limits, number_name};
-use refrain_client::{Ask, Unanswered};
+use refrain_client::{IncomingAsk, UnansweredAsk};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone)]
 pub(super) struct OpenAsk {
-    pub(super) ask: Ask,
+    pub(super) ask: IncomingAsk,
     pub(super) why: String,
 }
 
 /// The asks that stopped a call. Asks of a legacy server are not in the call, but in `noted`.
 pub(super) fn open_asks(
-    asks: Vec<Ask>,
+    asks: Vec<IncomingAsk>,
     noted: Vec<OpenAsk>,
-    unanswered: &[Unanswered],
+    unanswered: &[UnansweredAsk],
 ) -> Vec<OpenAsk> {
     let noted = noted.into_iter().map(|noted| noted.ask);
     let mut found: Vec<OpenAsk> = Vec::new();
     for ask in asks.into_iter().chain(noted) {
         let none = unanswered.iter().find(|none| none.key == ask.key());
         let is_new = found.iter().all(|known| known.ask.key() != ask.key());
-        if let Some(Unanswered { key, why }) = none.filter(|_| is_new) {
+        if let Some(UnansweredAsk { key, why }) = none.filter(|_| is_new) {
             // The key is shown already.
             let why = why
                 .strip_prefix(&format!("{key}: "))
@@ -41,15 +41,15 @@ impl OpenAsk {
         let kind = self.ask.kind().map(AskKind::as_str);
         let mut shown = json!({"key": self.ask.key(), "kind": kind});
         match &self.ask {
-            Ask::Form(ask) => {
+            IncomingAsk::Form(ask) => {
                 shown["message"] = json!(ask.message);
                 shown["requestedSchema"] = json!(ask.form.json());
             }
-            Ask::Url(ask) => {
+            IncomingAsk::Url(ask) => {
                 shown["message"] = json!(ask.message);
                 shown["url"] = json!(ask.url.as_str());
             }
-            Ask::Sampling(ask) => shown["params"] = json!(ask.params),
+            IncomingAsk::Sampling(ask) => shown["params"] = json!(ask.params),
             _ => {}
         }
         shown["why"] = json!(self.why);
@@ -68,15 +68,15 @@ impl OpenAsk {
             lines.extend(text.lines().map(|line| format!("    {line}")));
         };
         match &self.ask {
-            Ask::Form(ask) => {
+            IncomingAsk::Form(ask) => {
                 tell(&ask.message);
                 lines.extend(fields(&ask.form));
             }
-            Ask::Url(ask) => {
+            IncomingAsk::Url(ask) => {
                 tell(&ask.message);
                 tell(ask.url.as_str());
             }
-            Ask::Sampling(ask) => tell(&conversation(&ask.params)),
+            IncomingAsk::Sampling(ask) => tell(&conversation(&ask.params)),
             _ => {}
         }
         lines.push(format!("    {DIM}({}){DIM:#}", one_line(&self.why)));
@@ -87,11 +87,11 @@ impl OpenAsk {
     pub(super) fn example(&self) -> Option<String> {
         let key = self.ask.key();
         let answer = match &self.ask {
-            Ask::Form(ask) => example(&ask.form).to_string(),
-            Ask::Url(_) => "accept".to_owned(),
-            Ask::Unknown(ask) if ask.can_decline => "decline".to_owned(),
-            Ask::Sampling(_) => json!("…").to_string(),
-            Ask::Roots(_) => json!(["file:///…"]).to_string(),
+            IncomingAsk::Form(ask) => example(&ask.form).to_string(),
+            IncomingAsk::Url(_) => "accept".to_owned(),
+            IncomingAsk::Unknown(ask) if ask.can_decline => "decline".to_owned(),
+            IncomingAsk::Sampling(_) => json!("…").to_string(),
+            IncomingAsk::Roots(_) => json!(["file:///…"]).to_string(),
             _ => return None,
         };
         Some(format!("--answer {}", quoted(&format!("{key}={answer}"))))

@@ -3,7 +3,7 @@
 use super::exit::Stop;
 use super::preset_answers::PresetAnswers;
 use clap::Args;
-use refrain_client::{Dialect, Limits};
+use refrain_client::{ClientLimits, Dialect};
 use refrain_wire::drafts::Draft;
 use refrain_wire::legacy::Revision;
 use refrain_wire::{LogLevel, Root};
@@ -137,8 +137,8 @@ impl Answering {
         Ok(Some(roots).filter(|roots| !roots.is_empty()))
     }
 
-    pub(super) fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
+    pub(super) fn limits(&self) -> ClientLimits {
+        let mut limits = ClientLimits::default();
         if let Some(seconds) = self.deadline {
             limits.deadline = Some(Duration::from_secs(seconds));
         }

@@ -4,7 +4,7 @@ use super::exit::Stop;
 use super::sampler::{self, SamplerError};
 use crate::number::exact;
 use parking_lot::Mutex;
-use refrain_client::{Answer, Ask, InvalidAnswer};
+use refrain_client::{AskAnswer, IncomingAsk, InvalidAnswer};
 use refrain_wire::{AskKind, Form, Root};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
@@ -48,14 +48,16 @@ impl PresetAnswers {
     }
 
     /// The next answer to an ask, if there is one.
-    pub(super) fn take(&self, ask: &Ask) -> Option<Result<Answer, PresetError>> {
+    pub(super) fn take(&self, ask: &IncomingAsk) -> Option<Result<AskAnswer, PresetError>> {
         let value = self.0.lock().get_mut(ask.key())?.pop_front()?;
         Some(match ask {
-            Ask::Form(ask) => to_form(&ask.form, value),
-            Ask::Url(_) => to_url(&value),
-            Ask::Unknown(ask) => to_url(&value).map_err(|_| PresetError::Unknown(ask.why.clone())),
-            Ask::Sampling(_) => to_sampling(value),
-            Ask::Roots(_) => to_roots(value),
+            IncomingAsk::Form(ask) => to_form(&ask.form, value),
+            IncomingAsk::Url(_) => to_url(&value),
+            IncomingAsk::Unknown(ask) => {
+                to_url(&value).map_err(|_| PresetError::Unknown(ask.why.clone()))
+            }
+            IncomingAsk::Sampling(_) => to_sampling(value),
+            IncomingAsk::Roots(_) => to_roots(value),
             _ => return None,
         })
     }
@@ -114,42 +116,42 @@ fn from_file(file: &Path) -> Result<Map<String, Value>, Stop> {
     Ok(answers)
 }
 
-fn to_form(form: &Form, value: Value) -> Result<Answer, PresetError> {
+fn to_form(form: &Form, value: Value) -> Result<AskAnswer, PresetError> {
     let has_field = |name: &str| form.fields().iter().any(|field| field.name() == name);
     match value {
         Value::String(word) => by_word(&word),
         value if value.get("action").is_some() && !has_field("action") => {
-            Ok(Answer::read(AskKind::Form, &value)?)
+            Ok(AskAnswer::read(AskKind::Form, &value)?)
         }
-        value => Ok(Answer::accept(value)?),
+        value => Ok(AskAnswer::accept(value)?),
     }
 }
 
-fn to_url(value: &Value) -> Result<Answer, PresetError> {
+fn to_url(value: &Value) -> Result<AskAnswer, PresetError> {
     match value {
         Value::String(word) => by_word(word),
-        value => Ok(Answer::read(AskKind::Url, value)?),
+        value => Ok(AskAnswer::read(AskKind::Url, value)?),
     }
 }
 
-fn by_word(word: &str) -> Result<Answer, PresetError> {
+fn by_word(word: &str) -> Result<AskAnswer, PresetError> {
     match word {
-        "accept" => Ok(Answer::visited()),
-        "decline" => Ok(Answer::Decline),
-        "cancel" => Ok(Answer::Cancel),
+        "accept" => Ok(AskAnswer::visited()),
+        "decline" => Ok(AskAnswer::Decline),
+        "cancel" => Ok(AskAnswer::Cancel),
         _ => Err(PresetError::Word(word.to_owned())),
     }
 }
 
-fn to_sampling(value: Value) -> Result<Answer, PresetError> {
+fn to_sampling(value: Value) -> Result<AskAnswer, PresetError> {
     let answer = match value {
         Value::String(text) => sampler::from_text(&text),
         value => sampler::from_json(value)?,
     };
-    Ok(Answer::Sampled(Box::new(answer)))
+    Ok(AskAnswer::Sampled(Box::new(answer)))
 }
 
-fn to_roots(value: Value) -> Result<Answer, PresetError> {
+fn to_roots(value: Value) -> Result<AskAnswer, PresetError> {
     let root = |root: Value| match root {
         Value::String(uri) => Ok(Root { uri, name: None }),
         root => serde_json::from_value(root).map_err(PresetError::Root),
@@ -157,9 +159,9 @@ fn to_roots(value: Value) -> Result<Answer, PresetError> {
     match value {
         Value::Array(roots) => {
             let roots = roots.into_iter().map(root).collect::<Result<_, _>>()?;
-            Ok(Answer::Roots(roots))
+            Ok(AskAnswer::Roots(roots))
         }
-        value => Ok(Answer::read(AskKind::Roots, &value)?),
+        value => Ok(AskAnswer::read(AskKind::Roots, &value)?),
     }
 }
 
@@ -173,14 +175,14 @@ mod tests {
     fn forms_are_filled_in_with_content_words_or_the_protocols_form() {
         let form = Form::new([Field::string("name")]);
         let content = json!({"name": "Ada"});
-        let accepted = Answer::accept(content.clone()).expect("an object");
+        let accepted = AskAnswer::accept(content.clone()).expect("an object");
         let to_answer = |form, value| to_form(form, value).ok();
         assert_eq!(to_answer(&form, content.clone()), Some(accepted.clone()));
         let whole = json!({"action": "accept", "content": content});
         assert_eq!(to_answer(&form, whole), Some(accepted));
-        assert_eq!(to_answer(&form, json!("decline")), Some(Answer::Decline));
+        assert_eq!(to_answer(&form, json!("decline")), Some(AskAnswer::Decline));
         let cancelled = to_answer(&form, json!({"action": "cancel"}));
-        assert_eq!(cancelled, Some(Answer::Cancel));
+        assert_eq!(cancelled, Some(AskAnswer::Cancel));
         assert!(to_form(&form, json!({"action": "run"})).is_err());
         assert!(to_form(&form, json!("no")).is_err_and(|why| why.to_string().contains("decline")));
         assert!(to_form(&form, json!(1)).is_err());
@@ -188,18 +190,18 @@ mod tests {
         // A form may have a field of that name.
         let form = Form::new([Field::string("action")]);
         let content = json!({"action": "run"});
-        let accepted = Answer::accept(content.clone()).expect("an object");
+        let accepted = AskAnswer::accept(content.clone()).expect("an object");
         assert_eq!(to_answer(&form, content), Some(accepted));
     }
 
     #[test]
     fn models_and_roots_are_answered_for_in_short() {
-        let Ok(Answer::Sampled(answer)) = to_sampling(json!("Paris")) else {
+        let Ok(AskAnswer::Sampled(answer)) = to_sampling(json!("Paris")) else {
             panic!("an answer");
         };
         assert_eq!(answer.text(), "Paris");
         let roots = to_roots(json!(["file:///a", {"uri": "file:///b", "name": "b"}]));
-        let Ok(Answer::Roots(roots)) = roots else {
+        let Ok(AskAnswer::Roots(roots)) = roots else {
             panic!("roots");
         };
         assert_eq!(roots[1].name.as_deref(), Some("b"));

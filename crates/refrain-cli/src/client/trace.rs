@@ -8,7 +8,7 @@ use super::text::{harmless, one_line, shortened};
 use crate::style::DIM;
 use anstyle::{AnsiColor, Style};
 use parking_lot::Mutex;
-use refrain_client::Wire;
+use refrain_client::WireMessage;
 use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
@@ -54,10 +54,10 @@ impl Trace {
         }
     }
 
-    pub(super) fn show(&self, wire: Wire<'_>) {
+    pub(super) fn show(&self, wire: WireMessage<'_>) {
         let (arrow, style, text, status) = match wire {
-            Wire::Sent { message } => ('→', SENT, message, None),
-            Wire::Received { message, status } => ('←', RECEIVED, message, status),
+            WireMessage::Sent { message } => ('→', SENT, message, None),
+            WireMessage::Received { message, status } => ('←', RECEIVED, message, status),
             _ => return,
         };
         let message = serde_json::from_str::<Value>(text).ok();

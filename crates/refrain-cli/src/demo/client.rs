@@ -6,7 +6,7 @@ use super::balancer::{Balancer, Exchange};
 use crate::Failure;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{Answer, Bearer, Call, Client, ErrorKind, PendingCall, RpcFailure};
+use refrain_client::{AskAnswer, Bearer, CallRequest, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -114,7 +114,7 @@ impl Caller {
         };
         let mut builder = Client::builder()
             .info(info)
-            .by_hand([
+            .answer_manually([
                 AskKind::Form,
                 AskKind::Url,
                 AskKind::Sampling,
@@ -141,8 +141,8 @@ impl Caller {
 }
 
 /// A call of a tool. `arguments` is an object.
-pub(super) fn tool(name: &str, arguments: &Value) -> Call {
-    Call::tool(name).with_arguments(object(arguments))
+pub(super) fn tool(name: &str, arguments: &Value) -> CallRequest {
+    CallRequest::tool(name).with_arguments(object(arguments))
 }
 
 impl Dialogue {
@@ -177,7 +177,7 @@ impl Dialogue {
         })
     }
 
-    pub(super) fn with_call(self, call: &Call) -> Result<Self, Failure> {
+    pub(super) fn with_call(self, call: &CallRequest) -> Result<Self, Failure> {
         let call = serde_json::to_value(call)?;
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }
@@ -203,7 +203,7 @@ impl Dialogue {
             let kind = ask
                 .kind()
                 .ok_or_else(|| format!("the ask `{key}` is of an unknown kind"))?;
-            self.pending.answer(key, Answer::read(kind, answer)?)?;
+            self.pending.answer(key, AskAnswer::read(kind, answer)?)?;
             answers.insert(key.to_owned(), answer.clone());
         }
         Ok(answers)
@@ -214,13 +214,13 @@ impl Dialogue {
     async fn send(&mut self) -> Result<(Reply, Vec<Exchange>), Failure> {
         self.caller.balancer.take_exchanges();
         let reply = match self.caller.client.resume(self.pending.clone()).await {
-            Ok(refrain_client::Outcome::Complete(result)) => Ok(Some(result)),
-            Ok(refrain_client::Outcome::Pending(pending)) => {
+            Ok(refrain_client::RoundOutcome::Complete(result)) => Ok(Some(result)),
+            Ok(refrain_client::RoundOutcome::Pending(pending)) => {
                 self.pending = pending;
                 Ok(None)
             }
             Err(error) => match &error.kind {
-                ErrorKind::Refused(failure) => Err(failure.clone()),
+                ErrorKind::Rpc(failure) => Err(failure.clone()),
                 _ => return Err(error.into()),
             },
         };

@@ -3,7 +3,7 @@
 
 use crate::support::{Files, Instance, Serve, until, within};
 use refrain_client::wire::legacy::Revision;
-use refrain_client::{Answer, Client, ClientBuilder, Progress};
+use refrain_client::{AskAnswer, Client, ClientBuilder, Progress};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -86,7 +86,7 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
             .on_progress(move |_| {
                 hear.fetch_add(1, Ordering::SeqCst);
             })
-            .on_form(|_| async { Ok(Answer::accept(json!({"input": "still there"}))?) });
+            .on_form(|_| async { Ok(AskAnswer::accept(json!({"input": "still there"}))?) });
         let client = ours.connect(builder).await;
         tokio::select! {
             ended = client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5})) => {

@@ -2,7 +2,7 @@
 
 use crate::support::{Files, within};
 use refrain_client::wire::Filter;
-use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Progress};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ErrorKind, Progress};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::json;
 use std::path::Path;
@@ -76,7 +76,7 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
     let spawned = Spawned::new();
     let builder = Client::builder().on_form(|ask| async move {
         assert_eq!(ask.key, "echo_input");
-        Ok(Answer::accept(json!({"input": "two\nlines"}))?)
+        Ok(AskAnswer::accept(json!({"input": "two\nlines"}))?)
     });
     let client = spawned.start(builder).await;
     assert_eq!(client.server().version, "2026-07-28");
@@ -97,7 +97,7 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
 async fn tasks_and_subscriptions_go_over_a_pipe() {
     let spawned = Spawned::new();
     let builder =
-        Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"input": "later"}))?) });
+        Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"input": "later"}))?) });
     let client = spawned.start(builder).await;
     let filter = Filter {
         tools: true,

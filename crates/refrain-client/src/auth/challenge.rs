@@ -1,63 +1,65 @@
-//! The challenges of `WWW-Authenticate`. Malformed parts are skipped.
+//! A parser for `WWW-Authenticate` challenges. Malformed parts are skipped.
 
-use super::grant::Scopes;
+use super::grant::ScopeSet;
 use http::{HeaderMap, header};
 
-/// The authorization that a server demands when it refuses a request.
+/// The authorization that a server requires.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Demand {
+pub(super) struct Challenge {
     pub(super) resource_metadata: Option<String>,
-    pub(super) scopes: Option<Scopes>,
+    pub(super) scopes: Option<ScopeSet>,
     pub(super) error: Option<String>,
-    /// Whether the server takes DPoP-bound tokens.
+    /// Whether the server accepts DPoP-bound tokens.
     pub(super) dpop: bool,
 }
 
-impl Demand {
-    /// Reads the Bearer and DPoP challenges. The first value of each parameter counts.
+impl Challenge {
+    /// Reads the Bearer and DPoP challenges. The first value of each parameter wins.
     pub(super) fn read(headers: &HeaderMap) -> Self {
-        let mut demand = Self::default();
+        let mut challenge = Self::default();
         let values = headers.get_all(header::WWW_AUTHENTICATE);
         for value in values.iter().filter_map(|value| value.to_str().ok()) {
             let mut scheme = String::new();
-            for piece in Pieces(value) {
+            for piece in ChallengeParts(value) {
                 match piece {
-                    Piece::Scheme(name) => {
+                    ChallengePart::Scheme(name) => {
                         scheme = name.to_ascii_lowercase();
-                        demand.dpop |= scheme == "dpop";
+                        challenge.dpop |= scheme == "dpop";
                     }
-                    Piece::Param(name, value) if ["bearer", "dpop"].contains(&scheme.as_str()) => {
-                        demand.take(name, value);
+                    ChallengePart::Param(name, value)
+                        if ["bearer", "dpop"].contains(&scheme.as_str()) =>
+                    {
+                        challenge.set(name, value);
                     }
-                    Piece::Param(..) => {}
+                    ChallengePart::Param(..) => {}
                 }
             }
         }
-        demand
+        challenge
     }
 
-    fn take(&mut self, name: &str, value: String) {
+    fn set(&mut self, name: &str, value: String) {
         match name.to_ascii_lowercase().as_str() {
             "resource_metadata" => _ = self.resource_metadata.get_or_insert(value),
-            "scope" => _ = self.scopes.get_or_insert_with(|| Scopes::parse(&value)),
+            "scope" => _ = self.scopes.get_or_insert_with(|| ScopeSet::parse(&value)),
             "error" => _ = self.error.get_or_insert(value),
             _ => {}
         }
     }
 }
 
-enum Piece<'a> {
+enum ChallengePart<'a> {
     Scheme(&'a str),
     Param(&'a str, String),
 }
 
-/// The words of a header. A word with `=` behind it is a parameter, any other one begins a challenge.
-struct Pieces<'a>(&'a str);
+/// The parts of a header. A word before `=` is a parameter; any other word starts a challenge.
+struct ChallengeParts<'a>(&'a str);
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+impl<'a> Iterator for ChallengeParts<'a> {
+    type Item = ChallengePart<'a>;
 
-    fn next(&mut self) -> Option<Piece<'a>> {
+    fn next(&mut self) -> Option<ChallengePart<'a>> {
         loop {
             self.0 = self.0.trim_start_matches([' ', '\t', ',']);
             let word = self.word();
@@ -69,16 +71,16 @@ impl<'a> Iterator for Pieces<'a> {
             }
             let after = self.0.trim_start_matches([' ', '\t']);
             let Some(value) = after.strip_prefix('=') else {
-                return Some(Piece::Scheme(word));
+                return Some(ChallengePart::Scheme(word));
             };
             self.0 = value.trim_start_matches([' ', '\t']);
             let value = self.value();
-            return Some(Piece::Param(word, value));
+            return Some(ChallengePart::Param(word, value));
         }
     }
 }
 
-impl<'a> Pieces<'a> {
+impl<'a> ChallengeParts<'a> {
     fn word(&mut self) -> &'a str {
         let is_end = |c: char| " \t,=\"".contains(c);
         let (word, rest) = self.0.split_at(self.0.find(is_end).unwrap_or(self.0.len()));
@@ -109,61 +111,61 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn read(values: &[&'static str]) -> Demand {
+    fn read(values: &[&'static str]) -> Challenge {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static(value));
         }
-        Demand::read(&headers)
+        Challenge::read(&headers)
     }
 
-    fn scopes(text: &str) -> Option<Scopes> {
-        Some(Scopes::parse(text))
+    fn scopes(text: &str) -> Option<ScopeSet> {
+        Some(ScopeSet::parse(text))
     }
 
     #[test]
-    fn a_challenge_is_taken_apart() {
-        let demand = read(&[
+    fn challenge_is_parsed() {
+        let challenge = read(&[
             r#"Bearer error="insufficient_scope", scope="b  a", resource_metadata="https://x/y?z=1,2""#,
         ]);
-        assert_eq!(demand.error.as_deref(), Some("insufficient_scope"));
-        assert_eq!(demand.scopes, scopes("a b"));
+        assert_eq!(challenge.error.as_deref(), Some("insufficient_scope"));
+        assert_eq!(challenge.scopes, scopes("a b"));
         assert_eq!(
-            demand.resource_metadata.as_deref(),
+            challenge.resource_metadata.as_deref(),
             Some("https://x/y?z=1,2")
         );
-        assert!(!demand.dpop);
+        assert!(!challenge.dpop);
     }
 
     #[test]
-    fn case_spaces_and_bare_words_do_not_matter() {
-        let demand = read(&["bEaReR  Error = invalid_token ,, SCOPE=a"]);
-        assert_eq!(demand.error.as_deref(), Some("invalid_token"));
-        assert_eq!(demand.scopes, scopes("a"));
+    fn case_spaces_and_unquoted_values_are_accepted() {
+        let challenge = read(&["bEaReR  Error = invalid_token ,, SCOPE=a"]);
+        assert_eq!(challenge.error.as_deref(), Some("invalid_token"));
+        assert_eq!(challenge.scopes, scopes("a"));
     }
 
     #[test]
-    fn the_parameters_of_other_schemes_are_not_taken() {
-        let demand = read(&[
+    fn parameters_of_other_schemes_are_ignored() {
+        let challenge = read(&[
             r#"Basic realm="x", scope="no", Digest YWJj=="#,
             r#"Bearer, DPoP algs="ES256 PS256", error="use_dpop_nonce""#,
         ]);
-        assert_eq!(demand.scopes, None);
-        assert_eq!(demand.error.as_deref(), Some("use_dpop_nonce"));
-        assert!(demand.dpop);
+        assert_eq!(challenge.scopes, None);
+        assert_eq!(challenge.error.as_deref(), Some("use_dpop_nonce"));
+        assert!(challenge.dpop);
     }
 
     #[test]
-    fn a_quote_may_be_escaped_or_not_end() {
-        let demand = read(&[r#"Bearer error="a\"b", scope="c d"#]);
-        assert_eq!(demand.error.as_deref(), Some("a\"b"));
-        assert_eq!(demand.scopes, scopes("c d"));
+    fn quote_may_be_escaped_or_unterminated() {
+        let challenge = read(&[r#"Bearer error="a\"b", scope="c d"#]);
+        assert_eq!(challenge.error.as_deref(), Some("a\"b"));
+        assert_eq!(challenge.scopes, scopes("c d"));
     }
 
     #[test]
-    fn nonsense_is_passed_over() {
-        for nonsense in ["", "=", "\"", "Bearer =x\"", ",,==\"\\", "Bearer scope"] {
-            assert_eq!(read(&[nonsense]), Demand::default(), "{nonsense:?}");
+    fn malformed_header_is_ignored() {
+        for malformed in ["", "=", "\"", "Bearer =x\"", ",,==\"\\", "Bearer scope"] {
+            assert_eq!(read(&[malformed]), Challenge::default(), "{malformed:?}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The identity of this client at an authorization server: registered by the host, or by the client itself (RFC 7591).
+//! The client's identity at an authorization server, and dynamic client registration (RFC 7591).
 
 use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError, SetupError};
-use super::http::is_here;
+use super::http::is_loopback;
 use super::metadata::IssuerMetadata;
-use super::server::Server;
+use super::server::ServerAuth;
 use super::tokens::now;
-use crate::random::unguessable;
+use crate::random::hex_128;
 use http::HeaderMap;
 use jsonwebtoken::{Algorithm, AlgorithmFamily, EncodingKey, Header};
 use oauth2::ClientSecret;
@@ -16,10 +16,10 @@ use url::Url;
 
 const ASSERTION_SECONDS: u64 = 60;
 
-/// A client that was registered with an authorization server beforehand.
+/// A client that is already registered with an authorization server.
 ///
-/// Say with [`issuer`](Self::issuer) which one that was: its secret is then shown to no other, whatever a server
-/// claims. Without it the client belongs to the first authorization server it is used with.
+/// With [`issuer`](Self::issuer), its credentials go only to that authorization server, whatever an MCP server claims.
+/// Otherwise they go only to the first authorization server used.
 #[derive(Clone, Debug)]
 pub struct RegisteredClient {
     pub(super) id: String,
@@ -29,7 +29,7 @@ pub struct RegisteredClient {
 }
 
 impl RegisteredClient {
-    /// A client with this id and without credentials.
+    /// A client with this id, without credentials.
     pub fn new(id: impl Into<String>) -> Self {
         Self {
             id: id.into(),
@@ -46,14 +46,14 @@ impl RegisteredClient {
         self
     }
 
-    /// Authenticates with a private key: `private_key_jwt`. The key is PEM (PKCS #8; PKCS #1 too for RSA), the algorithm
-    /// is one of `ES256`, `ES384`, `RS256` to `RS512`, `PS256` to `PS512` and `EdDSA`.
+    /// Authenticates with a private key (`private_key_jwt`). The key is PEM (PKCS #8, or PKCS #1 for RSA). The algorithm
+    /// is `ES256`, `ES384`, `RS256` to `RS512`, `PS256` to `PS512` or `EdDSA`.
     pub fn private_key(mut self, pem: &str, algorithm: &str) -> Result<Self, AuthError> {
         self.key = Some(SigningKey::read(pem, algorithm)?);
         Ok(self)
     }
 
-    /// The issuer of the authorization server that the client is registered with.
+    /// Sets the issuer of the authorization server that the client is registered with.
     #[must_use]
     pub fn issuer(mut self, issuer: impl Into<String>) -> Self {
         self.issuer = Some(issuer.into());
@@ -64,13 +64,13 @@ impl RegisteredClient {
         self.secret.is_some() || self.key.is_some()
     }
 
-    /// The client at an authorization server, whose metadata says how it takes a secret.
-    pub(super) fn at(&self, metadata: Option<&IssuerMetadata>) -> ClientId {
+    /// The identity at an authorization server, whose metadata lists how it accepts a secret.
+    pub(super) fn client_id(&self, metadata: Option<&IssuerMetadata>) -> ClientId {
         let auth = match (&self.key, &self.secret) {
             (Some(_), _) => ClientAuth::Key,
-            (None, Some(_)) => {
-                metadata.map_or(ClientAuth::Basic, |it| ClientAuth::of_secret(it, None))
-            }
+            (None, Some(_)) => metadata.map_or(ClientAuth::Basic, |metadata| {
+                ClientAuth::for_secret(metadata, None)
+            }),
             (None, None) => ClientAuth::None,
         };
         ClientId {
@@ -107,8 +107,8 @@ pub(super) enum ClientAuth {
 }
 
 impl ClientAuth {
-    /// How a secret is sent: as was agreed, else as the authorization server prefers.
-    fn of_secret(metadata: &IssuerMetadata, agreed: Option<&str>) -> Self {
+    /// How to send a secret: as registered, or as the authorization server prefers.
+    fn for_secret(metadata: &IssuerMetadata, registered: Option<&str>) -> Self {
         let named = [
             ("client_secret_basic", Self::Basic),
             ("client_secret_post", Self::Post),
@@ -118,7 +118,7 @@ impl ClientAuth {
             let found = named.into_iter().find(|(name, _)| is_wanted(name));
             found.map(|(_, auth)| auth)
         };
-        find(&|name| agreed == Some(name))
+        find(&|name| registered == Some(name))
             .or_else(|| find(&|name| metadata.lists_auth_method(name)))
             .unwrap_or(Self::Basic)
     }
@@ -140,18 +140,18 @@ impl SigningKey {
             AlgorithmFamily::Ed => EncodingKey::from_ed_pem(pem.as_bytes()),
             AlgorithmFamily::Hmac => return Err(SetupError::SymmetricAlgorithm(name.to_owned())),
         };
-        let key = key.map_err(|source| SetupError::BadKey {
+        let key = key.map_err(|source| SetupError::InvalidKey {
             algorithm: name.to_owned(),
             source,
         })?;
         let key = Self { key, algorithm };
         match key.assertion("", "") {
             Ok(_) => Ok(key),
-            Err(_) => Err(SetupError::OtherKey(name.to_owned())),
+            Err(_) => Err(SetupError::KeyMismatch(name.to_owned())),
         }
     }
 
-    /// A JWT by which the client authenticates to one authorization server.
+    /// A JWT that authenticates the client to one authorization server.
     pub(super) fn assertion(&self, client: &str, issuer: &str) -> AuthResult<String> {
         let now = now();
         let claims = json!({
@@ -160,15 +160,15 @@ impl SigningKey {
             "aud": issuer,
             "iat": now,
             "exp": now + ASSERTION_SECONDS,
-            "jti": unguessable(),
+            "jti": hex_128(),
         });
         jsonwebtoken::encode(&Header::new(self.algorithm), &claims, &self.key)
             .map_err(AuthError::signing)
     }
 }
 
-impl Server {
-    /// Registers this client with an authorization server that does not know it.
+impl ServerAuth {
+    /// Registers this client with an authorization server.
     pub(super) async fn register(
         &self,
         issuer: &IssuerMetadata,
@@ -176,7 +176,7 @@ impl Server {
         dpop: bool,
     ) -> AuthResult<ClientId> {
         #[derive(Deserialize)]
-        struct Registered {
+        struct RegistrationResponse {
             client_id: String,
             client_secret: Option<ClientSecret>,
             token_endpoint_auth_method: Option<String>,
@@ -189,15 +189,15 @@ impl Server {
             .http
             .post(&endpoint, json, HeaderMap::new(), body)
             .await?;
-        if let Ok(registered) = serde_json::from_slice::<Registered>(response.body())
+        if let Ok(registered) = serde_json::from_slice::<RegistrationResponse>(response.body())
             && response.status().is_success()
         {
-            let agreed = registered.token_endpoint_auth_method.as_deref();
+            let method = registered.token_endpoint_auth_method.as_deref();
             let secret = registered.client_secret;
             return Ok(ClientId {
                 id: registered.client_id,
                 auth: match &secret {
-                    Some(_) => ClientAuth::of_secret(issuer, agreed),
+                    Some(_) => ClientAuth::for_secret(issuer, method),
                     None => ClientAuth::None,
                 },
                 secret,
@@ -205,16 +205,19 @@ impl Server {
             });
         }
         Err(match OAuthFailure::read(response.body()) {
-            Some(failure) => failure.of(&issuer.issuer, "to register this client"),
-            None => AuthError::bad_answer(&endpoint, ResponseError::NoClient(response.status())),
+            Some(failure) => failure.into_error(&issuer.issuer, "the client registration"),
+            None => AuthError::invalid_response(
+                &endpoint,
+                ResponseError::MissingClient(response.status()),
+            ),
         })
     }
 }
 
 fn registration(name: &str, issuer: &IssuerMetadata, redirect_uri: &Url, dpop: bool) -> Value {
-    let wished = ["none", "client_secret_basic", "client_secret_post"];
+    let preferred = ["none", "client_secret_basic", "client_secret_post"];
     let method = match &issuer.token_endpoint_auth_methods_supported {
-        Some(_) => wished
+        Some(_) => preferred
             .into_iter()
             .find(|name| issuer.lists_auth_method(name)),
         None => Some("client_secret_basic"),
@@ -224,7 +227,7 @@ fn registration(name: &str, issuer: &IssuerMetadata, redirect_uri: &Url, dpop: b
         "redirect_uris": [redirect_uri],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
-        "application_type": if is_here(redirect_uri) { "native" } else { "web" },
+        "application_type": if is_loopback(redirect_uri) { "native" } else { "web" },
         "token_endpoint_auth_method": method.unwrap_or("none"),
     });
     if dpop {

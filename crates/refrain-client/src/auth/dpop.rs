@@ -1,8 +1,8 @@
-//! Access tokens that are bound to a key (DPoP, RFC 9449): each request has a proof, signed with the key.
+//! DPoP (RFC 9449): access tokens bound to a key, with a signed proof in each request.
 
 use super::error::{AuthError, AuthResult};
 use super::tokens::now;
-use crate::random::unguessable;
+use crate::random::hex_128;
 use aws_lc_rs::digest;
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
@@ -22,7 +22,7 @@ pub(super) const PROOF: HeaderName = HeaderName::from_static("dpop");
 /// The header with the nonce for the next proof.
 const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
-/// A key that access tokens are bound to.
+/// The key that access tokens are bound to.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct DpopKey {
@@ -60,7 +60,7 @@ impl DpopKey {
         target.set_query(None);
         target.set_fragment(None);
         let mut claims = json!({
-            "jti": unguessable(),
+            "jti": hex_128(),
             "htm": method.as_str(),
             "htu": target.as_str(),
             "iat": now(),
@@ -77,7 +77,7 @@ impl DpopKey {
         header.jwk = Some(self.public.clone());
         let proof =
             jsonwebtoken::encode(&header, &claims, &self.private).map_err(AuthError::signing)?;
-        let mut proof = HeaderValue::try_from(proof).map_err(|_| AuthError::BadToken)?;
+        let mut proof = HeaderValue::try_from(proof).map_err(|_| AuthError::InvalidToken)?;
         proof.set_sensitive(true);
         Ok(proof)
     }
@@ -85,14 +85,14 @@ impl DpopKey {
 
 #[derive(Debug, thiserror::Error)]
 #[error("invalid stored key: expected PKCS #8 in base64url")]
-pub(super) struct InvalidKey;
+pub(super) struct InvalidDpopKey;
 
 impl TryFrom<String> for DpopKey {
-    type Error = InvalidKey;
+    type Error = InvalidDpopKey;
 
-    fn try_from(text: String) -> Result<Self, InvalidKey> {
-        let pkcs8 = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidKey)?;
-        Self::from_pkcs8(&pkcs8).map_err(|_| InvalidKey)
+    fn try_from(text: String) -> Result<Self, InvalidDpopKey> {
+        let pkcs8 = URL_SAFE_NO_PAD.decode(text).map_err(|_| InvalidDpopKey)?;
+        Self::from_pkcs8(&pkcs8).map_err(|_| InvalidDpopKey)
     }
 }
 
@@ -102,7 +102,7 @@ impl From<DpopKey> for String {
     }
 }
 
-/// The nonces for the next proofs, by origin.
+/// The nonces for the next proofs, by origin of the server.
 #[derive(Default)]
 pub(super) struct Nonces(Mutex<HashMap<String, String>>);
 
@@ -112,8 +112,8 @@ impl Nonces {
         nonces.get(&url.origin().ascii_serialization()).cloned()
     }
 
-    /// Stores the nonce of a response. Returns whether there is one.
-    pub(super) fn learn(&self, url: &Url, headers: &HeaderMap) -> bool {
+    /// Stores the nonce of a response. Returns whether it has one.
+    pub(super) fn update(&self, url: &Url, headers: &HeaderMap) -> bool {
         let Some(nonce) = headers.get(NONCE).and_then(|nonce| nonce.to_str().ok()) else {
             return false;
         };

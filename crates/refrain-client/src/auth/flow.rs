@@ -1,14 +1,14 @@
-//! The OAuth flows: from a refusal to a grant.
+//! The OAuth flows that get a grant.
 
-use super::challenge::Demand;
+use super::challenge::Challenge;
 use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
-use super::error::{AuthError, AuthResult, quoted};
-use super::grant::{Grant, Scopes};
-use super::metadata::{IssuerMetadata, ResourceMetadata};
-use super::oauth::{Flow, Hook, IdentityProvider};
+use super::error::{AuthError, AuthResult, sanitize};
+use super::grant::{Grant, ScopeSet};
+use super::metadata::{IssuerMetadata, ProtectedResource};
+use super::oauth::{Hook, IdentityProvider, OAuthFlow};
 use super::redirect;
-use super::server::Server;
+use super::server::ServerAuth;
 use super::tokens::{JWT_BEARER, TokenEndpoint, now};
 use oauth2::basic::{BasicClient, BasicTokenResponse, BasicTokenType};
 use oauth2::{
@@ -18,11 +18,11 @@ use url::Url;
 
 const OFFLINE: &str = "offline_access";
 
-impl Server {
-    /// Gets a grant that meets a demand. The grant before it tells the client's identity and the scopes it still needs.
+impl ServerAuth {
+    /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant.
     pub(super) async fn authorize(
         &self,
-        demand: &Demand,
+        challenge: &Challenge,
         prior: Option<&Grant>,
         lacks_scope: bool,
     ) -> AuthResult<Grant> {
@@ -31,17 +31,17 @@ impl Server {
             .and_then(|client| client.issuer.as_deref())
             .or_else(|| self.setup.first_issuer.get().map(String::as_str))
             .or_else(|| prior.map(|prior| prior.issuer.as_str()));
-        let (resource, issuer) = self.find_metadata(demand, known).await?;
+        let (resource, issuer) = self.find_metadata(challenge, known).await?;
         if let Some(client) = registered {
             let used_with = prior.filter(|prior| prior.client.id == client.id);
             self.check_issuer(client, used_with, &issuer.issuer)?;
         }
         let mut prior = prior.filter(|prior| prior.issuer == issuer.issuer);
-        let demanded = demand.scopes.clone().unwrap_or_default();
+        let required = challenge.scopes.clone().unwrap_or_default();
         if let Some(grant) = prior
             && let Some(token) = &grant.refresh_token
             && !lacks_scope
-            && grant.scopes.contains_all(&demanded)
+            && grant.scopes.contains_all(&required)
         {
             match self.renewal(grant, &issuer).by_refresh(token).await {
                 Ok(renewed) => return Ok(renewed),
@@ -50,13 +50,13 @@ impl Server {
                 Err(error) => return Err(error),
             }
         }
-        let key = self.key(demand.dpop || resource.wants_dpop(), prior, &issuer)?;
+        let key = self.dpop_key(challenge.dpop || resource.wants_dpop(), prior, &issuer)?;
         let request = GrantRequest {
             server: self,
             issuer: &issuer,
-            client: self.client(prior, &issuer, key.is_some()).await?,
+            client: self.client_id(prior, &issuer, key.is_some()).await?,
             key,
-            scopes: self.scopes(demand, prior, &resource, &issuer),
+            scopes: self.scopes(challenge, prior, &resource, &issuer),
             resource: resource.resource,
         };
         request.send(&self.setup.flow).await
@@ -81,39 +81,39 @@ impl Server {
         }
     }
 
-    /// The scopes to request: those that the server demands, those of the prior grant, and those of the host.
+    /// The scopes to request: those of the previous grant, of the host, and of the challenge.
     fn scopes(
         &self,
-        demand: &Demand,
+        challenge: &Challenge,
         prior: Option<&Grant>,
-        resource: &ResourceMetadata,
+        resource: &ProtectedResource,
         issuer: &IssuerMetadata,
-    ) -> Scopes {
+    ) -> ScopeSet {
         let mut scopes = prior.map(|prior| prior.scopes.clone()).unwrap_or_default();
         scopes = scopes.with(&self.setup.scopes);
-        match &demand.scopes {
-            Some(demanded) => scopes = scopes.with(demanded),
+        match &challenge.scopes {
+            Some(required) => scopes = scopes.with(required),
             None if scopes.is_empty() => scopes = resource.scopes_supported.clone(),
             None => {}
         }
-        let offline = Scopes::parse(OFFLINE);
-        let is_person = matches!(self.setup.flow, Flow::Browser { .. });
+        let offline = ScopeSet::parse(OFFLINE);
+        let is_person = matches!(self.setup.flow, OAuthFlow::Browser { .. });
         if is_person && issuer.scopes_supported.contains_all(&offline) {
             scopes = scopes.with(&offline);
         }
         scopes
     }
 
-    /// The key to bind the token to, if it shall be bound.
-    fn key(
+    /// The key to bind the token to, if any.
+    fn dpop_key(
         &self,
         is_wanted: bool,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
     ) -> AuthResult<Option<DpopKey>> {
-        let is_supported = issuer.takes_dpop(dpop::ALGORITHM);
+        let is_supported = issuer.supports_dpop(dpop::ALGORITHM);
         if self.setup.dpop && !is_supported {
-            let what = "access tokens that are bound to a key (DPoP with ES256)";
+            let what = "access tokens bound to a key (DPoP with ES256)";
             return Err(issuer.unsupported(what));
         }
         if !is_supported || !(is_wanted || self.setup.dpop) {
@@ -125,15 +125,15 @@ impl Server {
         }
     }
 
-    /// The client's identity: configured by the host, by its metadata document, or by registration.
-    async fn client(
+    /// The client identity: configured, from a metadata document, or by registration.
+    async fn client_id(
         &self,
         prior: Option<&Grant>,
         issuer: &IssuerMetadata,
         dpop: bool,
     ) -> AuthResult<ClientId> {
         if let Some(client) = &self.setup.client {
-            return Ok(client.at(Some(issuer)));
+            return Ok(client.client_id(Some(issuer)));
         }
         if let Some(url) = &self.setup.metadata_url
             && issuer.client_id_metadata_document_supported
@@ -145,8 +145,8 @@ impl Server {
                 redirect_uri: None,
             });
         }
-        let Flow::Browser { redirect_uri, .. } = &self.setup.flow else {
-            return Err(AuthError::NoClient(issuer.issuer.clone()));
+        let OAuthFlow::Browser { redirect_uri, .. } = &self.setup.flow else {
+            return Err(AuthError::ClientNotRegistered(issuer.issuer.clone()));
         };
         match prior.map(|prior| &prior.client) {
             Some(client) if client.redirect_uri.as_deref() == Some(redirect_uri.as_str()) => {
@@ -156,8 +156,7 @@ impl Server {
         }
     }
 
-    /// A client's credentials are only for the authorization server that it is registered with, or for the first that
-    /// it was used with.
+    /// Checks that credentials go only to the authorization server of the registration, or to the first one used.
     fn check_issuer(
         &self,
         client: &RegisteredClient,
@@ -174,7 +173,7 @@ impl Server {
             None => used_with,
         };
         if registered != named {
-            return Err(AuthError::ClientOfOther {
+            return Err(AuthError::ClientIssuerMismatch {
                 registered: registered.to_owned(),
                 named: named.to_owned(),
             });
@@ -184,31 +183,31 @@ impl Server {
 }
 
 struct GrantRequest<'a> {
-    server: &'a Server,
+    server: &'a ServerAuth,
     issuer: &'a IssuerMetadata,
     resource: String,
     client: ClientId,
     key: Option<DpopKey>,
-    scopes: Scopes,
+    scopes: ScopeSet,
 }
 
 impl GrantRequest<'_> {
-    async fn send(self, flow: &Flow) -> AuthResult<Grant> {
+    async fn send(self, flow: &OAuthFlow) -> AuthResult<Grant> {
         let token = match flow {
-            Flow::Browser {
+            OAuthFlow::Browser {
                 redirect_uri,
                 visit,
             } => self.by_browser(redirect_uri, visit).await?,
-            Flow::Credentials => {
+            OAuthFlow::Credentials => {
                 let endpoint = self.endpoint()?;
                 let sent = endpoint.token("client_credentials", &[], Some(&self.scopes));
                 sent.await?
             }
-            Flow::Enterprise(provider) => {
+            OAuthFlow::Enterprise(provider) => {
                 let assertion = self.id_assertion(provider).await?;
                 self.by_assertion(&assertion).await?
             }
-            Flow::Workload(assertion) => {
+            OAuthFlow::Workload(assertion) => {
                 let assertion = assertion(self.issuer.issuer.clone()).await;
                 let assertion = assertion.map_err(|error| AuthError::Assertion(error.into()))?;
                 self.by_assertion(&assertion).await?
@@ -249,14 +248,14 @@ impl GrantRequest<'_> {
         sent.await
     }
 
-    /// An assertion of the identity provider about the person.
+    /// Gets an assertion of the identity provider about the person.
     async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
         let id_token = (provider.id_token)(()).await;
         let id_token = id_token.map_err(|error| AuthError::Assertion(error.into()))?;
         let endpoint = TokenEndpoint {
             url: provider.token_endpoint.clone(),
             issuer: provider.token_endpoint.as_str(),
-            client: &provider.client.at(None),
+            client: &provider.client.client_id(None),
             client_key: provider.client.key.as_ref(),
             dpop: None,
             ..self.endpoint()?
@@ -279,7 +278,7 @@ impl GrantRequest<'_> {
         let sent = endpoint.token("refresh_token", &params, None);
         let token = sent.await?;
         let mut grant = self.grant(&token)?;
-        // Without a new refresh token the old one stays valid.
+        // Without a new refresh token, the old one remains valid.
         grant
             .refresh_token
             .get_or_insert_with(|| refresh_token.clone());
@@ -307,12 +306,12 @@ impl GrantRequest<'_> {
             other => {
                 return Err(AuthError::TokenType {
                     issuer: self.issuer.issuer.clone(),
-                    kind: quoted(other.as_ref()),
+                    kind: sanitize(other.as_ref()),
                 });
             }
         };
         if self.server.setup.dpop && !is_bound {
-            let what = "access tokens that are bound to a key";
+            let what = "access tokens bound to a key";
             return Err(self.issuer.unsupported(what));
         }
         let expires = token.expires_in();

@@ -1,10 +1,11 @@
-//! Grants of authorization servers, and the storage that a host has for them.
+//! Grants of authorization servers, and the host's storage for them.
 
 use super::authorization;
 use super::client::ClientId;
 use super::dpop::{DpopKey, Nonces, PROOF};
-use super::error::{AuthResult, BoxError};
+use super::error::AuthResult;
 use super::tokens::now;
+use crate::error::BoxError;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Method, header};
 use oauth2::{AccessToken, RefreshToken};
@@ -13,12 +14,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 use url::Url;
 
-/// A token that expires within this many seconds is renewed before use; a short-lived one in its second half.
+/// Tokens are refreshed this many seconds before they expire, short-lived tokens at half of their lifetime.
 const SOON: u64 = 30;
 
-/// The result of an authorization for one server: an access token, a refresh token, and the client's registration.
+/// The result of an authorization for one server: access token, refresh token and client registration.
 ///
-/// It can be stored in any format of serde. Store it as a secret.
+/// It can be stored in any serde format. Store it as a secret.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Grant {
     pub(super) issuer: String,
@@ -31,13 +32,13 @@ pub struct Grant {
     pub(super) obtained: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<u64>,
-    pub(super) scopes: Scopes,
+    pub(super) scopes: ScopeSet,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<DpopKey>,
 }
 
 impl Grant {
-    pub(super) fn is_good(&self) -> bool {
+    pub(super) fn is_valid(&self) -> bool {
         self.expires.is_none_or(|expires| {
             let soon = SOON.min(expires.saturating_sub(self.obtained) / 2);
             expires > now() + soon
@@ -77,23 +78,23 @@ impl fmt::Debug for Grant {
     }
 }
 
-/// The storage of a host for grants.
+/// The host's storage for grants.
 ///
-/// Several processes may share one: each reads it again before it asks a person or uses a refresh token.
+/// Several processes may share it: each reads it again before it asks a person or uses a refresh token.
 pub trait Grants: Send + Sync + 'static {
-    /// The grant for a server.
+    /// Reads the grant for a server.
     fn get<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>>;
 
     /// Replaces the grant for a server.
     fn put<'a>(&'a self, server: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>>;
 }
 
-/// A set of scopes. In messages they are words with spaces between them.
+/// A set of scopes, separated by spaces in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Scopes(pub(super) BTreeSet<String>);
+pub(super) struct ScopeSet(pub(super) BTreeSet<String>);
 
-impl Scopes {
+impl ScopeSet {
     pub(super) fn parse(text: &str) -> Self {
         Self(text.split_ascii_whitespace().map(str::to_owned).collect())
     }
@@ -112,7 +113,7 @@ impl Scopes {
     }
 }
 
-impl fmt::Display for Scopes {
+impl fmt::Display for ScopeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<&str> = self.0.iter().map(String::as_str).collect();
         f.write_str(&words.join(" "))

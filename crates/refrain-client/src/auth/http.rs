@@ -1,8 +1,8 @@
-//! Requests to authorization servers, and the URLs that they may be sent to.
+//! HTTP requests to authorization servers, and the check of their URLs.
 //!
-//! No redirect is followed. The time and the size of a response are limited.
+//! Redirects are not followed. The time and size of a response are limited.
 
-use super::error::{AuthError, AuthResult, ResponseError, SetupError, quoted};
+use super::error::{AuthError, AuthResult, ResponseError, SetupError, sanitize};
 use http::{HeaderMap, Response, StatusCode, header};
 use reqwest::RequestBuilder;
 use reqwest::redirect::Policy;
@@ -16,9 +16,9 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 const BODY_MAX: usize = 256 * 1024;
 
 #[derive(Clone)]
-pub(super) struct Http(reqwest::Client);
+pub(super) struct AuthHttp(reqwest::Client);
 
-impl Http {
+impl AuthHttp {
     pub(super) fn new() -> Result<Self, SetupError> {
         let client = reqwest::Client::builder()
             .redirect(Policy::none())
@@ -42,22 +42,25 @@ impl Http {
         send(url, request.body(body)).await
     }
 
-    /// The first document that exists at one of these URLs.
+    /// The first document found at these URLs.
     pub(super) async fn document<T: DeserializeOwned>(
         &self,
-        places: &[Url],
+        urls: &[Url],
     ) -> AuthResult<Option<T>> {
-        for url in places {
-            let answer = send(url, self.0.get(url.clone())).await?;
-            match answer.status() {
+        for url in urls {
+            let response = send(url, self.0.get(url.clone())).await?;
+            match response.status() {
                 StatusCode::OK => {
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
-                    return serde_json::from_slice(answer.body())
+                    return serde_json::from_slice(response.body())
                         .map(Some)
-                        .map_err(|error| AuthError::bad_answer(url, invalid(error)));
+                        .map_err(|error| AuthError::invalid_response(url, invalid(error)));
                 }
                 status if status.is_server_error() => {
-                    return Err(AuthError::bad_answer(url, ResponseError::Status(status)));
+                    return Err(AuthError::invalid_response(
+                        url,
+                        ResponseError::Status(status),
+                    ));
                 }
                 _ => {}
             }
@@ -72,41 +75,42 @@ async fn send(url: &Url, request: RequestBuilder) -> AuthResult<Response<Vec<u8>
         source: Arc::new(error.without_url()),
     };
     let request = request.header(header::ACCEPT, "application/json");
-    let mut answer = request.send().await.map_err(unreachable)?;
+    let mut received = request.send().await.map_err(unreachable)?;
     let mut response = Response::new(Vec::new());
-    *response.status_mut() = answer.status();
-    *response.headers_mut() = answer.headers().clone();
-    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+    *response.status_mut() = received.status();
+    *response.headers_mut() = received.headers().clone();
+    while let Some(chunk) = received.chunk().await.map_err(unreachable)? {
         let body = response.body_mut();
         if body.len() + chunk.len() > BODY_MAX {
             let too_large = ResponseError::TooLarge(BODY_MAX);
-            return Err(AuthError::bad_answer(url, too_large));
+            return Err(AuthError::invalid_response(url, too_large));
         }
         body.extend_from_slice(&chunk);
     }
     Ok(response)
 }
 
-/// A URL that may be sent secrets, on behalf of this server. A loopback URL is accepted only from a loopback server, and
-/// a private address only from a server at a private address: a remote server must not reach into the client's network.
+/// Parses a URL that a server named, and checks that secrets may be sent there. Only a loopback server may name a
+/// loopback URL, and only a server at a private address a private address: remote servers must not reach into the
+/// client's network.
 pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> AuthResult<Url> {
     let parsed = Url::parse(url).ok().filter(|url| {
         let is_safe = match url.scheme() {
-            "https" if is_here(url) => is_here(server),
-            "https" if is_private(url) => is_private(server) || is_here(server),
+            "https" if is_loopback(url) => is_loopback(server),
+            "https" if is_private(url) => is_private(server) || is_loopback(server),
             "https" => true,
-            "http" => is_here(url) && is_here(server),
+            "http" => is_loopback(url) && is_loopback(server),
             _ => false,
         };
         is_safe && url.username().is_empty() && url.password().is_none()
     });
     parsed.ok_or_else(|| AuthError::UnsafeUrl {
         what,
-        url: quoted(url),
+        url: sanitize(url),
     })
 }
 
-pub(super) fn is_here(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -115,7 +119,7 @@ pub(super) fn is_here(url: &Url) -> bool {
     }
 }
 
-/// Whether the host is a private address. Names are not resolved.
+/// Whether the host is a private IP address. Names are not resolved.
 fn is_private(url: &Url) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address),
@@ -141,28 +145,28 @@ mod tests {
     }
 
     #[test]
-    fn https_is_safe_and_http_only_here() {
-        let far = "https://mcp.example.com/mcp";
-        let near = "http://127.0.0.1:8080/mcp";
-        assert!(is_safe("https://as.example.com", far));
-        assert!(is_safe("https://as.example.com", near));
-        assert!(is_safe("http://localhost:9/x", near));
-        assert!(is_safe("http://[::1]:9/x", near));
-        assert!(!is_safe("http://as.example.com", far));
-        assert!(!is_safe("http://as.example.com", near));
-        assert!(!is_safe("http://127.0.0.1.example.com", near));
+    fn http_is_safe_only_on_loopback() {
+        let remote = "https://mcp.example.com/mcp";
+        let local = "http://127.0.0.1:8080/mcp";
+        assert!(is_safe("https://as.example.com", remote));
+        assert!(is_safe("https://as.example.com", local));
+        assert!(is_safe("http://localhost:9/x", local));
+        assert!(is_safe("http://[::1]:9/x", local));
+        assert!(!is_safe("http://as.example.com", remote));
+        assert!(!is_safe("http://as.example.com", local));
+        assert!(!is_safe("http://127.0.0.1.example.com", local));
     }
 
     #[test]
-    fn a_far_server_does_not_name_urls_here() {
-        let far = "https://mcp.example.com/mcp";
-        assert!(!is_safe("http://localhost:9/x", far));
-        assert!(!is_safe("https://127.0.0.2/x", far));
-        assert!(!is_safe("https://app.localhost/x", far));
+    fn remote_server_cannot_name_loopback_urls() {
+        let remote = "https://mcp.example.com/mcp";
+        assert!(!is_safe("http://localhost:9/x", remote));
+        assert!(!is_safe("https://127.0.0.2/x", remote));
+        assert!(!is_safe("https://app.localhost/x", remote));
     }
 
     #[test]
-    fn a_far_server_does_not_name_private_addresses() {
+    fn remote_server_cannot_name_private_addresses() {
         for host in [
             "10.0.0.1",
             "172.16.0.1",
@@ -191,8 +195,8 @@ mod tests {
     }
 
     #[test]
-    fn other_schemes_and_passwords_are_not_safe() {
-        let far = "https://mcp.example.com/mcp";
+    fn other_schemes_and_credentials_are_unsafe() {
+        let remote = "https://mcp.example.com/mcp";
         for url in [
             "file:///etc/passwd",
             "x",
@@ -201,7 +205,7 @@ mod tests {
             "javascript:1",
             "ftp://x",
         ] {
-            assert!(!is_safe(url, far), "{url}");
+            assert!(!is_safe(url, remote), "{url}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A loopback listener for the redirect of a browser (RFC 8252).
+//! A loopback listener for the redirect from a browser (RFC 8252).
 
 use crate::retry::within;
 use futures_util::StreamExt as _;
@@ -10,14 +10,14 @@ use tokio::net::{TcpListener, TcpStream};
 use url::Url;
 
 const PATH: &str = "/callback";
-/// The time for one connection to send a request. Browsers open connections that they do not use.
+/// The time for a connection to send its request. Browsers open connections without using them.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: usize = 32;
 const HEAD_MAX: usize = 32 * 1024;
 
-/// Listens on this machine for the redirect of a browser.
+/// Listens on `127.0.0.1` for the redirect from a browser.
 ///
-/// Its [`redirect_uri`](Self::redirect_uri) is the one for [`OAuth::by_browser`](crate::OAuth::by_browser).
+/// Pass its [`redirect_uri`](Self::redirect_uri) to [`OAuth::by_browser`](crate::OAuth::by_browser).
 #[derive(Debug)]
 pub struct Loopback {
     listener: TcpListener,
@@ -25,8 +25,8 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Listens on a port of `127.0.0.1`; 0 chooses a free one. Some authorization servers need a fixed port: the one
-    /// that the client was registered with.
+    /// Listens on a port of `127.0.0.1`, or on a free port for 0. Some authorization servers require the port that the
+    /// client was registered with.
     pub async fn bind(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let redirect_uri = format!("http://{}{PATH}", listener.local_addr()?);
@@ -42,10 +42,14 @@ impl Loopback {
         &self.redirect_uri
     }
 
-    /// Waits for the redirect that answers this URL. Requests without its state are rejected.
-    pub async fn answer_from(&self, asked: &Url, limit: Duration) -> io::Result<Url> {
-        let state = state(asked);
-        let answer = async {
+    /// Waits for the redirect with the same state as this authorization URL. Other requests get a 404.
+    pub async fn wait_for_redirect(
+        &self,
+        authorization_url: &Url,
+        timeout: Duration,
+    ) -> io::Result<Url> {
+        let state = state(authorization_url);
+        let redirect = async {
             let mut connections = FuturesUnordered::new();
             loop {
                 tokio::select! {
@@ -62,9 +66,9 @@ impl Loopback {
                 }
             }
         };
-        within(limit, answer).await.unwrap_or_else(|| {
-            let seconds = limit.as_secs();
-            let reason = format!("no browser came back within {seconds} seconds");
+        within(timeout, redirect).await.unwrap_or_else(|| {
+            let seconds = timeout.as_secs();
+            let reason = format!("no redirect from the browser within {seconds} seconds");
             Err(io::Error::new(io::ErrorKind::TimedOut, reason))
         })
     }
@@ -72,20 +76,20 @@ impl Loopback {
     async fn receive(
         &self,
         mut stream: TcpStream,
-        wanted: Option<&str>,
+        expected_state: Option<&str>,
     ) -> io::Result<Option<Url>> {
-        let target = target(&mut stream).await?;
+        let target = read_target(&mut stream).await?;
         let url = target.and_then(|target| self.redirect_uri.join(&target).ok());
-        let answer = url.filter(|url| {
-            let is_there = url.origin() == self.redirect_uri.origin() && url.path() == PATH;
-            is_there && wanted.is_some() && state(url).as_deref() == wanted
+        let redirect = url.filter(|url| {
+            let is_callback = url.origin() == self.redirect_uri.origin() && url.path() == PATH;
+            is_callback && expected_state.is_some() && state(url).as_deref() == expected_state
         });
-        let (status, text) = match &answer {
+        let (status, text) = match &redirect {
             Some(_) => (
                 "200 OK",
-                "Thank you. You can close this window and go back.",
+                "Authorization received. You can close this window.",
             ),
-            None => ("404 Not Found", "There is nothing here."),
+            None => ("404 Not Found", "Not found."),
         };
         let head = "Content-Type: text/plain; charset=utf-8\r\nConnection: close\r\nCache-Control: no-store";
         let length = text.len();
@@ -93,11 +97,12 @@ impl Loopback {
         // The redirect counts even if the browser has closed the connection.
         let _ = stream.write_all(page.as_bytes()).await;
         let _ = stream.shutdown().await;
-        Ok(answer)
+        Ok(redirect)
     }
 }
 
-async fn target(stream: &mut TcpStream) -> io::Result<Option<String>> {
+/// Reads the target of a GET request.
+async fn read_target(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {
         if head.len() >= HEAD_MAX || stream.read_buf(&mut head).await? == 0 {

@@ -1,32 +1,32 @@
-//! Metadata of servers (RFC 9728) and of authorization servers (RFC 8414, or OpenID Connect Discovery).
+//! Metadata of servers (RFC 9728) and authorization servers (RFC 8414 or OpenID Connect Discovery).
 //!
-//! The server's refusal or a well-known URL leads to its metadata, that to the metadata of an authorization server. A
-//! document that is not about the server it was requested for is rejected.
+//! The challenge or a well-known URL leads to the server's metadata, which names the authorization server. Metadata that
+//! is for another server is rejected.
 
-use super::challenge::Demand;
-use super::error::{AuthError, AuthResult, quoted};
-use super::grant::Scopes;
+use super::challenge::Challenge;
+use super::error::{AuthError, AuthResult, sanitize};
+use super::grant::ScopeSet;
 use super::http::safe_url;
-use super::server::Server;
+use super::server::ServerAuth;
 use serde::Deserialize;
 use url::Url;
 
 #[derive(Default, Deserialize)]
-pub(super) struct ResourceMetadata {
-    /// The resource that access tokens are requested for.
+pub(super) struct ProtectedResource {
+    /// The resource to request access tokens for.
     pub(super) resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
     #[serde(default)]
-    pub(super) scopes_supported: Scopes,
+    pub(super) scopes_supported: ScopeSet,
     #[serde(default)]
     dpop_bound_access_tokens_required: bool,
     #[serde(default)]
     dpop_signing_alg_values_supported: Vec<String>,
 }
 
-impl ResourceMetadata {
-    /// A server from before RFC 9728: it is its own authorization server.
+impl ProtectedResource {
+    /// The defaults for a server older than RFC 9728, which is its own authorization server.
     fn without_document(server: &Url) -> Self {
         Self {
             resource: server.as_str().trim_end_matches('/').to_owned(),
@@ -39,7 +39,7 @@ impl ResourceMetadata {
         self.dpop_bound_access_tokens_required || !self.dpop_signing_alg_values_supported.is_empty()
     }
 
-    /// The authorization server to use: `known` if the server trusts it, else its first.
+    /// The authorization server to use: `known` if the server lists it, otherwise the first.
     fn issuer(&self, server: &Url, known: Option<&str>) -> AuthResult<&str> {
         let issuers = &self.authorization_servers;
         let known = known.and_then(|known| issuers.iter().find(|issuer| *issuer == known));
@@ -57,7 +57,7 @@ pub(super) struct IssuerMetadata {
     token_endpoint: Option<String>,
     registration_endpoint: Option<String>,
     #[serde(default)]
-    pub(super) scopes_supported: Scopes,
+    pub(super) scopes_supported: ScopeSet,
     #[serde(default)]
     code_challenge_methods_supported: Vec<String>,
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,
@@ -76,7 +76,7 @@ impl IssuerMetadata {
         safe_url("the token endpoint", url, server)
     }
 
-    /// The URL for the browser. PKCE is required: a stolen code is useless with it.
+    /// The URL for the browser. PKCE is required, so that a stolen code is useless.
     pub(super) fn authorization_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let methods = &self.code_challenge_methods_supported;
         if !methods.iter().any(|method| method == "S256") {
@@ -89,7 +89,7 @@ impl IssuerMetadata {
 
     pub(super) fn registration_endpoint(&self, server: &Url) -> AuthResult<Url> {
         let url = self.registration_endpoint.as_deref();
-        let url = url.ok_or_else(|| AuthError::NoClient(self.issuer.clone()))?;
+        let url = url.ok_or_else(|| AuthError::ClientNotRegistered(self.issuer.clone()))?;
         safe_url("the registration endpoint", url, server)
     }
 
@@ -98,7 +98,7 @@ impl IssuerMetadata {
         methods.into_iter().any(|method| method == name)
     }
 
-    pub(super) fn takes_dpop(&self, algorithm: &str) -> bool {
+    pub(super) fn supports_dpop(&self, algorithm: &str) -> bool {
         let algorithms = &self.dpop_signing_alg_values_supported;
         algorithms.iter().any(|listed| listed == algorithm)
     }
@@ -111,21 +111,23 @@ impl IssuerMetadata {
     }
 }
 
-impl Server {
-    /// Finds the authorization server of a server that refused a request: `known`, if the server names it.
+impl ServerAuth {
+    /// Finds the server's metadata and its authorization server: `known`, if the server lists it.
     pub(super) async fn find_metadata(
         &self,
-        demand: &Demand,
+        challenge: &Challenge,
         known: Option<&str>,
-    ) -> AuthResult<(ResourceMetadata, IssuerMetadata)> {
-        match self.resource_metadata(demand).await {
-            Err(none @ AuthError::NoResourceMetadata(_)) if demand.resource_metadata.is_none() => {
-                let resource = ResourceMetadata::without_document(&self.url);
+    ) -> AuthResult<(ProtectedResource, IssuerMetadata)> {
+        match self.resource_metadata(challenge).await {
+            Err(missing @ AuthError::NoResourceMetadata(_))
+                if challenge.resource_metadata.is_none() =>
+            {
+                let resource = ProtectedResource::without_document(&self.url);
                 match self
                     .issuer_metadata(resource.issuer(&self.url, None)?)
                     .await
                 {
-                    Err(AuthError::NoIssuerMetadata { .. }) => Err(none),
+                    Err(AuthError::NoIssuerMetadata { .. }) => Err(missing),
                     issuer => Ok((resource, issuer?)),
                 }
             }
@@ -138,19 +140,22 @@ impl Server {
         }
     }
 
-    async fn resource_metadata(&self, demand: &Demand) -> AuthResult<ResourceMetadata> {
+    async fn resource_metadata(&self, challenge: &Challenge) -> AuthResult<ProtectedResource> {
         let name = "oauth-protected-resource";
-        let mut places = match &demand.resource_metadata {
+        let mut urls = match &challenge.resource_metadata {
             Some(url) => vec![safe_url("the server's metadata", url, &self.url)?],
-            None => vec![inserted(&self.url, name), at_root(&self.url, name)],
+            None => vec![
+                well_known_inserted(&self.url, name),
+                well_known_at_root(&self.url, name),
+            ],
         };
-        places.dedup();
-        let metadata: Option<ResourceMetadata> = self.http.document(&places).await?;
-        let metadata = metadata.ok_or_else(|| AuthError::NoResourceMetadata(listed(&places)))?;
+        urls.dedup();
+        let metadata: Option<ProtectedResource> = self.http.document(&urls).await?;
+        let metadata = metadata.ok_or_else(|| AuthError::NoResourceMetadata(join_urls(&urls)))?;
         if !covers(&metadata.resource, &self.url) {
-            return Err(AuthError::OtherResource {
+            return Err(AuthError::ResourceMismatch {
                 server: self.url.to_string(),
-                resource: quoted(&metadata.resource),
+                resource: sanitize(&metadata.resource),
             });
         }
         Ok(metadata)
@@ -159,28 +164,28 @@ impl Server {
     pub(super) async fn issuer_metadata(&self, issuer: &str) -> AuthResult<IssuerMetadata> {
         let url = safe_url("the authorization server", issuer, &self.url)?;
         let openid = "openid-configuration";
-        let mut places = vec![
-            inserted(&url, "oauth-authorization-server"),
-            inserted(&url, openid),
-            appended(&url, openid),
+        let mut urls = vec![
+            well_known_inserted(&url, "oauth-authorization-server"),
+            well_known_inserted(&url, openid),
+            well_known_appended(&url, openid),
         ];
-        places.dedup();
-        let metadata: Option<IssuerMetadata> = self.http.document(&places).await?;
+        urls.dedup();
+        let metadata: Option<IssuerMetadata> = self.http.document(&urls).await?;
         let metadata = metadata.ok_or_else(|| AuthError::NoIssuerMetadata {
             issuer: issuer.to_owned(),
-            tried: listed(&places),
+            tried: join_urls(&urls),
         })?;
         if metadata.issuer != issuer {
-            return Err(AuthError::OtherIssuer {
+            return Err(AuthError::IssuerMismatch {
                 expected: issuer.to_owned(),
-                found: quoted(&metadata.issuer),
+                found: sanitize(&metadata.issuer),
             });
         }
         Ok(metadata)
     }
 }
 
-/// Whether tokens for this resource are for that server: it is the server, or a path above it.
+/// Whether a resource is the server or a parent path of it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else {
         return false;
@@ -193,21 +198,21 @@ fn covers(resource: &str, server: &Url) -> bool {
         && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-fn inserted(url: &Url, name: &str) -> Url {
+fn well_known_inserted(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
-    placed(url, &format!("/.well-known/{name}{path}"))
+    with_path(url, &format!("/.well-known/{name}{path}"))
 }
 
-fn appended(url: &Url, name: &str) -> Url {
+fn well_known_appended(url: &Url, name: &str) -> Url {
     let path = url.path().trim_end_matches('/');
-    placed(url, &format!("{path}/.well-known/{name}"))
+    with_path(url, &format!("{path}/.well-known/{name}"))
 }
 
-fn at_root(url: &Url, name: &str) -> Url {
-    placed(url, &format!("/.well-known/{name}"))
+fn well_known_at_root(url: &Url, name: &str) -> Url {
+    with_path(url, &format!("/.well-known/{name}"))
 }
 
-fn placed(url: &Url, path: &str) -> Url {
+fn with_path(url: &Url, path: &str) -> Url {
     let mut url = url.clone();
     url.set_path(path);
     url.set_query(None);
@@ -215,9 +220,9 @@ fn placed(url: &Url, path: &str) -> Url {
     url
 }
 
-fn listed(places: &[Url]) -> String {
-    let places: Vec<&str> = places.iter().map(Url::as_str).collect();
-    places.join(" or ")
+fn join_urls(urls: &[Url]) -> String {
+    let urls: Vec<&str> = urls.iter().map(Url::as_str).collect();
+    urls.join(" or ")
 }
 
 #[cfg(test)]
@@ -229,28 +234,33 @@ mod tests {
     }
 
     #[test]
-    fn well_known_urls_are_made_as_their_documents_say() {
+    fn well_known_urls_follow_their_specifications() {
         let tenant = url("https://as.example.com/tenant1/?a#b");
-        let place = |made: Url| made.to_string();
         assert_eq!(
-            place(inserted(&tenant, "x")),
+            well_known_inserted(&tenant, "x").as_str(),
             "https://as.example.com/.well-known/x/tenant1"
         );
         assert_eq!(
-            place(appended(&tenant, "x")),
+            well_known_appended(&tenant, "x").as_str(),
             "https://as.example.com/tenant1/.well-known/x"
         );
         assert_eq!(
-            place(at_root(&tenant, "x")),
+            well_known_at_root(&tenant, "x").as_str(),
             "https://as.example.com/.well-known/x"
         );
         let bare = url("https://as.example.com");
-        assert_eq!(inserted(&bare, "x"), appended(&bare, "x"));
-        assert_eq!(inserted(&bare, "x"), at_root(&bare, "x"));
+        assert_eq!(
+            well_known_inserted(&bare, "x"),
+            well_known_appended(&bare, "x")
+        );
+        assert_eq!(
+            well_known_inserted(&bare, "x"),
+            well_known_at_root(&bare, "x")
+        );
     }
 
     #[test]
-    fn a_resource_is_the_server_or_around_it() {
+    fn resource_must_be_the_server_or_a_parent_path() {
         let server = url("https://mcp.example.com/a/mcp");
         for resource in [
             "https://mcp.example.com/a/mcp",
@@ -277,10 +287,10 @@ mod tests {
     }
 
     #[test]
-    fn the_known_authorization_server_is_taken_if_it_is_named() {
-        let metadata = ResourceMetadata {
+    fn known_authorization_server_is_preferred_if_listed() {
+        let metadata = ProtectedResource {
             authorization_servers: vec!["https://a".to_owned(), "https://b".to_owned()],
-            ..ResourceMetadata::default()
+            ..ProtectedResource::default()
         };
         let server = url("https://mcp.example.com");
         let issuer = |known| metadata.issuer(&server, known).unwrap();

@@ -1,11 +1,12 @@
-//! OAuth for every server that a client talks to, and its builder.
+//! [`OAuth`] and its builder.
 
 use super::client::RegisteredClient;
-use super::error::{AuthError, AuthResult, BoxError, SetupError};
-use super::grant::{Grant, Grants, Scopes};
-use super::http::{Http, is_here, safe_url};
-use super::server::Server;
-use super::{Authorize, Refusal};
+use super::error::{AuthError, AuthResult, SetupError};
+use super::grant::{Grant, Grants, ScopeSet};
+use super::http::{AuthHttp, is_loopback, safe_url};
+use super::server::ServerAuth;
+use super::{AuthRejection, Authorize};
+use crate::error::BoxError;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use parking_lot::Mutex;
@@ -14,52 +15,56 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use url::Url;
 
-/// Gets access tokens from the authorization server that a server names, and shows each to that server alone.
+/// OAuth authorization: gets access tokens from the authorization server that an MCP server names.
 ///
-/// There are four ways to get one. A person says yes in a browser ([`by_browser`](Self::by_browser)); the client has
-/// its own rights ([`by_credentials`](Self::by_credentials)); an enterprise's identity provider vouches for the
-/// person ([`by_identity_provider`](Self::by_identity_provider)); the platform vouches for the workload
-/// ([`by_workload`](Self::by_workload)).
+/// Each token is sent only to the server that it is for. There are four flows:
+///
+/// | flow | authorized by |
+/// | --- | --- |
+/// | [`by_browser`](Self::by_browser) | a person, in a browser |
+/// | [`by_credentials`](Self::by_credentials) | the client's own credentials |
+/// | [`by_identity_provider`](Self::by_identity_provider) | an enterprise identity provider, for a person |
+/// | [`by_workload`](Self::by_workload) | the platform, for a workload |
 ///
 /// ```
 /// use refrain_client::{Client, OAuth, RegisteredClient};
 ///
 /// # fn run() -> Result<(), refrain_client::AuthError> {
 /// let client = RegisteredClient::new("nightly-report")
-///     .secret("from a vault")
+///     .secret("the-client-secret")
 ///     .issuer("https://login.example.com");
 /// let oauth = OAuth::by_credentials(client).scopes(["reports:read"]).build()?;
-/// let client = Client::builder().authorize(oauth);
+/// let builder = Client::builder().authorize(oauth);
 /// # Ok(())
 /// # }
 /// # run().unwrap();
 /// ```
 ///
-/// Concurrent requests that are refused wait for one authorization. A request is sent at most four times.
+/// Concurrent rejected requests share one authorization. A request is sent at most four times.
 pub struct OAuth {
-    setup: Arc<Setup>,
-    http: Http,
-    servers: Mutex<HashMap<Url, Arc<Server>>>,
+    setup: Arc<OAuthSetup>,
+    http: AuthHttp,
+    servers: Mutex<HashMap<Url, Arc<ServerAuth>>>,
 }
 
 pub(super) type Hook<A, B> =
     Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
 
-/// The settings of an [`OAuth`], the same for every server.
-pub(super) struct Setup {
-    pub(super) flow: Flow,
+/// The settings of an [`OAuth`], shared by all servers.
+pub(super) struct OAuthSetup {
+    pub(super) flow: OAuthFlow,
     pub(super) client: Option<RegisteredClient>,
     pub(super) metadata_url: Option<Url>,
     pub(super) name: String,
-    pub(super) scopes: Scopes,
+    pub(super) scopes: ScopeSet,
     pub(super) grants: Option<Arc<dyn Grants>>,
     /// Whether only DPoP-bound tokens are accepted.
     pub(super) dpop: bool,
-    /// The first authorization server of a client whose issuer is not configured.
+    /// The first authorization server used, for a client without a configured issuer.
     pub(super) first_issuer: OnceLock<String>,
 }
 
-pub(super) enum Flow {
+pub(super) enum OAuthFlow {
     Browser {
         redirect_uri: Url,
         visit: Hook<Url, Url>,
@@ -69,7 +74,7 @@ pub(super) enum Flow {
     Workload(Hook<String, String>),
 }
 
-/// An enterprise's identity provider, which vouches for the people who are signed in there.
+/// An enterprise identity provider, which issues assertions about signed-in people.
 #[derive(Clone)]
 pub struct IdentityProvider {
     pub(super) token_endpoint: Url,
@@ -78,8 +83,8 @@ pub struct IdentityProvider {
 }
 
 impl IdentityProvider {
-    /// The token endpoint of the identity provider, the client that is registered there, and a callback for the identity
-    /// token of the person.
+    /// The token endpoint of the identity provider, the client registered there, and a callback that returns the
+    /// person's identity token.
     pub fn new<F, Fut>(token_endpoint: Url, client: RegisteredClient, id_token: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,
@@ -94,10 +99,10 @@ impl IdentityProvider {
 }
 
 impl OAuth {
-    /// A person says yes in a browser. `visit` is given a URL to show to them, and returns the URL that the browser was
-    /// redirected to: the redirect URI with a result in its query. It decides how long to wait.
+    /// Authorization by a person in a browser. `visit` receives a URL to show, and returns the URL that the browser was
+    /// redirected to. It decides how long to wait.
     ///
-    /// On the person's own machine a [`Loopback`](crate::Loopback) can receive the redirect:
+    /// On the person's machine, a [`Loopback`](crate::Loopback) receives the redirect:
     ///
     /// ```
     /// use refrain_client::{Client, Loopback, OAuth};
@@ -105,15 +110,15 @@ impl OAuth {
     /// use std::time::Duration;
     ///
     /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-    /// let here = Arc::new(Loopback::bind(0).await?);
-    /// let oauth = OAuth::by_browser(here.redirect_uri().clone(), move |url| {
-    ///     let here = Arc::clone(&here);
+    /// let loopback = Arc::new(Loopback::bind(0).await?);
+    /// let oauth = OAuth::by_browser(loopback.redirect_uri().clone(), move |url| {
+    ///     let loopback = Arc::clone(&loopback);
     ///     async move {
     ///         println!("Please open {url}");
-    ///         Ok(here.answer_from(&url, Duration::from_secs(300)).await?)
+    ///         Ok(loopback.wait_for_redirect(&url, Duration::from_secs(300)).await?)
     ///     }
     /// });
-    /// let client = Client::builder().authorize(oauth.client_name("My editor").build()?);
+    /// let builder = Client::builder().authorize(oauth.client_name("My editor").build()?);
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(run()).unwrap();
@@ -124,46 +129,46 @@ impl OAuth {
         Fut: Future<Output = Result<Url, BoxError>> + Send + 'static,
     {
         let visit: Hook<Url, Url> = Arc::new(move |url| Box::pin(visit(url)));
-        let flow = Flow::Browser {
+        let flow = OAuthFlow::Browser {
             redirect_uri,
             visit,
         };
         OAuthBuilder::new(flow, None)
     }
 
-    /// The client has its own rights. It needs a secret or a private key.
+    /// Authorization by the client's own credentials: a secret or a private key.
     pub fn by_credentials(client: RegisteredClient) -> OAuthBuilder {
-        OAuthBuilder::new(Flow::Credentials, Some(client))
+        OAuthBuilder::new(OAuthFlow::Credentials, Some(client))
     }
 
-    /// An enterprise's identity provider vouches for the person: its identity token is exchanged for an assertion,
-    /// and that for an access token. `client` is registered with the server's authorization server.
+    /// Authorization by an enterprise identity provider: exchanges the person's identity token for an assertion, and
+    /// that for an access token. `client` is registered with the server's authorization server.
     pub fn by_identity_provider(
         provider: IdentityProvider,
         client: RegisteredClient,
     ) -> OAuthBuilder {
-        OAuthBuilder::new(Flow::Enterprise(provider), Some(client))
+        OAuthBuilder::new(OAuthFlow::Enterprise(provider), Some(client))
     }
 
-    /// The platform vouches for the workload: `assertion` is given the authorization server's issuer and returns a
-    /// token of the platform (a JWT) for that audience.
+    /// Authorization by the platform of a workload: `assertion` receives the issuer of the authorization server, and
+    /// returns a JWT of the platform for that audience.
     pub fn by_workload<F, Fut>(client: RegisteredClient, assertion: F) -> OAuthBuilder
     where
         F: Fn(String) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, BoxError>> + Send + 'static,
     {
         let assertion: Hook<String, String> = Arc::new(move |issuer| Box::pin(assertion(issuer)));
-        OAuthBuilder::new(Flow::Workload(assertion), Some(client))
+        OAuthBuilder::new(OAuthFlow::Workload(assertion), Some(client))
     }
 
-    /// The state of one server. Its URL must be safe: a token is not sent over plain HTTP.
-    fn server(&self, url: &Url) -> AuthResult<Arc<Server>> {
+    /// The state of one server. Fails for an unsafe URL: tokens are not sent over plain HTTP.
+    fn server(&self, url: &Url) -> AuthResult<Arc<ServerAuth>> {
         let mut url = safe_url("the server", url.as_str(), url)?;
         url.set_fragment(None);
         let mut servers = self.servers.lock();
         let server = servers.entry(url).or_insert_with_key(|url| {
             let setup = Arc::clone(&self.setup);
-            Arc::new(Server::new(setup, self.http.clone(), url.clone()))
+            Arc::new(ServerAuth::new(setup, self.http.clone(), url.clone()))
         });
         Ok(Arc::clone(server))
     }
@@ -178,51 +183,59 @@ impl Authorize for OAuth {
         Box::pin(async move { self.server(url)?.headers(method, url).await })
     }
 
-    fn refused<'a>(&'a self, refusal: Refusal<'a>) -> BoxFuture<'a, AuthResult<bool>> {
-        Box::pin(async move { self.server(refusal.url)?.refused(refusal).await })
+    fn handle_rejection<'a>(
+        &'a self,
+        rejection: AuthRejection<'a>,
+    ) -> BoxFuture<'a, AuthResult<bool>> {
+        Box::pin(async move {
+            self.server(rejection.url)?
+                .handle_rejection(rejection)
+                .await
+        })
     }
 }
 
 /// Builds an [`OAuth`].
-pub struct OAuthBuilder(Setup);
+pub struct OAuthBuilder(OAuthSetup);
 
 impl OAuthBuilder {
-    fn new(flow: Flow, client: Option<RegisteredClient>) -> Self {
-        Self(Setup {
+    fn new(flow: OAuthFlow, client: Option<RegisteredClient>) -> Self {
+        Self(OAuthSetup {
             flow,
             client,
             metadata_url: None,
             name: "Refrain".to_owned(),
-            scopes: Scopes::default(),
+            scopes: ScopeSet::default(),
             grants: None,
             dpop: false,
             first_issuer: OnceLock::new(),
         })
     }
 
-    /// Uses a client that was registered beforehand.
+    /// Uses a client that is already registered.
     #[must_use]
     pub fn client(mut self, client: RegisteredClient) -> Self {
         self.0.client = Some(client);
         self
     }
 
-    /// The URL of this client's metadata document. It is the client's id with every authorization server that takes
-    /// such documents.
+    /// Sets the URL of this client's metadata document. It is the client id at authorization servers that support such
+    /// documents.
     #[must_use]
     pub fn client_metadata_url(mut self, url: Url) -> Self {
         self.0.metadata_url = Some(url);
         self
     }
 
-    /// The name that people are shown when the client registers itself (`Refrain`).
+    /// Sets the name under which the client registers itself (default `Refrain`). People see it.
     #[must_use]
     pub fn client_name(mut self, name: impl Into<String>) -> Self {
         self.0.name = name.into();
         self
     }
 
-    /// Scopes that are always requested, beside those that a server demands. Without it, those that the server lists.
+    /// Always requests these scopes, in addition to those that a server demands. By default, requests the scopes that
+    /// the server lists.
     #[must_use]
     pub fn scopes<I>(mut self, scopes: I) -> Self
     where
@@ -230,42 +243,42 @@ impl OAuthBuilder {
         I::Item: AsRef<str>,
     {
         let scopes = scopes.into_iter().map(|scope| scope.as_ref().to_owned());
-        self.0.scopes = Scopes(scopes.collect());
+        self.0.scopes = ScopeSet(scopes.collect());
         self
     }
 
-    /// Stores grants. Without it, they are lost with the [`OAuth`].
+    /// Stores grants persistently. By default they are dropped with the [`OAuth`].
     #[must_use]
     pub fn grants(mut self, grants: impl Grants) -> Self {
         self.0.grants = Some(Arc::new(grants));
         self
     }
 
-    /// Accepts only access tokens that are bound to a key (DPoP). Without it they are bound where the server asks for it
-    /// and its authorization server can.
+    /// Accepts only access tokens that are bound to a key (DPoP). By default tokens are bound if the server wants that
+    /// and its authorization server supports it.
     #[must_use]
     pub fn require_dpop(mut self) -> Self {
         self.0.dpop = true;
         self
     }
 
-    /// Builds it, if it can work.
+    /// Checks the settings, and builds the [`OAuth`].
     pub fn build(self) -> Result<OAuth, AuthError> {
         self.0.check()?;
         Ok(OAuth {
             setup: Arc::new(self.0),
-            http: Http::new()?,
+            http: AuthHttp::new()?,
             servers: Mutex::default(),
         })
     }
 }
 
-impl Setup {
-    /// Whether a stored grant was given to the configured client, with the required binding.
-    pub(super) fn is_ours(&self, grant: &Grant) -> bool {
+impl OAuthSetup {
+    /// Whether a stored grant is for the configured client, with the required binding.
+    pub(super) fn accepts(&self, grant: &Grant) -> bool {
         let is_client = self.client.as_ref().is_none_or(|client| {
-            let is_from_there = |issuer| issuer == grant.issuer;
-            client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_from_there)
+            let is_issuer = |issuer| issuer == grant.issuer;
+            client.id == grant.client.id && client.issuer.as_deref().is_none_or(is_issuer)
         });
         is_client && (grant.key.is_some() || !self.dpop)
     }
@@ -277,14 +290,14 @@ impl Setup {
             return Err(SetupError::MetadataUrl(url.to_string()));
         }
         match &self.flow {
-            Flow::Browser { redirect_uri, .. } => {
-                let is_local = redirect_uri.scheme() == "http" && is_here(redirect_uri);
+            OAuthFlow::Browser { redirect_uri, .. } => {
+                let is_local = redirect_uri.scheme() == "http" && is_loopback(redirect_uri);
                 let is_safe = redirect_uri.scheme() == "https" || is_local;
                 if !is_safe || redirect_uri.fragment().is_some() {
                     return Err(SetupError::RedirectUri(redirect_uri.to_string()));
                 }
             }
-            Flow::Credentials => {
+            OAuthFlow::Credentials => {
                 if !self
                     .client
                     .as_ref()
@@ -293,12 +306,12 @@ impl Setup {
                     return Err(SetupError::NoCredentials);
                 }
             }
-            Flow::Enterprise(IdentityProvider { token_endpoint, .. }) => {
-                if token_endpoint.scheme() != "https" && !is_here(token_endpoint) {
+            OAuthFlow::Enterprise(IdentityProvider { token_endpoint, .. }) => {
+                if token_endpoint.scheme() != "https" && !is_loopback(token_endpoint) {
                     return Err(SetupError::TokenEndpoint(token_endpoint.to_string()));
                 }
             }
-            Flow::Workload(_) => {}
+            OAuthFlow::Workload(_) => {}
         }
         Ok(())
     }

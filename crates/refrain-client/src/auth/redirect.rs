@@ -1,19 +1,21 @@
-//! The redirect with which a browser comes back (RFC 9207).
+//! Validation of the redirect from the browser (RFC 9207).
 
 use super::error::{AuthResult, OAuthFailure, RedirectError};
 use super::metadata::IssuerMetadata;
 use url::Url;
 
-/// The code in the redirect. Nothing in it is believed, its error included, unless it has the state of this request and
-/// comes from the authorization server that was asked.
+/// The code in the redirect. Everything in it, including its error, is trusted only if the state and the issuer match
+/// the request.
 pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthResult<String> {
     if param(url, "state")?.as_deref() != Some(state) {
-        return Err(RedirectError::State.into());
+        return Err(RedirectError::StateMismatch.into());
     }
     match param(url, "iss")? {
-        Some(issuer) if issuer != metadata.issuer => return Err(RedirectError::OtherIssuer.into()),
+        Some(issuer) if issuer != metadata.issuer => {
+            return Err(RedirectError::IssuerMismatch.into());
+        }
         None if metadata.authorization_response_iss_parameter_supported => {
-            return Err(RedirectError::NoIssuer.into());
+            return Err(RedirectError::MissingIssuer.into());
         }
         _ => {}
     }
@@ -23,16 +25,16 @@ pub(super) fn read(url: &Url, state: &str, metadata: &IssuerMetadata) -> AuthRes
             error,
             error_description,
         };
-        return Err(failure.of(&metadata.issuer, "the authorization"));
+        return Err(failure.into_error(&metadata.issuer, "the authorization request"));
     }
-    Ok(param(url, "code")?.ok_or(RedirectError::NoCode)?)
+    Ok(param(url, "code")?.ok_or(RedirectError::MissingCode)?)
 }
 
 fn param(url: &Url, name: &'static str) -> Result<Option<String>, RedirectError> {
     let mut values = url.query_pairs().filter(|(key, _)| key == name);
     let value = values.next().map(|(_, value)| value.into_owned());
     match values.next() {
-        Some(_) => Err(RedirectError::Repeated(name)),
+        Some(_) => Err(RedirectError::RepeatedParameter(name)),
         None => Ok(value),
     }
 }
@@ -43,10 +45,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn outcome(says_iss: bool, query: &str) -> Result<String, AuthError> {
+    fn outcome(announces_iss: bool, query: &str) -> Result<String, AuthError> {
         let metadata = json!({
             "issuer": "https://as.example.com",
-            "authorization_response_iss_parameter_supported": says_iss,
+            "authorization_response_iss_parameter_supported": announces_iss,
         });
         let metadata = serde_json::from_value(metadata).unwrap();
         let url = Url::parse(&format!("http://localhost/cb?{query}")).unwrap();
@@ -54,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn the_issuer_is_compared_letter_by_letter() {
+    fn issuer_must_match_exactly() {
         let good = "code=c&state=s&iss=https%3A%2F%2Fas.example.com";
         assert_eq!(outcome(true, good).unwrap(), "c");
         assert_eq!(outcome(false, good).unwrap(), "c");
@@ -66,28 +68,34 @@ mod tests {
             "code=c&state=s&iss=https://evil.example.com",
             "code=c&state=s&iss=https://as.example.com&iss=https://as.example.com",
         ] {
-            let refused = outcome(true, query);
-            assert!(matches!(refused, Err(AuthError::BadRedirect(_))), "{query}");
+            let outcome = outcome(true, query);
+            assert!(
+                matches!(outcome, Err(AuthError::InvalidRedirect(_))),
+                "{query}"
+            );
         }
-        let unasked = outcome(false, "code=c&state=s&iss=https://as.example.com/");
-        assert!(matches!(unasked, Err(AuthError::BadRedirect(_))));
+        let unannounced = outcome(false, "code=c&state=s&iss=https://as.example.com/");
+        assert!(matches!(unannounced, Err(AuthError::InvalidRedirect(_))));
     }
 
     #[test]
-    fn the_state_comes_first() {
+    fn state_is_checked_first() {
         for query in [
             "code=c",
             "code=c&state=S",
             "error=e&state=x",
             "code=c&state=s&state=s",
         ] {
-            let refused = outcome(false, query);
-            assert!(matches!(refused, Err(AuthError::BadRedirect(_))), "{query}");
+            let outcome = outcome(false, query);
+            assert!(
+                matches!(outcome, Err(AuthError::InvalidRedirect(_))),
+                "{query}"
+            );
         }
     }
 
     #[test]
-    fn an_error_is_shown_only_if_it_is_theirs() {
+    fn error_is_reported_only_from_the_right_issuer() {
         let error = outcome(false, "error=access_denied&error_description=no%1b&state=s");
         let text = error.unwrap_err().to_string();
         assert!(text.contains("access_denied (no)"), "{text}");

@@ -1,12 +1,12 @@
 //! Requests to a token endpoint.
 //!
-//! Each names the resource that the token is for and authenticates the client. A request for a DPoP-bound token has a proof.
+//! Each request names the resource and authenticates the client. A request for a DPoP-bound token contains a proof.
 
 use super::client::{ClientAuth, ClientId, SigningKey};
 use super::dpop::{DpopKey, Nonces, PROOF};
 use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError};
-use super::grant::Scopes;
-use super::http::Http;
+use super::grant::ScopeSet;
+use super::http::AuthHttp;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::{HeaderMap, Method, Response, StatusCode, header};
@@ -26,14 +26,14 @@ pub(super) fn now() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
-/// A token endpoint, and the parameters that every request to it has.
+/// A token endpoint, and the parameters of every request to it.
 pub(super) struct TokenEndpoint<'a> {
-    pub(super) http: &'a Http,
+    pub(super) http: &'a AuthHttp,
     pub(super) url: Url,
     pub(super) issuer: &'a str,
     pub(super) resource: &'a str,
     pub(super) client: &'a ClientId,
-    /// The key of a client that authenticates with `private_key_jwt`.
+    /// The key of a client that uses `private_key_jwt`.
     pub(super) client_key: Option<&'a SigningKey>,
     pub(super) dpop: Option<&'a DpopKey>,
     pub(super) nonces: &'a Nonces,
@@ -44,21 +44,21 @@ impl TokenEndpoint<'_> {
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&Scopes>,
+        scopes: Option<&ScopeSet>,
     ) -> AuthResult<BasicTokenResponse> {
         let body = self.request(grant_type, params, scopes).await?;
-        serde_json::from_slice(&body).map_err(|_| self.bad_answer(ResponseError::NotToken))
+        serde_json::from_slice(&body).map_err(|_| self.invalid_response(ResponseError::NotToken))
     }
 
-    /// Exchanges an identity token for an assertion that the authorization server `audience` accepts.
+    /// Exchanges an identity token for an assertion for the authorization server `audience`.
     pub(super) async fn exchange(
         &self,
         id_token: &str,
         audience: &str,
-        scopes: &Scopes,
+        scopes: &ScopeSet,
     ) -> AuthResult<String> {
         #[derive(Deserialize)]
-        struct Exchanged {
+        struct ExchangeResponse {
             access_token: String,
             issued_token_type: String,
         }
@@ -70,41 +70,41 @@ impl TokenEndpoint<'_> {
             ("subject_token_type", ID_TOKEN),
         ];
         let body = self.request(TOKEN_EXCHANGE, &params, Some(scopes)).await?;
-        let exchanged: Option<Exchanged> = serde_json::from_slice(&body).ok();
+        let exchanged: Option<ExchangeResponse> = serde_json::from_slice(&body).ok();
         exchanged
             .filter(|exchanged| exchanged.issued_token_type == ID_JAG)
             .map(|exchanged| exchanged.access_token)
-            .ok_or_else(|| self.bad_answer(ResponseError::NotAssertion))
+            .ok_or_else(|| self.invalid_response(ResponseError::NotAssertion))
     }
 
-    /// Sends a form, a second time if the server wants a nonce in the proof. Returns the body of the response.
+    /// Sends a form, and repeats it if the server requires a nonce in the proof. Returns the response body.
     async fn request(
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&Scopes>,
+        scopes: Option<&ScopeSet>,
     ) -> AuthResult<Vec<u8>> {
         let mut headers = HeaderMap::new();
         let body = self.form(grant_type, params, scopes, &mut headers)?;
         let mut response = self.send(headers.clone(), body.clone()).await?;
-        let has_nonce = self.nonces.learn(&self.url, response.headers());
-        if self.dpop.is_some() && has_nonce && wants_nonce(&response) {
+        let has_nonce = self.nonces.update(&self.url, response.headers());
+        if self.dpop.is_some() && has_nonce && requires_nonce(&response) {
             response = self.send(headers, body).await?;
-            self.nonces.learn(&self.url, response.headers());
+            self.nonces.update(&self.url, response.headers());
         }
         match (response.status(), OAuthFailure::read(response.body())) {
             (StatusCode::OK, _) => Ok(response.into_body()),
-            (_, Some(failure)) => Err(failure.of(self.issuer, "an access token")),
-            (status, None) => Err(self.bad_answer(ResponseError::Status(status))),
+            (_, Some(failure)) => Err(failure.into_error(self.issuer, "the token request")),
+            (status, None) => Err(self.invalid_response(ResponseError::Status(status))),
         }
     }
 
-    /// The body of a request. Adds the header that authenticates the client, if there is one.
+    /// The body of a request. Adds the `Authorization` header of a client that uses HTTP Basic.
     fn form(
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&Scopes>,
+        scopes: Option<&ScopeSet>,
         headers: &mut HeaderMap,
     ) -> AuthResult<String> {
         let mut body = form_urlencoded::Serializer::new(String::new());
@@ -148,12 +148,12 @@ impl TokenEndpoint<'_> {
         self.http.post(&self.url, form, headers, body).await
     }
 
-    fn bad_answer(&self, source: ResponseError) -> AuthError {
-        AuthError::bad_answer(&self.url, source)
+    fn invalid_response(&self, source: ResponseError) -> AuthError {
+        AuthError::invalid_response(&self.url, source)
     }
 }
 
-fn wants_nonce(response: &Response<Vec<u8>>) -> bool {
+fn requires_nonce(response: &Response<Vec<u8>>) -> bool {
     let failure = OAuthFailure::read(response.body());
     response.status().is_client_error()
         && failure.is_some_and(|failure| failure.error == "use_dpop_nonce")

@@ -1,10 +1,12 @@
-//! Replies of a server that speaks a draft.
+//! Replies of a server that uses a draft.
 
 use super::{DialectError, Translator};
 use crate::error::ErrorKind;
-use crate::legacy::{PING, refuse_stray};
-use crate::retry::in_time;
-use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
+use crate::legacy::{PING, respond_to_stray};
+use crate::retry::before_timeout;
+use crate::transport::{
+    IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
+};
 use http::HeaderValue;
 use refrain_wire::client::{CallReply, check_no_asks};
 use serde_json::Value;
@@ -13,19 +15,19 @@ use std::time::Duration;
 
 pub(crate) struct TranslatorExchange {
     translator: Arc<Translator>,
-    /// `None` if the response is ready.
-    pub(super) inner: Option<Exchange>,
-    ready: Option<Incoming>,
+    /// `None` if the response is already available.
+    pub(super) inner: Option<LinkExchange>,
+    ready: Option<IncomingMessage>,
     is_call: bool,
     silence: Duration,
 }
 
 impl TranslatorExchange {
-    pub(super) fn ready(translator: &Arc<Translator>, response: Response) -> Self {
+    pub(super) fn ready(translator: &Arc<Translator>, response: LinkResponse) -> Self {
         Self {
             translator: Arc::clone(translator),
             inner: None,
-            ready: Some(Incoming::Response(response)),
+            ready: Some(IncomingMessage::Response(response)),
             is_call: false,
             silence: Duration::ZERO,
         }
@@ -33,10 +35,10 @@ impl TranslatorExchange {
 
     pub(super) async fn begin(
         translator: &Arc<Translator>,
-        request: &Outgoing,
-        inner: Exchange,
+        request: &OutgoingMessage,
+        inner: LinkExchange,
     ) -> LinkResult<Self> {
-        let may_be_unknown = inner.is_not_found();
+        let may_lack_session = inner.is_not_found();
         let mut exchange = Self {
             translator: Arc::clone(translator),
             inner: Some(inner),
@@ -44,54 +46,56 @@ impl TranslatorExchange {
             is_call: request.is_call,
             silence: request.silence,
         };
-        if may_be_unknown {
-            exchange.ready = Some(in_time(request.silence, exchange.next()).await?);
+        if may_lack_session {
+            exchange.ready = Some(before_timeout(request.silence, exchange.next()).await?);
         }
         Ok(exchange)
     }
 
     pub(super) fn is_session_unknown(&self) -> bool {
-        matches!(&self.ready, Some(Incoming::Response(response)) if response.is_session_unknown())
+        matches!(&self.ready, Some(IncomingMessage::Response(response)) if response.is_session_unknown())
     }
 
     pub(super) fn is_done(&self) -> bool {
-        matches!(&self.inner, Some(Exchange::Http(exchange)) if exchange.is_done)
+        matches!(&self.inner, Some(LinkExchange::Http(exchange)) if exchange.is_done)
     }
 
     pub(super) fn session(&self) -> Option<HeaderValue> {
         self.inner.as_ref()?.session()
     }
 
-    /// The response, without the notifications before it.
-    pub(super) async fn response(&mut self) -> LinkResult<Response> {
+    /// The response. Notifications before it are skipped.
+    pub(super) async fn response(&mut self) -> LinkResult<LinkResponse> {
         loop {
-            if let Incoming::Response(response) = in_time(self.silence, self.next()).await? {
+            if let IncomingMessage::Response(response) =
+                before_timeout(self.silence, self.next()).await?
+            {
                 return Ok(response);
             }
         }
     }
 
-    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
+    pub(crate) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         if let Some(message) = self.ready.take() {
             return Ok(message);
         }
         let Some(inner) = &mut self.inner else {
-            let why = "there is nothing after the response";
-            return Err(LinkError::Final(ErrorKind::Broken(why.into())));
+            let why = "no more messages after the response";
+            return Err(LinkError::Final(ErrorKind::ConnectionLost(why.into())));
         };
         loop {
             match inner.next().await? {
-                Incoming::Request { id, method, .. } => {
-                    self.translator.refuse(&id, &method).await?;
+                IncomingMessage::Request { id, method, .. } => {
+                    self.translator.reject(&id, &method).await?;
                 }
-                Incoming::Response(response) => {
+                IncomingMessage::Response(response) => {
                     if let (true, Ok(raw)) = (self.is_call, &response.outcome)
                         && let CallReply::Complete(result) = CallReply::read(raw)?
                     {
-                        // It must not ask in the form of another draft.
+                        // It must not contain asks in the form of another draft.
                         check_no_asks(&result)?;
                     }
-                    return Ok(Incoming::Response(response));
+                    return Ok(IncomingMessage::Response(response));
                 }
                 message => return Ok(message),
             }
@@ -100,10 +104,10 @@ impl TranslatorExchange {
 }
 
 impl Translator {
-    /// Answers a ping. A server that sends another request speaks a legacy revision: drafts ask in replies.
-    async fn refuse(&self, id: &Value, method: &str) -> LinkResult<()> {
-        if let Err(error) = self.tell(refuse_stray(id, method)).await {
-            tracing::debug!(?error, "response not delivered");
+    /// Answers a ping, and fails for any other request: only servers of a legacy revision send them.
+    async fn reject(&self, id: &Value, method: &str) -> LinkResult<()> {
+        if let Err(error) = self.send(respond_to_stray(id, method)).await {
+            tracing::debug!(?error, "failed to send response");
         }
         if method == PING {
             return Ok(());

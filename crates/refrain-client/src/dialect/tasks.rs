@@ -1,7 +1,7 @@
-//! Tasks of the drafts.
+//! Task requests in the drafts.
 
 use super::Translator;
-use crate::transport::{Exchange, LinkResult, Outgoing, Response};
+use crate::transport::{LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
 use refrain_wire::TaskMethod;
 use refrain_wire::client::{ReadError, RpcFailure, Task, TaskStatus, check_no_asks};
 use refrain_wire::drafts::{TASK_RESULT, join_task};
@@ -11,18 +11,18 @@ use serde_json::value::{RawValue, to_raw_value};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How many answers may wait for a refusal.
-const ANSWERED_MAX: usize = 1024;
+/// How many answers are remembered until the server can no longer reject them.
+const SENT_ANSWERS_MAX: usize = 1024;
 
 impl Translator {
     pub(super) async fn get_task(
         self: &Arc<Self>,
-        request: &Outgoing,
+        request: &OutgoingMessage,
         id: &str,
-    ) -> LinkResult<Response> {
-        let task = match self.ask(request).await?.outcome {
+    ) -> LinkResult<LinkResponse> {
+        let task = match self.request(request).await?.outcome {
             Ok(task) => self.with_outcome(request, task).await?,
-            Err(refusal) => Err(refusal),
+            Err(failure) => Err(failure),
         };
         let Ok(raw) = &task else {
             return Ok(response(task));
@@ -33,33 +33,33 @@ impl Translator {
         }
         if read.status.is_over() {
             self.forget_answers(id);
-        } else if let Some(refusal) = self.refused_answer(id) {
-            return Ok(response(Err(refusal)));
+        } else if let Some(failure) = self.rejected_answer(id) {
+            return Ok(response(Err(failure)));
         }
         Ok(response(task))
     }
 
-    /// Adds the result of a task, which is the result of another request.
+    /// Adds the result of a task, which the draft returns in a separate request.
     async fn with_outcome(
         self: &Arc<Self>,
-        request: &Outgoing,
+        request: &OutgoingMessage,
         mut task: Box<RawValue>,
     ) -> LinkResult<Result<Box<RawValue>, RpcFailure>> {
         let mut status = status(&task)?;
         if matches!(status.as_str(), "working" | "cancelled") {
             return Ok(Ok(task));
         }
-        let outcome = self.again(request, Some(TASK_RESULT));
-        let refusal = match self.ask(&outcome).await?.outcome {
+        let outcome = self.with_new_id(request, Some(TASK_RESULT));
+        let failure = match self.request(&outcome).await?.outcome {
             Ok(outcome) => return Ok(Ok(join_task(&task, &outcome))),
-            Err(refusal) => refusal,
+            Err(failure) => failure,
         };
         if status != "failed" {
-            // The task may have ended since.
-            let again = self.again(request, None);
-            task = match self.ask(&again).await?.outcome {
+            // The task may have ended meanwhile.
+            let again = self.with_new_id(request, None);
+            task = match self.request(&again).await?.outcome {
                 Ok(task) => task,
-                Err(refusal) => return Ok(Err(refusal)),
+                Err(failure) => return Ok(Err(failure)),
             };
             status = self::status(&task)?;
         }
@@ -70,24 +70,27 @@ impl Translator {
                     code,
                     message,
                     data,
-                } = refusal;
+                } = failure;
                 let error = json!({"error": {"code": code, "message": message, "data": data}});
-                let error = to_raw_value(&error).map_err(unreadable)?;
+                let error = to_raw_value(&error).map_err(invalid_task)?;
                 Ok(Ok(join_task(&task, &error)))
             }
-            _ => Ok(Err(refusal)),
+            _ => Ok(Err(failure)),
         }
     }
 
-    /// Cancels a task. Servers of a draft may refuse that for a task that has ended.
-    pub(super) async fn cancel_task(self: &Arc<Self>, request: &Outgoing) -> LinkResult<Response> {
-        let cancelled = self.ask(request).await?;
+    /// Cancels a task. Succeeds for an ended task, even if the server rejects that.
+    pub(super) async fn cancel_task(
+        self: &Arc<Self>,
+        request: &OutgoingMessage,
+    ) -> LinkResult<LinkResponse> {
+        let cancelled = self.request(request).await?;
         if cancelled.outcome.is_ok() {
             return Ok(cancelled);
         }
-        let get = self.again(request, Some(TaskMethod::Get.as_str()));
-        match self.ask(&get).await?.outcome {
-            Err(refusal) => Ok(response(Err(refusal))),
+        let get = self.with_new_id(request, Some(TaskMethod::Get.as_str()));
+        match self.request(&get).await?.outcome {
+            Err(failure) => Ok(response(Err(failure))),
             Ok(task) => match status(&task)?.as_str() {
                 "completed" | "failed" | "cancelled" => Ok(acknowledged()),
                 _ => Ok(cancelled),
@@ -97,11 +100,11 @@ impl Translator {
 
     pub(super) async fn update_task(
         self: &Arc<Self>,
-        request: &Outgoing,
+        request: &OutgoingMessage,
         id: &str,
-    ) -> LinkResult<Response> {
+    ) -> LinkResult<LinkResponse> {
         if !self.translate(request)?.is_silent {
-            return self.ask(request).await;
+            return self.request(request).await;
         }
         let mut exchange = self.open_in_session(request).await?;
         if exchange.is_done() {
@@ -110,64 +113,64 @@ impl Translator {
         if self.link.pipe().is_none() {
             return exchange.response().await;
         }
-        let mut answered = self.answered.lock();
-        if answered.len() >= ANSWERED_MAX {
-            answered.pop_front();
+        let mut sent_answers = self.sent_answers.lock();
+        if sent_answers.len() >= SENT_ANSWERS_MAX {
+            sent_answers.pop_front();
         }
         if let Some(exchange) = exchange.inner {
-            answered.push_back((id.to_owned(), exchange));
+            sent_answers.push_back((id.to_owned(), exchange));
         }
         Ok(acknowledged())
     }
 
-    /// The refusal of an answer that was sent before, if it has come by now.
-    fn refused_answer(&self, id: &str) -> Option<RpcFailure> {
-        let mut answered = self.answered.lock();
-        answered
+    /// The error response to an answer that was sent before, if it has arrived.
+    fn rejected_answer(&self, id: &str) -> Option<RpcFailure> {
+        let mut sent_answers = self.sent_answers.lock();
+        sent_answers
             .iter_mut()
             .find_map(|(task, exchange)| match exchange {
-                Exchange::Pipe(exchange) if task == id => exchange.refusal(),
+                LinkExchange::Pipe(exchange) if task == id => exchange.failure(),
                 _ => None,
             })
     }
 
     fn forget_answers(&self, id: &str) {
-        let mut answered = self.answered.lock();
-        let all = std::mem::take(&mut *answered).into_iter();
-        let (gone, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
-        *answered = kept;
-        drop(answered);
-        // Exchanges take locks when they are dropped.
-        drop(gone);
+        let mut sent_answers = self.sent_answers.lock();
+        let all = std::mem::take(&mut *sent_answers).into_iter();
+        let (removed, kept): (VecDeque<_>, VecDeque<_>) = all.partition(|(task, _)| task == id);
+        *sent_answers = kept;
+        // Dropping an exchange takes locks.
+        drop(sent_answers);
+        drop(removed);
     }
 }
 
-fn response(outcome: Result<Box<RawValue>, RpcFailure>) -> Response {
-    Response {
+fn response(outcome: Result<Box<RawValue>, RpcFailure>) -> LinkResponse {
+    LinkResponse {
         outcome,
         status: None,
-        names_request: true,
+        has_request_id: true,
     }
 }
 
-fn acknowledged() -> Response {
+fn acknowledged() -> LinkResponse {
     response(Ok(
-        RawValue::from_string("{}".to_owned()).expect("an object is JSON")
+        RawValue::from_string("{}".to_owned()).expect("an empty object is valid JSON")
     ))
 }
 
 fn status(task: &RawValue) -> Result<String, ReadError> {
     #[derive(Deserialize)]
-    struct Standing {
+    struct TaskHead {
         status: String,
     }
-    let read: Standing = serde_json::from_str(task.get()).map_err(unreadable)?;
+    let read: TaskHead = serde_json::from_str(task.get()).map_err(invalid_task)?;
     Ok(read.status)
 }
 
-fn unreadable(error: serde_json::Error) -> ReadError {
+fn invalid_task(error: serde_json::Error) -> ReadError {
     ReadError::Result {
-        what: "the task cannot be read",
+        what: "invalid task",
         error,
     }
 }

@@ -1,14 +1,16 @@
-//! Asks of a legacy server during a call.
+//! Answers asks of a legacy server during a call.
 //!
-//! The call goes on while an ask is answered: more asks, notifications and cancellations may come.
+//! While handlers run, the server may send more asks, notifications and cancellations.
 
-use super::unassociated::Joined;
-use super::{PING, Session, refuse_stray};
-use crate::ask::{Answer, Ask, Asker};
-use crate::client::Inner;
-use crate::error::{ErrorKind, Unanswered};
-use crate::retry::Retry;
-use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Response};
+use super::unassociated::CallRegistration;
+use super::{LegacySession, PING, respond_to_stray};
+use crate::ask::{AskAnswer, Asker, IncomingAsk};
+use crate::client::ClientInner;
+use crate::error::{ErrorKind, UnansweredAsk};
+use crate::retry::RetryState;
+use crate::transport::{
+    IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
+};
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -21,28 +23,28 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// The error code for sampling that the person declined.
-const REJECTED: i32 = -1;
+/// The error code for sampling that the person rejected.
+const USER_REJECTED: i32 = -1;
 
-/// The key of an ask that is done, and why it was not answered.
-type Answered = (String, Option<Unanswered>);
+/// The id of the server's request, and the ask if it stays unanswered.
+type AskCompletion = (String, Option<UnansweredAsk>);
 
-struct OpenAsks<'a> {
-    inner: &'a Inner,
+struct CallAsks<'a> {
+    inner: &'a ClientInner,
     asker: Arc<Asker>,
-    session: &'a Session,
-    answering: FuturesUnordered<Abortable<BoxFuture<'a, Answered>>>,
-    /// By the id of the server's request.
+    session: &'a LegacySession,
+    answering: FuturesUnordered<Abortable<BoxFuture<'a, AskCompletion>>>,
+    /// Running handlers by id of the server's request.
     handles: HashMap<String, AbortHandle>,
-    unanswered: Vec<Unanswered>,
-    asked: usize,
+    unanswered: Vec<UnansweredAsk>,
+    count: usize,
 }
 
-impl OpenAsks<'_> {
+impl CallAsks<'_> {
     fn add(&mut self, id: Value, method: String, params: Option<&RawValue>) -> LinkResult<()> {
-        self.asked += usize::from(method != PING);
+        self.count += usize::from(method != PING);
         let limit = self.inner.setup.limits.asks;
-        if self.asked > limit || self.answering.len() >= limit {
+        if self.count > limit || self.answering.len() >= limit {
             let asks = limit + 1;
             return Err(LinkError::Final(ErrorKind::TooManyAsks { asks, limit }));
         }
@@ -52,7 +54,7 @@ impl OpenAsks<'_> {
         if let Some(params) = params {
             request["params"] = serde_json::from_str(params.get()).unwrap_or_default();
         }
-        let ask = Ask::read(&format!("ask-{}", self.asked), &request, &self.asker);
+        let ask = IncomingAsk::read(&format!("ask-{}", self.count), &request, &self.asker);
         let (inner, session) = (self.inner, self.session);
         let answer = async move {
             let unanswered = inner.answer_ask(&id, &method, &ask, session).await;
@@ -66,23 +68,23 @@ impl OpenAsks<'_> {
     fn withdraw(&mut self, id: &Value) {
         if let Some(handle) = self.handles.remove(&id.to_string()) {
             handle.abort();
-            self.inner.link.settled(id);
+            self.inner.link.close_ask(id);
         }
     }
 
-    /// The next message of the server, while asks are answered.
+    /// The next message of the server. Handlers run meanwhile.
     async fn next(
         &mut self,
-        exchange: &mut Exchange,
-        unassociated: &mut Joined,
-    ) -> LinkResult<Incoming> {
+        exchange: &mut LinkExchange,
+        unassociated: &mut CallRegistration,
+    ) -> LinkResult<IncomingMessage> {
         let mut next = pin!(exchange.next());
         let silence = self.inner.setup.limits.silence;
         let mut silent = pin!(tokio::time::sleep(silence));
         loop {
             tokio::select! {
                 message = &mut next => return message,
-                Some(Incoming::Request { id, method, params }) = unassociated.asks.recv() => {
+                Some(IncomingMessage::Request { id, method, params }) = unassociated.asks.recv() => {
                     self.add(id, method, params.as_deref())?;
                 }
                 Some(answer) = self.answering.next(), if !self.answering.is_empty() => {
@@ -92,48 +94,47 @@ impl OpenAsks<'_> {
                     }
                     silent.as_mut().reset(Instant::now() + silence);
                 }
-                // A server that waits for an answer may be silent.
+                // A server may be silent while it waits for an answer.
                 () = &mut silent, if self.answering.is_empty() => {
-                    return Err(LinkError::Final(ErrorKind::Late(silence)));
+                    return Err(LinkError::Final(ErrorKind::Timeout(silence)));
                 }
             }
         }
     }
 }
 
-impl Inner {
-    /// Reads the messages of a call up to its response, and answers the asks of the server. Returns the asks without an
-    /// answer too.
-    pub(crate) async fn answer_within(
+impl ClientInner {
+    /// Reads the replies to a call up to its response, and answers the server's asks. Also returns the unanswered asks.
+    pub(crate) async fn read_response_and_answer(
         &self,
-        exchange: &mut Exchange,
+        exchange: &mut LinkExchange,
         request: &Request,
-        session: &Session,
-    ) -> LinkResult<(Response, Vec<Unanswered>)> {
+        session: &LegacySession,
+    ) -> LinkResult<(LinkResponse, Vec<UnansweredAsk>)> {
         let asker = Arc::new(Asker {
             server: self.server.name().map(str::to_owned),
             address: self.link.address().to_owned(),
             kind: request.call_kind().unwrap_or(CallKind::Tool),
             target: request.subject().unwrap_or_default().to_owned(),
         });
-        let mut asks = OpenAsks {
+        let mut asks = CallAsks {
             inner: self,
             asker,
             session,
             answering: FuturesUnordered::new(),
             handles: HashMap::new(),
             unanswered: Vec::new(),
-            asked: 0,
+            count: 0,
         };
-        let mut unassociated = self.setup.unassociated.join();
+        let mut unassociated = self.setup.unassociated.register();
         loop {
             match asks.next(exchange, &mut unassociated).await? {
-                Incoming::Response(response) => return Ok((response, asks.unanswered)),
-                Incoming::Alive => {}
-                Incoming::Request { id, method, params } => {
+                IncomingMessage::Response(response) => return Ok((response, asks.unanswered)),
+                IncomingMessage::KeepAlive => {}
+                IncomingMessage::Request { id, method, params } => {
                     asks.add(id, method, params.as_deref())?;
                 }
-                Incoming::Notification { method, params } => {
+                IncomingMessage::Notification { method, params } => {
                     if method != "notifications/cancelled" {
                         self.setup.notifications.handle(&method, params.as_deref());
                     } else if let Some(id) = cancelled_request(params.as_deref()) {
@@ -144,57 +145,64 @@ impl Inner {
         }
     }
 
-    /// Answers one ask, and sends the answer. Returns why there is none.
+    /// Answers one ask, and sends the answer. Returns the ask if that fails.
     async fn answer_ask(
         &self,
         id: &Value,
         method: &str,
-        ask: &Ask,
-        session: &Session,
-    ) -> Option<Unanswered> {
+        ask: &IncomingAsk,
+        session: &LegacySession,
+    ) -> Option<UnansweredAsk> {
         if method == PING {
-            if let Err(error) = self.tell(refuse_stray(id, method), session).await {
-                tracing::debug!(?error, "ping not answered");
+            if let Err(error) = self
+                .send_response(respond_to_stray(id, method), session)
+                .await
+            {
+                tracing::debug!(?error, "failed to answer ping");
             }
             return None;
         }
         let answer = match self.setup.handlers.answer(ask).await {
             Ok(answer) => ask.check(answer).map_err(|error| error.to_string()),
-            Err(none) => Err(none.why),
+            Err(failure) => Err(failure.why),
         };
         let (body, why) = match (answer, ask.kind()) {
             (Ok(answer), kind) => (write_result(id, &answer.to_json(kind)), None),
-            (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => {
-                (write_result(id, &Answer::Cancel.to_json(kind)), Some(why))
-            }
-            (Err(why), kind) => (write_refusal(id, self.code(kind, method), &why), Some(why)),
+            (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => (
+                write_result(id, &AskAnswer::Cancel.to_json(kind)),
+                Some(why),
+            ),
+            (Err(why), kind) => (
+                write_refusal(id, self.error_code(kind, method), &why),
+                Some(why),
+            ),
         };
-        let sent = self.tell(body, session).await;
-        self.link.settled(id);
+        let sent = self.send_response(body, session).await;
+        self.link.close_ask(id);
         let unsent = sent.err().map(|error| ErrorKind::from(error).to_string());
-        let why = why.or_else(|| Some(format!("the answer was not sent: {}", unsent?)))?;
+        let why = why.or_else(|| Some(format!("the answer could not be sent: {}", unsent?)))?;
         let key = ask.key().to_owned();
         tracing::warn!(key, why, "ask not answered");
-        Some(Unanswered { key, why })
+        Some(UnansweredAsk { key, why })
     }
 
-    fn code(&self, kind: Option<AskKind>, method: &str) -> i32 {
+    fn error_code(&self, kind: Option<AskKind>, method: &str) -> i32 {
         let known = ["elicitation/create", "sampling/createMessage", "roots/list"];
         match kind {
             None if known.contains(&method) => ErrorCode::InvalidParams.as_i32(),
             None => ErrorCode::MethodNotFound.as_i32(),
             Some(kind) if !self.setup.handlers.has(kind) => ErrorCode::MethodNotFound.as_i32(),
-            Some(AskKind::Sampling) => REJECTED,
+            Some(AskKind::Sampling) => USER_REJECTED,
             Some(_) => ErrorCode::Internal.as_i32(),
         }
     }
 
-    /// Sends a response, and again if it did not reach the server.
-    async fn tell(&self, body: String, session: &Session) -> LinkResult<()> {
-        let outgoing = Outgoing::unanswered(body, session.headers());
-        let mut retry = Retry::new(self.setup.limits.retries);
+    /// Sends a response, with retries if it did not reach the server.
+    async fn send_response(&self, body: String, session: &LegacySession) -> LinkResult<()> {
+        let outgoing = OutgoingMessage::without_response(body, session.headers());
+        let mut retry = RetryState::new(self.setup.limits.retries);
         loop {
-            match self.link.tell(&outgoing).await {
+            match self.link.send(&outgoing).await {
                 Err(error @ (LinkError::NotSent(_) | LinkError::Busy { .. })) => {
                     retry.wait(error).await?;
                 }
@@ -204,13 +212,13 @@ impl Inner {
     }
 }
 
-/// The response to a call. If it is an error, the asks without an answer are the reason.
+/// The response to a call. If it is an error, reports the unanswered asks as the reason.
 pub(crate) fn join_unanswered(
-    response: Response,
-    mut unanswered: Vec<Unanswered>,
-) -> LinkResult<Response> {
-    if let (Err(refusal), Some(last)) = (&response.outcome, unanswered.last_mut()) {
-        last.why = format!("{}; the server then refused: {refusal}", last.why);
+    response: LinkResponse,
+    mut unanswered: Vec<UnansweredAsk>,
+) -> LinkResult<LinkResponse> {
+    if let (Err(failure), Some(last)) = (&response.outcome, unanswered.last_mut()) {
+        last.why = format!("{}; the call then failed: {failure}", last.why);
         return Err(LinkError::Final(ErrorKind::Unanswered(unanswered)));
     }
     Ok(response)

@@ -1,11 +1,10 @@
-//! The session stream of a legacy HTTP server, and the messages outside of calls: cancellations, and the end of the
-//! session.
+//! The session stream of a legacy HTTP server, and messages outside of calls: cancellations and the end of the session.
 
-use super::{Session, UnassociatedAsks, take_stray};
+use super::{LegacySession, UnassociatedAsks, handle_stray};
 use crate::builder::ClientBuilder;
 use crate::notifications::Notifications;
 use crate::retry::{RETRY_AFTER_MAX, backoff, within};
-use crate::transport::{HttpExchange, HttpLink, Incoming, LinkError, Outgoing};
+use crate::transport::{HttpExchange, HttpLink, IncomingMessage, LinkError, OutgoingMessage};
 use futures_util::FutureExt;
 use std::pin::pin;
 use std::sync::Arc;
@@ -14,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// How often in a row the stream may end at once before it is given up.
+/// Give up after this many consecutive streams that ended early without a message.
 const EMPTY_MAX: u32 = 5;
-/// A stream that was open for longer did not end at once.
-const EMPTY_TIME: Duration = Duration::from_secs(5);
-/// How often in a row the server may be unreachable or busy: several minutes, enough for a restart.
+/// A stream that stayed open longer did not end early.
+const EARLY_END: Duration = Duration::from_secs(5);
+/// Give up after this many consecutive failures: several minutes, enough for a server restart.
 const FAILURES_MAX: u32 = 100;
 /// The timeout of a message outside of calls.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +26,7 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) struct SessionStream {
     cancelled: mpsc::UnboundedSender<u64>,
-    /// Whether the server has responded to the request for the stream.
+    /// Whether the server has responded to the GET of the stream.
     opened: watch::Receiver<bool>,
     ending: JoinHandle<()>,
 }
@@ -35,12 +34,12 @@ pub(super) struct SessionStream {
 impl SessionStream {
     pub(super) fn start(
         link: Arc<HttpLink>,
-        session: watch::Receiver<Session>,
+        session: watch::Receiver<LegacySession>,
         setup: &ClientBuilder,
     ) -> Self {
         let (cancelled, cancellations) = mpsc::unbounded_channel();
         let (opening, opened) = watch::channel(false);
-        let reader = Reader {
+        let reader = SessionReader {
             link,
             notifications: setup.notifications.clone(),
             asks: setup.unassociated.clone(),
@@ -53,53 +52,53 @@ impl SessionStream {
         }
     }
 
-    /// Waits a moment for the stream to open. Otherwise notifications could be missed, and a server could take the stream
-    /// for the resumption of a call's.
-    pub(super) async fn opened(&self) {
+    /// Waits briefly for the stream to open. Otherwise notifications could be missed, and a server could take the GET
+    /// for the resumption of a call's stream.
+    pub(super) async fn wait_open(&self) {
         let mut opened = self.opened.clone();
         let opened = opened.wait_for(|opened| *opened);
         if within(OPEN_TIMEOUT, opened).await.is_none() {
-            tracing::debug!("session stream is not open yet");
+            tracing::debug!("session stream not open yet");
         }
     }
 
     pub(super) fn cancel(&self, id: u64) {
-        // The task lives as long as this.
+        // The receiving task lives at least as long as `self`.
         let _ = self.cancelled.send(id);
     }
 
     pub(super) async fn close(self) {
         drop(self.cancelled);
         if self.ending.await.is_err() {
-            tracing::warn!("failed to end the session");
+            tracing::warn!("session task panicked");
         }
     }
 }
 
-struct Reader {
+struct SessionReader {
     link: Arc<HttpLink>,
     notifications: Notifications,
     asks: UnassociatedAsks,
     opening: watch::Sender<bool>,
 }
 
-impl Reader {
+impl SessionReader {
     async fn run(
         self,
-        mut session: watch::Receiver<Session>,
+        mut session: watch::Receiver<LegacySession>,
         mut cancelled: mpsc::UnboundedReceiver<u64>,
     ) {
-        let present = session.borrow_and_update().clone();
-        let mut reading = pin!(self.read(present).fuse());
+        let current = session.borrow_and_update().clone();
+        let mut reading = pin!(self.read(current).fuse());
         loop {
             tokio::select! {
                 id = cancelled.recv() => match id {
-                    Some(id) => self.post(&Outgoing::cancelled(id, headers(&session))).await,
+                    Some(id) => self.post(&OutgoingMessage::cancelled(id, headers(&session))).await,
                     None => break,
                 },
                 changed = session.changed() => if changed.is_ok() {
-                    let present = session.borrow_and_update().clone();
-                    reading.set(self.read(present).fuse());
+                    let current = session.borrow_and_update().clone();
+                    reading.set(self.read(current).fuse());
                 } else {
                     break;
                 },
@@ -107,17 +106,18 @@ impl Reader {
             }
         }
         while let Ok(id) = cancelled.try_recv() {
-            self.post(&Outgoing::cancelled(id, headers(&session))).await;
+            self.post(&OutgoingMessage::cancelled(id, headers(&session)))
+                .await;
         }
         let last = session.borrow().clone();
         if last.id.is_some() {
-            // If that fails, the session expires.
+            // If this fails, the session expires.
             let _ = within(SEND_TIMEOUT, self.link.delete(last.headers())).await;
         }
     }
 
-    /// Reads the stream for as long as the server has one.
-    async fn read(&self, session: Session) {
+    /// Reads the stream, and reopens it when it ends.
+    async fn read(&self, session: LegacySession) {
         let (mut empty, mut failures) = (0, 0);
         while empty < EMPTY_MAX && failures < FAILURES_MAX {
             let stream = self.link.listen(&session.headers()).await;
@@ -125,10 +125,10 @@ impl Reader {
             let mut pause = Duration::ZERO;
             match stream {
                 Ok(Some(stream)) => {
-                    let begun = Instant::now();
+                    let opened = Instant::now();
                     let is_empty = self.read_to_end(stream, &session).await;
-                    let is_useless = is_empty && begun.elapsed() < EMPTY_TIME;
-                    empty = if is_useless { empty + 1 } else { 0 };
+                    let ended_early = is_empty && opened.elapsed() < EARLY_END;
+                    empty = if ended_early { empty + 1 } else { 0 };
                     failures = 0;
                 }
                 Err(LinkError::NotSent(_) | LinkError::Lost(_)) => failures += 1,
@@ -143,33 +143,33 @@ impl Reader {
     }
 
     /// Reads one stream to its end. Returns whether it was empty.
-    async fn read_to_end(&self, mut stream: HttpExchange, session: &Session) -> bool {
+    async fn read_to_end(&self, mut stream: HttpExchange, session: &LegacySession) -> bool {
         let mut is_empty = true;
         while let Ok(mut message) = stream.next().await {
-            is_empty &= matches!(message, Incoming::Alive);
-            if let Incoming::Request { .. } = message {
+            is_empty &= matches!(message, IncomingMessage::KeepAlive);
+            if let IncomingMessage::Request { .. } = message {
                 match self.asks.offer(message) {
                     Ok(()) => continue,
                     Err(ask) => message = ask,
                 }
             }
-            if let Some(answer) = take_stray(message, &self.notifications) {
-                self.post(&Outgoing::unanswered(answer, session.headers()))
+            if let Some(reply) = handle_stray(message, &self.notifications) {
+                self.post(&OutgoingMessage::without_response(reply, session.headers()))
                     .await;
             }
         }
         is_empty
     }
 
-    async fn post(&self, message: &Outgoing) {
-        match within(SEND_TIMEOUT, self.link.tell(message)).await {
+    async fn post(&self, message: &OutgoingMessage) {
+        match within(SEND_TIMEOUT, self.link.send_message(message)).await {
             Some(Ok(())) => {}
-            Some(Err(error)) => tracing::debug!(?error, "message not delivered"),
-            None => tracing::debug!("message not delivered in time"),
+            Some(Err(error)) => tracing::debug!(?error, "failed to send message"),
+            None => tracing::debug!("sending message timed out"),
         }
     }
 }
 
-fn headers(session: &watch::Receiver<Session>) -> http::HeaderMap {
+fn headers(session: &watch::Receiver<LegacySession>) -> http::HeaderMap {
     session.borrow().headers()
 }

@@ -1,27 +1,27 @@
-//! Asks on the session stream, which name no call.
+//! Asks on the session stream, which do not name their call.
 //!
-//! They are refused. One server of the official suite sends such asks; for it, a feature of this crate hands them to the
-//! newest call.
+//! They are rejected. One server of the official conformance suite requires them; for it, a cargo feature passes them to
+//! the newest call.
 
-use crate::transport::Incoming;
+use crate::transport::IncomingMessage;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-type Calls = Arc<Mutex<Vec<UnboundedSender<Incoming>>>>;
+type ActiveCalls = Arc<Mutex<Vec<UnboundedSender<IncomingMessage>>>>;
 
-/// The calls in flight, if such asks are answered.
+/// The calls in flight, if the feature is enabled and the host allows such asks.
 #[derive(Clone, Default)]
-pub(crate) struct UnassociatedAsks(Option<Calls>);
+pub(crate) struct UnassociatedAsks(Option<ActiveCalls>);
 
 impl UnassociatedAsks {
-    #[cfg(feature = "suite-asks-beside-calls")]
+    #[cfg(feature = "suite-unassociated-asks")]
     pub(crate) fn allowed() -> Self {
         Self(Some(Arc::default()))
     }
 
-    /// Hands an ask to the newest call. Returns it if there is none.
-    pub(super) fn offer(&self, ask: Incoming) -> Result<(), Incoming> {
+    /// Passes an ask to the newest call. Returns it if no call is in flight.
+    pub(super) fn offer(&self, ask: IncomingMessage) -> Result<(), IncomingMessage> {
         let newest = self
             .0
             .as_ref()
@@ -32,14 +32,14 @@ impl UnassociatedAsks {
         }
     }
 
-    /// Registers a call for as long as the result lives.
-    pub(super) fn join(&self) -> Joined {
+    /// Registers a call until the result is dropped.
+    pub(super) fn register(&self) -> CallRegistration {
         let (sender, asks) = unbounded_channel();
         if let Some(calls) = &self.0 {
             calls.lock().push(sender.clone());
         }
         let calls = self.0.clone();
-        Joined {
+        CallRegistration {
             calls,
             sender,
             asks,
@@ -47,13 +47,13 @@ impl UnassociatedAsks {
     }
 }
 
-pub(super) struct Joined {
-    calls: Option<Calls>,
-    sender: UnboundedSender<Incoming>,
-    pub(super) asks: UnboundedReceiver<Incoming>,
+pub(super) struct CallRegistration {
+    calls: Option<ActiveCalls>,
+    sender: UnboundedSender<IncomingMessage>,
+    pub(super) asks: UnboundedReceiver<IncomingMessage>,
 }
 
-impl Drop for Joined {
+impl Drop for CallRegistration {
     fn drop(&mut self) {
         if let Some(calls) = &self.calls {
             calls.lock().retain(|call| !call.same_channel(&self.sender));

@@ -1,7 +1,7 @@
-//! The stored form of a pending call.
+//! The serialised form of a [`PendingCall`].
 
-use super::{Delivery, Origin, PendingCall, Stage};
-use crate::call::Call;
+use super::{CallOrigin, CallStage, PendingCall, RoundDelivery};
+use crate::call::CallRequest;
 use crate::dialect::Dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,15 +11,15 @@ const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Stored {
-    #[serde(deserialize_with = "known_format")]
+pub(super) struct StoredCall {
+    #[serde(deserialize_with = "check_format")]
     format: u32,
     address: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     server: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dialect: Option<Dialect>,
-    call: Call,
+    call: CallRequest,
     call_id: String,
     round: u32,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -30,37 +30,37 @@ pub(super) struct Stored {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
-    /// The asks of a task whose answers were sent.
+    /// The keys of a task whose answers were sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
-    /// The message of a legacy server's error that wants visits to URLs.
+    /// The message of a legacy server's error that requires visits to URLs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     by_error: Option<String>,
-    /// Whether the next round was sent, and its response was lost.
+    /// Whether the next round was sent and its response was lost.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unclear: bool,
 }
 
-impl From<Stored> for PendingCall {
-    fn from(stored: Stored) -> Self {
+impl From<StoredCall> for PendingCall {
+    fn from(stored: StoredCall) -> Self {
         let stage = match (stored.task, stored.by_error) {
             (Some(id), _) => {
-                let settled = stored.answered.into_iter().map(|key| (key, None));
-                Stage::Task {
+                let answered = stored.answered.into_iter().map(|key| (key, None));
+                CallStage::Task {
                     id,
-                    settled: settled.collect(),
+                    answered: answered.collect(),
                 }
             }
-            (None, Some(message)) => Stage::Visits {
+            (None, Some(message)) => CallStage::Visits {
                 message,
                 is_repeated: false,
             },
-            (None, None) => Stage::Round {
+            (None, None) => CallStage::Round {
                 state: stored.state,
             },
         };
         Self {
-            origin: Origin {
+            origin: CallOrigin {
                 address: stored.address,
                 server: stored.server,
                 dialect: stored.dialect,
@@ -69,9 +69,9 @@ impl From<Stored> for PendingCall {
             call_id: stored.call_id,
             round: stored.round,
             delivery: if stored.unclear {
-                Delivery::Unknown
+                RoundDelivery::Unknown
             } else {
-                Delivery::Restored
+                RoundDelivery::Restored
             },
             asks: stored.asks,
             answers: stored.answers,
@@ -80,18 +80,18 @@ impl From<Stored> for PendingCall {
     }
 }
 
-impl From<PendingCall> for Stored {
+impl From<PendingCall> for StoredCall {
     fn from(pending: PendingCall) -> Self {
         let (mut state, mut task, mut by_error) = (None, None, None);
         let mut answered = BTreeSet::new();
         match pending.stage {
-            Stage::Round { state: sent } => state = sent,
-            Stage::Visits { message, .. } => by_error = Some(message),
-            Stage::Task { id, settled } => {
+            CallStage::Round { state: sent } => state = sent,
+            CallStage::Visits { message, .. } => by_error = Some(message),
+            CallStage::Task { id, answered: sent } => {
                 task = Some(id);
-                answered = settled.into_keys().collect();
+                answered = sent.into_keys().collect();
             }
-            Stage::Ended => {}
+            CallStage::Ended => {}
         }
         Self {
             format: FORMAT,
@@ -107,17 +107,17 @@ impl From<PendingCall> for Stored {
             task,
             answered,
             by_error,
-            unclear: pending.delivery == Delivery::Unknown,
+            unclear: pending.delivery == RoundDelivery::Unknown,
         }
     }
 }
 
-fn known_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+fn check_format<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
     let format = u32::deserialize(deserializer)?;
     if format == FORMAT {
         return Ok(format);
     }
     Err(serde::de::Error::custom(format_args!(
-        "a pending call of format {format} cannot be read by this version, which reads format {FORMAT}"
+        "unsupported pending call format {format}: this version reads format {FORMAT}"
     )))
 }

@@ -4,34 +4,34 @@ use std::mem;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The parser, with the event that is not complete yet.
+/// The parser, with its incomplete event.
 #[derive(Default)]
-pub(super) struct Events {
+pub(super) struct EventParser {
     line: Vec<u8>,
-    after_return: bool,
-    event: Event,
+    after_cr: bool,
+    event: StreamEvent,
     has_data: bool,
-    has_begun: bool,
-    /// Whether the event has another type than `message`: its data is skipped.
+    has_started: bool,
+    /// Whether the event has another type than `message`, so its data is skipped.
     is_other: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub(super) struct StreamEvent {
     pub(super) data: Vec<u8>,
     pub(super) id: Option<String>,
-    /// The pause before the stream is resumed, in milliseconds.
+    /// The pause before resuming the stream, in milliseconds.
     pub(super) retry: Option<u64>,
 }
 
-impl Events {
-    /// Adds a piece of the body and returns the events that it completes, without empty ones.
-    pub(super) fn push(&mut self, piece: &[u8]) -> Vec<Event> {
+impl EventParser {
+    /// Adds a chunk of the body, and returns the non-empty events that it completes.
+    pub(super) fn push(&mut self, chunk: &[u8]) -> Vec<StreamEvent> {
         let mut complete = Vec::new();
-        for &byte in piece {
-            let after_return = mem::replace(&mut self.after_return, byte == b'\r');
+        for &byte in chunk {
+            let after_cr = mem::replace(&mut self.after_cr, byte == b'\r');
             match byte {
-                b'\n' if after_return => {}
+                b'\n' if after_cr => {}
                 b'\n' | b'\r' => complete.extend(self.end_line()),
                 _ => self.line.push(byte),
             }
@@ -43,10 +43,10 @@ impl Events {
         self.line.len() + self.event.data.len()
     }
 
-    fn end_line(&mut self) -> Option<Event> {
+    fn end_line(&mut self) -> Option<StreamEvent> {
         let line = mem::take(&mut self.line);
         let mut line = line.as_slice();
-        if !mem::replace(&mut self.has_begun, true) {
+        if !mem::replace(&mut self.has_started, true) {
             line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         }
         if line.is_empty() {
@@ -55,7 +55,7 @@ impl Events {
             if mem::take(&mut self.is_other) {
                 event.data.clear();
             }
-            return (event != Event::default()).then_some(event);
+            return (event != StreamEvent::default()).then_some(event);
         }
         let colon = line.iter().position(|byte| *byte == b':');
         let (field, value) = line.split_at(colon.unwrap_or(line.len()));
@@ -77,7 +77,7 @@ impl Events {
                     .ok()
                     .and_then(|text| text.parse().ok());
             }
-            // A comment or another field.
+            // A comment or an unknown field.
             _ => {}
         }
         None
@@ -91,8 +91,8 @@ mod tests {
     const STREAM: &[u8] = b": hello\r\nid: 1\r\ndata:\r\n\r\nevent: message\r\ndata: {\"a\":\r\ndata:1}\r\nretry: 20\r\n\r\ndata: two\n\ndatabase: no\n\ndata: three\r\r";
 
     #[test]
-    fn events_do_not_depend_on_the_cut() {
-        let whole = Events::default().push(STREAM);
+    fn chunk_boundaries_do_not_affect_events() {
+        let whole = EventParser::default().push(STREAM);
         let seen: Vec<_> = whole
             .iter()
             .map(|event| (&event.data[..], event.id.as_deref(), event.retry))
@@ -107,18 +107,18 @@ mod tests {
             ]
         );
         for size in 1..STREAM.len() {
-            let mut events = Events::default();
-            let cut: Vec<_> = STREAM
+            let mut events = EventParser::default();
+            let chunked: Vec<_> = STREAM
                 .chunks(size)
-                .flat_map(|piece| events.push(piece))
+                .flat_map(|chunk| events.push(chunk))
                 .collect();
-            assert_eq!(cut, whole, "in pieces of {size}");
+            assert_eq!(chunked, whole, "chunks of {size} bytes");
         }
     }
 
     #[test]
-    fn what_is_no_message_is_passed_over_but_for_its_id() {
-        let mut events = Events::default();
+    fn event_of_another_type_keeps_only_its_id() {
+        let mut events = EventParser::default();
         let seen = events.push(
             b"event: ping\ndata: now\n\nevent: ping\nid: 7\ndata: now\n\ndata: a\n\nevent: message\ndata: b\n\n",
         );
@@ -133,16 +133,16 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_the_first_line() {
-        let mut events = Events::default();
+    fn byte_order_mark_is_stripped_only_at_the_start() {
+        let mut events = EventParser::default();
         let seen = events.push(b"\xEF\xBB\xBFdata: a\n\n\xEF\xBB\xBFdata: b\n\ndata: c\n\n");
         let seen: Vec<_> = seen.iter().map(|event| &event.data[..]).collect();
-        assert_eq!(seen, [b"a", b"c"], "it has a meaning at the start only");
+        assert_eq!(seen, [b"a", b"c"], "only the first mark is stripped");
     }
 
     #[test]
-    fn an_event_is_complete_only_with_its_blank_line() {
-        let mut events = Events::default();
+    fn event_completes_at_its_blank_line() {
+        let mut events = EventParser::default();
         assert!(events.push(b"data: x\n").is_empty());
         assert_eq!(events.buffered(), 1);
         assert_eq!(events.push(b"\n")[0].data, b"x");

@@ -1,17 +1,17 @@
-//! Streamable HTTP: each message is a POST, answered by one message or by a stream of events.
+//! Streamable HTTP: each message is a POST, and the response is one message or an event stream.
 //!
-//! A legacy server may also have a stream that belongs to no POST, and resume a stream that broke.
+//! Legacy servers may also offer a session stream (GET), and resume interrupted streams.
 
 mod exchange;
 mod resume;
 
 pub(crate) use exchange::HttpExchange;
 
-use super::{LinkError, LinkResult, Outgoing, Watch, Wire};
-use crate::auth::{AuthError, Authorize, Refusal};
+use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
+use crate::auth::{AuthError, AuthRejection, Authorize};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
-use crate::retry::{in_time, within};
+use crate::retry::{before_timeout, within};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
@@ -23,7 +23,7 @@ use url::Url;
 const EVENT_STREAM: &str = "text/event-stream";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const REDIRECTS_MAX: usize = 4;
-/// How much of a stream is read, and for how long, to recognise the HTTP+SSE transport.
+/// Limits for recognising the HTTP+SSE transport by its first event.
 const FIRST_EVENT_MAX: usize = 4096;
 const FIRST_EVENT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,19 +31,19 @@ pub(crate) struct HttpLink {
     http: reqwest::Client,
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
-    watch: Watch,
+    watch: WireObserver,
     message_max: usize,
-    /// The last authorization that was sent, and how often it has changed.
-    shown: Mutex<(Option<HeaderValue>, u64)>,
+    /// The last authorization header sent, and how often it has changed.
+    authorization: Mutex<(Option<HeaderValue>, u64)>,
 }
 
 impl HttpLink {
     pub(crate) fn new(url: Url, setup: &ClientBuilder) -> Result<Self, ErrorKind> {
         // Tokens and answers must not be sent to another server.
-        let stay = redirect::Policy::custom(|attempt| {
+        let same_origin = redirect::Policy::custom(|attempt| {
             let first = attempt.previous().first();
             let is_same = first.is_some_and(|first| first.origin() == attempt.url().origin());
-            // Other redirects would turn the POST into a GET.
+            // Other redirects turn a POST into a GET.
             let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
             if !is_same || !keeps_method || attempt.previous().len() > REDIRECTS_MAX {
                 attempt.stop()
@@ -53,9 +53,9 @@ impl HttpLink {
         });
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            .redirect(stay)
+            .redirect(same_origin)
             .build()
-            .map_err(|error| ErrorKind::Address {
+            .map_err(|error| ErrorKind::InvalidAddress {
                 address: url.to_string(),
                 why: cause(&error).to_string(),
             })?;
@@ -65,30 +65,34 @@ impl HttpLink {
             authorize: setup.authorize.clone(),
             watch: Arc::clone(&setup.watch),
             message_max: setup.limits.message,
-            shown: Mutex::default(),
+            authorization: Mutex::default(),
         })
     }
 
     pub(super) fn authorization(&self) -> u64 {
-        self.shown.lock().1
+        self.authorization.lock().1
     }
 
     pub(super) fn address(&self) -> &str {
         self.url.as_str()
     }
 
-    pub(super) async fn open(self: &Arc<Self>, message: &Outgoing) -> LinkResult<HttpExchange> {
+    pub(super) async fn open(
+        self: &Arc<Self>,
+        message: &OutgoingMessage,
+    ) -> LinkResult<HttpExchange> {
         let response = self.post(message, Some(message.silence)).await?;
-        let begun = HttpExchange::begin(self, message, response);
-        in_time(message.silence, begun).await
+        let exchange = HttpExchange::begin(self, message, response);
+        before_timeout(message.silence, exchange).await
     }
 
-    pub(crate) async fn tell(&self, message: &Outgoing) -> LinkResult<()> {
+    /// Sends a message without a response.
+    pub(crate) async fn send_message(&self, message: &OutgoingMessage) -> LinkResult<()> {
         let response = self.post(message, None).await?;
         let retry_after = retry_after(&response);
         match response.status() {
             status if status.is_success() => Ok(()),
-            // Without `Retry-After` the server may have taken it.
+            // Without `Retry-After` the server may have processed it.
             status if status == StatusCode::SERVICE_UNAVAILABLE && retry_after.is_some() => {
                 let kind = status_error(status, String::new());
                 Err(LinkError::Busy { kind, retry_after })
@@ -97,27 +101,27 @@ impl HttpLink {
         }
     }
 
-    /// Opens the session stream of a legacy server, if it has one.
+    /// Opens the session stream of a legacy server, if it offers one.
     pub(crate) async fn listen(
         self: &Arc<Self>,
         headers: &HeaderMap,
     ) -> LinkResult<Option<HttpExchange>> {
         let response = self.get(headers.clone()).await?;
-        let opening = Outgoing {
+        let opening = OutgoingMessage {
             headers: headers.clone(),
             is_resumable: true,
-            ..Outgoing::default()
+            ..OutgoingMessage::default()
         };
         Ok(response.map(|response| HttpExchange::new(self, &opening, response)))
     }
 
-    /// Ends the session of a legacy server.
+    /// Closes the session of a legacy server.
     pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
         let sent = self.send(Method::DELETE, headers, String::new(), None);
         sent.await.map(|_| ())
     }
 
-    /// Whether this is the HTTP+SSE transport of 2024-11-05, whose stream begins with an `endpoint` event.
+    /// Whether the server uses the HTTP+SSE transport of 2024-11-05, whose stream starts with an `endpoint` event.
     pub(crate) async fn is_http_sse(&self) -> bool {
         let look = async {
             let mut response = self.get(HeaderMap::new()).await.ok()??;
@@ -139,10 +143,10 @@ impl HttpLink {
 
     async fn post(
         &self,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         silence: Option<Duration>,
     ) -> LinkResult<reqwest::Response> {
-        (self.watch)(Wire::Sent {
+        (self.watch)(WireMessage::Sent {
             message: &message.body,
         });
         let mut headers = message.headers.clone();
@@ -153,7 +157,7 @@ impl HttpLink {
         sent.await
     }
 
-    /// Gets a stream of events, if there is one. Server errors other than 501 are transient.
+    /// Opens an event stream, if the server offers one. Server errors other than 501 are transient.
     async fn get(&self, mut headers: HeaderMap) -> LinkResult<Option<reqwest::Response>> {
         headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
         let response = self.send(Method::GET, headers, String::new(), None).await?;
@@ -165,11 +169,11 @@ impl HttpLink {
                 retry_after: retry_after(&response),
             });
         }
-        let is_good = status.is_success() && is_stream(&response);
-        Ok(is_good.then_some(response))
+        let is_usable = status.is_success() && is_stream(&response);
+        Ok(is_usable.then_some(response))
     }
 
-    /// Sends a request, and again after authorization. The silence limit does not apply to the authorization.
+    /// Sends a request, and repeats it after authorization, to which the silence timeout does not apply.
     async fn send(
         &self,
         method: Method,
@@ -177,19 +181,19 @@ impl HttpLink {
         body: String,
         silence: Option<Duration>,
     ) -> LinkResult<reqwest::Response> {
-        let mut earlier = 0;
+        let mut previous = 0;
         loop {
             let sent = match &self.authorize {
                 Some(authorize) => authorize.headers(&method, &self.url).await?,
                 None => HeaderMap::new(),
             };
-            self.note_authorization(sent.get(AUTHORIZATION));
+            self.record_authorization(sent.get(AUTHORIZATION));
             let request = self.http.request(method.clone(), self.url.clone());
             let request = request.headers(headers.clone()).headers(sent.clone());
             let request = request.body(body.clone()).send();
             let sending = async { request.await.map_err(|error| self.send_error(error)) };
             let response = match silence {
-                Some(silence) => in_time(silence, sending).await?,
+                Some(silence) => before_timeout(silence, sending).await?,
                 None => sending.await?,
             };
             let status = response.status();
@@ -198,34 +202,34 @@ impl HttpLink {
             }
             let Some(authorize) = &self.authorize else {
                 if status == StatusCode::UNAUTHORIZED {
-                    return Err(AuthError::Refused.into());
+                    return Err(AuthError::Unauthorized.into());
                 }
                 return Ok(response);
             };
-            let refusal = Refusal {
+            let rejection = AuthRejection {
                 url: &self.url,
                 sent: &sent,
                 status,
                 headers: response.headers(),
-                earlier,
+                previous,
             };
-            if !authorize.refused(refusal).await? {
+            if !authorize.handle_rejection(rejection).await? {
                 return Ok(response);
             }
-            earlier += 1;
+            previous += 1;
         }
     }
 
-    fn note_authorization(&self, authorization: Option<&HeaderValue>) {
-        let mut shown = self.shown.lock();
-        if shown.0.as_ref() != authorization {
-            *shown = (authorization.cloned(), shown.1 + 1);
+    fn record_authorization(&self, authorization: Option<&HeaderValue>) {
+        let mut last = self.authorization.lock();
+        if last.0.as_ref() != authorization {
+            *last = (authorization.cloned(), last.1 + 1);
         }
     }
 
     fn send_error(&self, error: reqwest::Error) -> LinkError {
         if !error.is_connect() {
-            return LinkError::Lost(ErrorKind::Broken(error.into()));
+            return LinkError::Lost(ErrorKind::ConnectionLost(error.into()));
         }
         LinkError::NotSent(ErrorKind::Unreachable {
             address: self.url.to_string(),
@@ -247,5 +251,5 @@ fn retry_after(response: &reqwest::Response) -> Option<Duration> {
 
 fn status_error(status: StatusCode, body: String) -> ErrorKind {
     let status = status.as_u16();
-    ErrorKind::Status { status, body }
+    ErrorKind::HttpStatus { status, body }
 }

@@ -1,20 +1,22 @@
-//! Messages to a child process: one on each line of its standard input and output.
+//! Pipes to a child process: one message per line of its standard input and output.
 //!
-//! A message is written as a whole. The output of the server is read all the time, so that neither side blocks the other;
-//! up to a limit, messages are queued for each request.
+//! The server's output is read continuously, so that neither side blocks the other. Messages are queued per request, up
+//! to a limit.
 
 mod child;
 mod lines;
 mod routes;
 
-use super::{Incoming, LinkError, LinkResult, Outgoing, Watch, Wire, read};
+use super::{
+    IncomingMessage, LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver, read,
+};
 use crate::error::ErrorKind;
-use crate::legacy::take_stray;
+use crate::legacy::handle_stray;
 use crate::notifications::Notifications;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use refrain_wire::client::{RpcFailure, split_messages};
-use routes::{Recipient, Routes};
+use routes::{Recipient, Router};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -23,65 +25,65 @@ use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// How much of a line that is no message is shown.
-const SHOWN: usize = 200;
+/// How many characters of an invalid line an error repeats.
+const EXCERPT_MAX: usize = 200;
 const QUEUE_MAX: usize = 1024;
 
-/// A server that runs as a child process. It is told to end when this is dropped.
+/// A server that runs as a child process. Dropping the link ends the process.
 pub(crate) struct PipeLink {
     /// The command line. It may contain secrets.
     pub(super) address: String,
     command: Mutex<Command>,
-    process: Mutex<Process>,
+    process: Mutex<ChildProcess>,
     is_modern: AtomicBool,
     setup: PipeSetup,
 }
 
 #[derive(Clone)]
 pub(crate) struct PipeSetup {
-    pub(crate) watch: Watch,
+    pub(crate) watch: WireObserver,
     pub(crate) notifications: Notifications,
     pub(crate) message_max: usize,
 }
 
-struct Process {
-    shared: Arc<Shared>,
-    queue: mpsc::Sender<Line>,
-    /// The server is told to end when this is dropped, even if it does not read what is in the queue.
-    is_wanted: oneshot::Sender<()>,
-    ending: JoinHandle<()>,
+struct ChildProcess {
+    shared: Arc<ProcessState>,
+    queue: mpsc::Sender<QueuedLine>,
+    /// Dropping this ends the process, even if it does not read the queued messages.
+    keep_running: oneshot::Sender<()>,
+    monitor: JoinHandle<()>,
 }
 
-/// A line to be written.
-struct Line {
+/// A line to write.
+struct QueuedLine {
     id: Option<u64>,
     text: String,
 }
 
-/// The messages that come back to one request.
+/// The replies to one request.
 pub(crate) struct PipeExchange {
     id: u64,
-    shared: Arc<Shared>,
-    messages: mpsc::Receiver<LinkResult<Incoming>>,
+    shared: Arc<ProcessState>,
+    messages: mpsc::Receiver<LinkResult<IncomingMessage>>,
     is_cancellable: bool,
 }
 
-/// The state that the link shares with the task of the process.
-struct Shared {
+/// The state that the link shares with the task that monitors the process.
+struct ProcessState {
     program: String,
-    routes: Mutex<Routes>,
-    over: Notify,
+    routes: Mutex<Router>,
+    exited: Notify,
     stderr: Mutex<Vec<u8>>,
-    queue: mpsc::WeakSender<Line>,
+    queue: mpsc::WeakSender<QueuedLine>,
     setup: PipeSetup,
 }
 
 impl PipeLink {
     pub(crate) fn spawn(mut command: Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
-        let process = Process::start(&mut command, setup.clone())?;
-        let shown = command.as_std();
-        let mut words = vec![shown.get_program().to_string_lossy()];
-        words.extend(shown.get_args().map(|word| word.to_string_lossy()));
+        let process = ChildProcess::start(&mut command, setup.clone())?;
+        let std_command = command.as_std();
+        let mut words = vec![std_command.get_program().to_string_lossy()];
+        words.extend(std_command.get_args().map(|word| word.to_string_lossy()));
         Ok(Self {
             address: words.join(" "),
             command: Mutex::new(command),
@@ -91,12 +93,12 @@ impl PipeLink {
         })
     }
 
-    pub(crate) fn has_ended(&self) -> bool {
-        self.shared().routes.lock().ended.is_some()
+    pub(crate) fn has_exited(&self) -> bool {
+        self.shared().routes.lock().exit_status.is_some()
     }
 
     pub(crate) fn restart(&self) -> Result<(), ErrorKind> {
-        let process = Process::start(&mut self.command.lock(), self.setup.clone())?;
+        let process = ChildProcess::start(&mut self.command.lock(), self.setup.clone())?;
         process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
         *self.process.lock() = process;
         Ok(())
@@ -107,11 +109,11 @@ impl PipeLink {
         self.shared().routes.lock().is_modern = true;
     }
 
-    fn shared(&self) -> Arc<Shared> {
+    fn shared(&self) -> Arc<ProcessState> {
         Arc::clone(&self.process.lock().shared)
     }
 
-    pub(super) async fn open(&self, message: &Outgoing) -> LinkResult<PipeExchange> {
+    pub(super) async fn open(&self, message: &OutgoingMessage) -> LinkResult<PipeExchange> {
         let id = message.id.unwrap_or_default();
         let shared = self.shared();
         let messages = shared.routes.lock().open(id, message);
@@ -121,30 +123,30 @@ impl PipeLink {
             messages,
             is_cancellable: false,
         };
-        exchange.shared.tell(Some(id), &message.body).await?;
+        exchange.shared.send(Some(id), &message.body).await?;
         exchange.is_cancellable = message.is_cancellable && !message.is_silent;
         Ok(exchange)
     }
 
-    pub(super) async fn tell(&self, message: &str) -> LinkResult<()> {
-        self.shared().tell(None, message).await
+    pub(super) async fn send(&self, message: &str) -> LinkResult<()> {
+        self.shared().send(None, message).await
     }
 
-    pub(super) fn settled(&self, ask: &Value) {
-        self.shared().routes.lock().settled(ask);
+    pub(super) fn close_ask(&self, ask: &Value) {
+        self.shared().routes.lock().close_ask(ask);
     }
 
-    /// Tells the server to end, and waits until it has.
+    /// Ends the process, and waits until it has exited.
     pub(super) async fn close(self) {
         let process = self.process.into_inner();
-        drop((process.queue, process.is_wanted));
-        if process.ending.await.is_err() {
-            tracing::warn!("failed to wait for the server process");
+        drop((process.queue, process.keep_running));
+        if process.monitor.await.is_err() {
+            tracing::warn!("task of the server process panicked");
         }
     }
 }
 
-impl Process {
+impl ChildProcess {
     fn start(command: &mut Command, setup: PipeSetup) -> Result<Self, ErrorKind> {
         let program = command.as_std().get_program().to_string_lossy();
         let program = program.into_owned();
@@ -152,42 +154,44 @@ impl Process {
             command: program.clone(),
             source,
         })?;
-        let (queue, waiting) = mpsc::channel(QUEUE_MAX);
-        let (is_wanted, unwanted) = oneshot::channel();
-        let shared = Arc::new(Shared {
+        let (queue, lines) = mpsc::channel(QUEUE_MAX);
+        let (keep_running, shutdown) = oneshot::channel();
+        let shared = Arc::new(ProcessState {
             program,
             routes: Mutex::default(),
-            over: Notify::new(),
+            exited: Notify::new(),
             stderr: Mutex::default(),
             queue: queue.downgrade(),
             setup,
         });
-        let running = child::run(child, waiting, unwanted, Arc::clone(&shared));
+        let running = child::run(child, lines, shutdown, Arc::clone(&shared));
         Ok(Self {
             shared,
             queue,
-            is_wanted,
-            ending: tokio::spawn(running),
+            keep_running,
+            monitor: tokio::spawn(running),
         })
     }
 }
 
 impl PipeExchange {
-    pub(super) async fn next(&mut self) -> LinkResult<Incoming> {
+    pub(super) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         match self.messages.recv().await {
             Some(message) => {
                 self.is_cancellable &= !is_response(&message);
                 message
             }
-            None => Err(LinkError::Final(self.shared.ended().unwrap_or_else(deaf))),
+            None => Err(LinkError::Final(
+                self.shared.exit_error().unwrap_or_else(stdin_closed),
+            )),
         }
     }
 
-    /// The error response to the request, if it has come.
-    pub(crate) fn refusal(&mut self) -> Option<RpcFailure> {
+    /// The error response to the request, if it has arrived.
+    pub(crate) fn failure(&mut self) -> Option<RpcFailure> {
         let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
         received.find_map(|message| match message {
-            Ok(Incoming::Response(response)) => response.outcome.err(),
+            Ok(IncomingMessage::Response(response)) => response.outcome.err(),
             _ => None,
         })
     }
@@ -198,95 +202,95 @@ impl Drop for PipeExchange {
         let open_asks = self.shared.routes.lock().close(self.id);
         let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
         if self.is_cancellable && !received.any(|message| is_response(&message)) {
-            let cancelled = Outgoing::cancelled(self.id, HeaderMap::new());
-            self.shared.try_tell(&cancelled.body);
+            let cancelled = OutgoingMessage::cancelled(self.id, HeaderMap::new());
+            self.shared.try_send(&cancelled.body);
         }
-        // An open ask may belong to another call; without one it is refused.
+        // An open ask may belong to another call. Without another call it is rejected.
         for ask in open_asks {
             self.shared.route(None, ask);
         }
     }
 }
 
-impl Shared {
-    async fn tell(&self, id: Option<u64>, message: &str) -> LinkResult<()> {
-        if let Some(kind) = self.ended() {
+impl ProcessState {
+    async fn send(&self, id: Option<u64>, message: &str) -> LinkResult<()> {
+        if let Some(kind) = self.exit_error() {
             return Err(LinkError::NotSent(kind));
         }
         let Some(queue) = self.queue.upgrade() else {
-            return Err(LinkError::Final(deaf()));
+            return Err(LinkError::Final(stdin_closed()));
         };
         match queue.reserve().await {
-            Ok(place) => {
-                self.queue_line(place, id, message);
+            Ok(permit) => {
+                self.queue_line(permit, id, message);
                 Ok(())
             }
-            Err(_) => Err(self.not_written().await),
+            Err(_) => Err(self.write_error().await),
         }
     }
 
-    /// Queues a message that is no request, if there is room.
-    fn try_tell(&self, message: &str) {
+    /// Queues a notification or a response, if the queue has room.
+    fn try_send(&self, message: &str) {
         let Some(queue) = self.queue.upgrade() else {
             return;
         };
         match queue.try_reserve() {
-            Ok(place) => self.queue_line(place, None, message),
-            Err(error) => tracing::warn!(%error, "message to the server dropped"),
+            Ok(permit) => self.queue_line(permit, None, message),
+            Err(error) => tracing::warn!(%error, "outgoing message dropped"),
         }
     }
 
-    fn queue_line(&self, place: mpsc::Permit<'_, Line>, id: Option<u64>, message: &str) {
-        (self.setup.watch)(Wire::Sent { message });
+    fn queue_line(&self, permit: mpsc::Permit<'_, QueuedLine>, id: Option<u64>, message: &str) {
+        (self.setup.watch)(WireMessage::Sent { message });
         let text = format!("{message}\n");
-        place.send(Line { id, text });
+        permit.send(QueuedLine { id, text });
     }
 
-    /// Why nothing is written any more. The end of a process is noticed a moment later.
-    async fn not_written(&self) -> LinkError {
-        let mut over = pin!(self.over.notified());
-        over.as_mut().enable();
-        if self.ended().is_none() {
-            if self.routes.lock().is_deaf {
-                return LinkError::Final(deaf());
+    /// The error for a closed queue. Usually the process has just exited, which is noticed a moment later.
+    async fn write_error(&self) -> LinkError {
+        let mut exited = pin!(self.exited.notified());
+        exited.as_mut().enable();
+        if self.exit_error().is_none() {
+            if self.routes.lock().is_stdin_closed {
+                return LinkError::Final(stdin_closed());
             }
-            over.await;
+            exited.await;
         }
-        LinkError::NotSent(self.ended().unwrap_or_else(deaf))
+        LinkError::NotSent(self.exit_error().unwrap_or_else(stdin_closed))
     }
 
-    /// Fails the requests that were not written because the server has closed its input.
-    fn fail_unwritten(&self, lines: impl Iterator<Item = Line>) {
+    /// Fails the requests that were not written because the server has closed its standard input.
+    fn fail_unwritten(&self, lines: impl Iterator<Item = QueuedLine>) {
         let mut routes = self.routes.lock();
-        routes.is_deaf = true;
+        routes.is_stdin_closed = true;
         for id in lines.filter_map(|line| line.id) {
-            routes.fail(id, deaf());
+            routes.fail(id, stdin_closed());
         }
     }
 
-    /// The error of a process that has ended.
-    fn ended(&self) -> Option<ErrorKind> {
+    /// The error for a process that has exited.
+    fn exit_error(&self) -> Option<ErrorKind> {
         let routes = self.routes.lock();
-        let status = routes.ended.clone()?;
-        if let (false, Some(noise)) = (routes.has_spoken, &routes.noise) {
+        let status = routes.exit_status.clone()?;
+        if let (false, Some(line)) = (routes.has_sent_message, &routes.invalid_line) {
             return Some(ErrorKind::NotMcp {
                 address: self.program.clone(),
-                why: format!("it wrote {noise:?} to its standard output, and ended ({status})"),
+                why: format!("it wrote {line:?} to its standard output and exited ({status})"),
             });
         }
         let stderr = String::from_utf8_lossy(&self.stderr.lock()).into_owned();
         Some(ErrorKind::Exited { status, stderr })
     }
 
-    fn end(&self, status: String) {
-        self.routes.lock().end(status);
-        self.over.notify_waiters();
+    fn set_exited(&self, status: String) {
+        self.routes.lock().set_exited(status);
+        self.exited.notify_waiters();
     }
 
-    /// A line was too long. Its request is unknown.
+    /// Fails all requests after a line that was too long: its request is unknown.
     fn fail_too_long(&self) {
         self.routes.lock().fail_all(|| ErrorKind::TooLarge {
-            what: "a message",
+            what: "message",
             limit: self.setup.message_max,
         });
     }
@@ -300,7 +304,7 @@ impl Shared {
     }
 
     fn receive_message(&self, line: &str) {
-        (self.setup.watch)(Wire::Received {
+        (self.setup.watch)(WireMessage::Received {
             message: line,
             status: None,
         });
@@ -309,44 +313,44 @@ impl Shared {
             Ok((id, message)) => self.route(id.as_ref(), message),
             Err(error) => {
                 let mut routes = self.routes.lock();
-                // Some servers print a banner. Only the response to a request must be valid.
-                if let Err(error) = routes.fail_answered(line, error) {
-                    tracing::warn!(program = self.program, %error, "line is no message");
-                    let noise = || line.chars().take(SHOWN).collect();
-                    routes.noise.get_or_insert_with(noise);
+                // Some servers print a banner, so only an invalid response fails a request.
+                if let Err(error) = routes.fail_request_of(line, error) {
+                    tracing::warn!(program = self.program, %error, "invalid line ignored");
+                    let excerpt = || line.chars().take(EXCERPT_MAX).collect();
+                    routes.invalid_line.get_or_insert_with(excerpt);
                 }
             }
         }
     }
 
-    /// Hands a message to the request it belongs to.
-    fn route(&self, id: Option<&Value>, message: Incoming) {
+    /// Passes a message to its recipient.
+    fn route(&self, id: Option<&Value>, message: IncomingMessage) {
         let mut routes = self.routes.lock();
-        routes.has_spoken = true;
+        routes.has_sent_message = true;
         match routes.recipient(id, &message) {
             Recipient::Request(id) => routes.push(id, message),
             Recipient::AllCalls => routes.push_to_calls(&message),
-            Recipient::Nobody => {}
-            Recipient::UnknownRequest => routes.fail_misaddressed(),
+            Recipient::None => {}
+            Recipient::UnknownRequest => routes.fail_unknown_id(),
             Recipient::Client => {
                 drop(routes);
-                if let Some(answer) = take_stray(message, &self.setup.notifications) {
-                    self.try_tell(&answer);
+                if let Some(reply) = handle_stray(message, &self.setup.notifications) {
+                    self.try_send(&reply);
                 }
             }
             Recipient::Echo => routes.fail_all(|| ErrorKind::NotMcp {
                 address: self.program.clone(),
-                why: "it sends back what it is sent".to_owned(),
+                why: "it echoes the messages of the client".to_owned(),
             }),
         }
     }
 }
 
-fn is_response(message: &LinkResult<Incoming>) -> bool {
-    matches!(message, Ok(Incoming::Response(_)))
+fn is_response(message: &LinkResult<IncomingMessage>) -> bool {
+    matches!(message, Ok(IncomingMessage::Response(_)))
 }
 
-/// The error of a server that runs, but has closed its input.
-fn deaf() -> ErrorKind {
-    ErrorKind::Broken("the server has closed its standard input, and hears nothing".into())
+/// The error for a running server that has closed its standard input.
+fn stdin_closed() -> ErrorKind {
+    ErrorKind::ConnectionLost("the server has closed its standard input".into())
 }

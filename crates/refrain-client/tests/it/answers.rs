@@ -2,7 +2,9 @@
 
 use crate::support::{FakeServer, Respond, form};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
-use refrain_client::{Answer, AnswerError, Ask, Call, Client, ErrorKind, Outcome};
+use refrain_client::{
+    AnswerRejection, AskAnswer, CallRequest, Client, ErrorKind, IncomingAsk, RoundOutcome,
+};
 use serde_json::{Value, json};
 
 /// Asks this once, and is done whatever the answers are.
@@ -19,7 +21,7 @@ fn answers(server: &FakeServer) -> Value {
 }
 
 #[tokio::test]
-async fn each_kind_of_ask_has_its_answer() {
+async fn every_kind_of_ask_is_answered() {
     let server = asking(json!({
         "form": form("Which?", json!({"colour": {"type": "string", "enum": ["red", "blue"]}})),
         "older": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}},
@@ -31,13 +33,13 @@ async fn each_kind_of_ask_has_its_answer() {
     let client = Client::builder()
         .on_form(|ask| async move {
             Ok(match ask.key.as_str() {
-                "form" => Answer::accept(json!({"colour": "blue"}))?,
-                _ => Answer::Decline,
+                "form" => AskAnswer::accept(json!({"colour": "blue"}))?,
+                _ => AskAnswer::Decline,
             })
         })
         .on_url(|ask| async move {
             assert_eq!(ask.url.host_str(), Some("example.com"));
-            Ok(Answer::visited())
+            Ok(AskAnswer::visited())
         })
         .on_sampling(|ask| async move {
             assert_eq!(ask.params.max_tokens, 5);
@@ -81,7 +83,7 @@ async fn each_kind_of_ask_has_its_answer() {
 }
 
 #[tokio::test]
-async fn defaults_are_filled_in_and_what_does_not_fit_is_not_sent() {
+async fn form_defaults_are_filled_in_and_invalid_answers_not_sent() {
     let guests = json!({"type": "integer", "minimum": 1, "maximum": 8});
     let what = json!({"table": form("?", json!({
         "guests": guests,
@@ -92,7 +94,7 @@ async fn defaults_are_filled_in_and_what_does_not_fit_is_not_sent() {
         let url = server.url.clone();
         async move {
             Client::builder()
-                .on_form(move |_| async move { Ok(Answer::accept(json!({"guests": guests}))?) })
+                .on_form(move |_| async move { Ok(AskAnswer::accept(json!({"guests": guests}))?) })
                 .connect(&url)
                 .await
                 .unwrap()
@@ -124,7 +126,7 @@ async fn defaults_are_filled_in_and_what_does_not_fit_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_does_not_lose_the_other_answers() {
+async fn failed_handler_does_not_discard_other_answers() {
     let what = json!({"good": form("?", json!({})), "bad": form("?", json!({}))});
     let server = asking(what).await;
     let client = Client::builder()
@@ -132,7 +134,7 @@ async fn a_handler_that_fails_does_not_lose_the_other_answers() {
             if ask.key == "bad" {
                 return Err("the screen is broken".into());
             }
-            Ok(Answer::accept(json!({}))?)
+            Ok(AskAnswer::accept(json!({}))?)
         })
         .connect(&server.url)
         .await
@@ -144,14 +146,14 @@ async fn a_handler_that_fails_does_not_lose_the_other_answers() {
     );
     let mut pending = *error.pending.expect("the call is not lost");
     assert_eq!(pending.unanswered().len(), 1);
-    pending.answer("bad", Answer::Decline).unwrap();
+    pending.answer("bad", AskAnswer::Decline).unwrap();
     client.finish(pending).await.unwrap();
     let sent = json!({"good": {"action": "accept", "content": {}}, "bad": {"action": "decline"}});
     assert_eq!(answers(&server), sent);
 }
 
 #[tokio::test]
-async fn what_is_not_known_cannot_be_answered_but_is_shown() {
+async fn unknown_asks_are_listed_but_not_answered() {
     let nested = json!({"address": {"type": "object", "properties": {}}});
     let server = asking(json!({
         "dance": {"method": "dance/start", "params": {}},
@@ -163,7 +165,7 @@ async fn what_is_not_known_cannot_be_answered_but_is_shown() {
     .await;
     let client = Client::builder()
         .on_roots(|_| async { Ok(Vec::new()) })
-        .by_hand([AskKind::Form, AskKind::Url])
+        .answer_manually([AskKind::Form, AskKind::Url])
         .connect(&server.url)
         .await
         .unwrap();
@@ -186,33 +188,40 @@ async fn what_is_not_known_cannot_be_answered_but_is_shown() {
     let unknown = pending
         .asks()
         .into_iter()
-        .filter(|ask| matches!(ask, Ask::Unknown(_)));
+        .filter(|ask| matches!(ask, IncomingAsk::Unknown(_)));
     assert_eq!(unknown.count(), 4);
 }
 
 #[tokio::test]
-async fn answers_by_hand_must_fit_what_was_asked() {
+async fn manual_answers_must_match_their_asks() {
     let server = asking(json!({
         "size": form("?", json!({"n": {"type": "integer"}})),
         "roots": {"method": "roots/list"},
     }))
     .await;
     let client = Client::builder()
-        .by_hand([AskKind::Form, AskKind::Roots])
+        .answer_manually([AskKind::Form, AskKind::Roots])
         .connect(&server.url)
         .await
         .unwrap();
-    let Outcome::Pending(mut pending) = client.start(Call::tool("t")).await.unwrap() else {
+    let RoundOutcome::Pending(mut pending) = client.start(CallRequest::tool("t")).await.unwrap()
+    else {
         panic!("it asks")
     };
-    let wrong = pending.answer("size", Answer::accept(json!({"n": "many"})).unwrap());
-    assert!(matches!(wrong, Err(AnswerError::Unfit { .. })), "{wrong:?}");
-    let wrong = pending.answer("size", Answer::Roots(Vec::new()));
-    assert!(matches!(wrong, Err(AnswerError::Unfit { .. })), "{wrong:?}");
-    let wrong = pending.answer("colour", Answer::Decline);
-    assert_eq!(wrong, Err(AnswerError::NotAsked("colour".to_owned())));
+    let wrong = pending.answer("size", AskAnswer::accept(json!({"n": "many"})).unwrap());
+    assert!(
+        matches!(wrong, Err(AnswerRejection::Invalid { .. })),
+        "{wrong:?}"
+    );
+    let wrong = pending.answer("size", AskAnswer::Roots(Vec::new()));
+    assert!(
+        matches!(wrong, Err(AnswerRejection::Invalid { .. })),
+        "{wrong:?}"
+    );
+    let wrong = pending.answer("colour", AskAnswer::Decline);
+    assert_eq!(wrong, Err(AnswerRejection::UnknownKey("colour".to_owned())));
     pending
-        .answer("size", Answer::accept(json!({"n": 3})).unwrap())
+        .answer("size", AskAnswer::accept(json!({"n": 3})).unwrap())
         .unwrap();
     let error = client.resume(pending).await.unwrap_err();
     let ErrorKind::Unanswered(open) = &error.kind else {
@@ -221,21 +230,21 @@ async fn answers_by_hand_must_fit_what_was_asked() {
     assert_eq!(open[0].key, "roots");
     assert_eq!(server.requests("tools/call").len(), 1, "nothing was sent");
     let mut pending = *error.pending.expect("the call is not lost");
-    let roots = Answer::read(AskKind::Roots, &json!({"roots": []})).unwrap();
+    let roots = AskAnswer::read(AskKind::Roots, &json!({"roots": []})).unwrap();
     pending.answer("roots", roots).unwrap();
-    let Outcome::Complete(result) = client.resume(pending).await.unwrap() else {
+    let RoundOutcome::Complete(result) = client.resume(pending).await.unwrap() else {
         panic!("everything is answered")
     };
     assert_eq!(result["content"][0]["text"], "done");
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_leaves_its_ask_open_and_the_other_answered() {
+async fn panicking_handler_leaves_only_its_ask_open() {
     let server = asking(json!({"a": form("?", json!({})), "b": form("?", json!({}))})).await;
     let client = Client::builder()
         .on_form(|ask| {
             assert_ne!(ask.key, "a", "a bug");
-            async { Ok(Answer::accept(json!({}))?) }
+            async { Ok(AskAnswer::accept(json!({}))?) }
         })
         .connect(&server.url)
         .await
@@ -247,6 +256,6 @@ async fn a_handler_that_panics_leaves_its_ask_open_and_the_other_answered() {
     assert_eq!(unanswered.len(), 1);
     assert!(unanswered[0].why.contains("panicked"), "{error}");
     let open = error.pending.expect("the call waits").unanswered();
-    let keys: Vec<_> = open.iter().map(Ask::key).collect();
+    let keys: Vec<_> = open.iter().map(IncomingAsk::key).collect();
     assert_eq!(keys, ["a"]);
 }

@@ -4,7 +4,7 @@ use crate::support::{FakeServer, Received, Respond, serve_forever};
 use refrain::prelude::*;
 use refrain::server::{Changes, Listing};
 use refrain_client::wire::{Cache, Filter};
-use refrain_client::{Change, Client, ErrorKind};
+use refrain_client::{Client, ErrorKind, ServerChange};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn names(client: &Client) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn all_pages_are_read_in_order_and_kept_while_they_are_fresh() {
+async fn list_pages_are_read_in_order_and_cached() {
     let server = FakeServer::start(|request| match request["params"]["cursor"].as_str() {
         None => page(&["a", "b"], Some("2"), json!(60_000)),
         Some(_) => page(&["c"], None, json!(60_000)),
@@ -39,7 +39,7 @@ async fn all_pages_are_read_in_order_and_kept_while_they_are_fresh() {
 }
 
 #[tokio::test]
-async fn a_list_without_a_time_is_asked_for_each_time() {
+async fn list_without_ttl_is_not_cached() {
     for ttl in [json!(0), json!(-5), json!("long"), Value::Null] {
         let server = FakeServer::start(move |_| page(&["a"], None, ttl.clone())).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
@@ -50,9 +50,9 @@ async fn a_list_without_a_time_is_asked_for_each_time() {
 }
 
 #[tokio::test]
-async fn a_list_without_end_is_given_up() {
+async fn endless_list_is_given_up() {
     let server = FakeServer::start(|_| page(&["a"], Some("more"), json!(0))).await;
-    let limits = refrain_client::Limits {
+    let limits = refrain_client::ClientLimits {
         pages: 5,
         ..Default::default()
     };
@@ -66,7 +66,7 @@ async fn a_list_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_change_makes_what_was_kept_stale() {
+async fn change_notification_invalidates_the_cache() {
     async fn nothing(_cx: Cx) -> Result<String> {
         Ok(String::new())
     }
@@ -88,12 +88,12 @@ async fn a_change_makes_what_was_kept_stale() {
     let change = crate::support::within("the change", listening.next())
         .await
         .unwrap();
-    assert_eq!(change, Some(Change::Tools));
+    assert_eq!(change, Some(ServerChange::Tools));
     assert_eq!(names(&client).await, ["first", "second"]);
 }
 
 #[tokio::test]
-async fn what_a_tool_wants_in_headers_is_learnt_when_it_is_missed() {
+async fn header_mismatch_reloads_the_tools() {
     #[derive(Deserialize, JsonSchema)]
     struct Region {
         #[schemars(extend("x-mcp-header" = "Region"))]
@@ -114,7 +114,7 @@ async fn what_a_tool_wants_in_headers_is_learnt_when_it_is_missed() {
 }
 
 #[tokio::test]
-async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
+async fn tool_with_invalid_annotations_is_neither_listed_nor_called() {
     let server = FakeServer::start(|request| match request["method"].as_str() {
         Some("tools/list") => {
             let bad = json!({"type": "object", "properties": {"x": {"type": "string", "x-mcp-header": "no spaces"}}});
@@ -132,7 +132,10 @@ async fn a_tool_with_forbidden_annotations_is_neither_listed_nor_called() {
         .call_tool("bad", json!({"x": "y"}))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::BadTool { .. }), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidTool { .. }),
+        "{error}"
+    );
     assert!(server.requests("tools/call").is_empty());
 }
 
@@ -152,7 +155,7 @@ fn promising(
 }
 
 #[tokio::test]
-async fn a_result_that_is_not_as_promised_is_told_and_not_lost() {
+async fn result_violating_the_output_schema_is_returned_in_the_error() {
     let schema = json!({"type": "object", "properties": {"degrees": {"type": "number"}}});
     let content = json!({"degrees": "many"});
     let server = FakeServer::start(promising(&schema, &content)).await;
@@ -167,19 +170,21 @@ async fn a_result_that_is_not_as_promised_is_told_and_not_lost() {
     let error = error.expect_err("a number is promised");
     assert!(error.pending.is_none(), "the call is done");
     assert!(error.to_string().contains("\"/degrees\""), "{error}");
-    let ErrorKind::BadResult { result, .. } = error.kind else {
+    let ErrorKind::InvalidResult { result, .. } = error.kind else {
         panic!("{error}");
     };
     assert_eq!(result["structuredContent"], content);
     assert_eq!(server.requests("tools/call").len(), 2);
-    let raw = client.call(refrain_client::Call::tool("weather")).await;
+    let raw = client
+        .call(refrain_client::CallRequest::tool("weather"))
+        .await;
     let raw = raw.expect("it is given as it came");
-    assert!(client.broken_promise("weather", &raw).is_some());
-    assert_eq!(client.broken_promise("another", &raw), None);
+    assert!(client.output_schema_mismatch("weather", &raw).is_some());
+    assert_eq!(client.output_schema_mismatch("another", &raw), None);
 }
 
 #[tokio::test]
-async fn a_tool_that_has_changed_is_held_to_what_it_promises_now() {
+async fn changed_output_schema_is_reloaded() {
     let content = json!([1]);
     let before = promising(&json!({"type": "object"}), &content);
     let now = promising(&json!({"type": "array"}), &content);
@@ -204,7 +209,7 @@ async fn a_tool_that_has_changed_is_held_to_what_it_promises_now() {
 }
 
 #[tokio::test]
-async fn nothing_that_an_output_schema_refers_to_is_fetched() {
+async fn external_schema_references_are_not_fetched() {
     let elsewhere = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     elsewhere.set_nonblocking(true).expect("a listener");
     let address = elsewhere.local_addr().expect("an address");
@@ -214,7 +219,10 @@ async fn nothing_that_an_output_schema_refers_to_is_fetched() {
     client.tools().await.expect("tools");
     let error = client.call_tool("weather", json!({})).await;
     let error = error.expect_err("nobody knows what is promised");
-    assert!(matches!(error.kind, ErrorKind::BadResult { .. }), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidResult { .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("cannot be applied"), "{error}");
     let nobody = elsewhere.accept().expect_err("nobody came");
     assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);

@@ -2,10 +2,11 @@
 
 mod answers;
 mod auth;
+mod delivery_unknown;
 mod faults;
 mod legacy;
 mod lists;
-mod odd;
+mod misbehaving_server;
 mod pending;
 mod rounds;
 mod rules_asks;
@@ -17,4 +18,3 @@ mod rules_tasks;
 mod rules_time;
 mod support;
 mod tasks;
-mod unclear;

@@ -5,7 +5,7 @@ use refrain::prelude::*;
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
 use refrain_client::wire::AskKind;
-use refrain_client::{Answer, Ask, Call, Client, Outcome, PendingCall};
+use refrain_client::{AskAnswer, CallRequest, Client, IncomingAsk, PendingCall, RoundOutcome};
 use serde_json::json;
 
 #[derive(Deserialize, Elicit)]
@@ -25,20 +25,22 @@ fn server(keys: &KeyRing) -> ServerBuilder {
 }
 
 async fn by_hand(url: &str) -> Client {
-    let client = Client::builder().by_hand([AskKind::Form]).connect(url);
+    let client = Client::builder()
+        .answer_manually([AskKind::Form])
+        .connect(url);
     client.await.expect("a server")
 }
 
 async fn pend(url: &str) -> PendingCall {
-    let call = Call::tool("remove");
+    let call = CallRequest::tool("remove");
     match by_hand(url).await.start(call).await.expect("a round") {
-        Outcome::Pending(pending) => pending,
-        Outcome::Complete(result) => panic!("done at once: {result}"),
+        RoundOutcome::Pending(pending) => pending,
+        RoundOutcome::Complete(result) => panic!("done at once: {result}"),
     }
 }
 
 #[tokio::test]
-async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
+async fn stored_call_resumes_at_another_address() {
     let keys = KeyRing::generate(&SystemSource::new());
     let here = serve_forever(server(&keys)).await;
     let text = serde_json::to_string(&pend(&here).await).unwrap();
@@ -47,7 +49,7 @@ async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
     assert_ne!(here, there);
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     let asks = pending.unanswered();
-    let [Ask::Form(ask)] = asks.as_slice() else {
+    let [IncomingAsk::Form(ask)] = asks.as_slice() else {
         panic!("{asks:?}")
     };
     assert_eq!(ask.message, "Remove everything?");
@@ -55,14 +57,14 @@ async fn it_is_taken_up_elsewhere_after_the_server_has_moved() {
     assert_eq!(ask.asker.address, here);
     assert_eq!(ask.form.fields().len(), 1);
     pending
-        .answer("confirm", Answer::accept(json!({"sure": true})).unwrap())
+        .answer("confirm", AskAnswer::accept(json!({"sure": true})).unwrap())
         .unwrap();
     let result = by_hand(&there).await.finish(pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "Removed.");
 }
 
 #[tokio::test]
-async fn it_survives_being_written_and_read_at_every_point() {
+async fn pending_call_round_trips_through_json() {
     let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&url).await;
     let again = |pending: &PendingCall| {
@@ -72,18 +74,18 @@ async fn it_survives_being_written_and_read_at_every_point() {
         read
     };
     pending = again(&pending);
-    pending.answer("confirm", Answer::Decline).unwrap();
+    pending.answer("confirm", AskAnswer::Decline).unwrap();
     pending = again(&pending);
     assert!(pending.unanswered().is_empty());
     assert_eq!(pending.round(), 1);
 }
 
 #[tokio::test]
-async fn its_secrets_do_not_show() {
+async fn debug_output_hides_state_and_answers() {
     let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&url).await;
     pending
-        .answer("confirm", Answer::accept(json!({"sure": true})).unwrap())
+        .answer("confirm", AskAnswer::accept(json!({"sure": true})).unwrap())
         .unwrap();
     let text = serde_json::to_value(&pending).unwrap();
     let state = text["state"].as_str().unwrap();
@@ -96,7 +98,7 @@ async fn its_secrets_do_not_show() {
 }
 
 #[test]
-fn text_that_is_no_pending_call_is_refused_with_a_reason() {
+fn invalid_stored_call_is_rejected_with_a_reason() {
     for (text, word) in [
         ("{}", "format"),
         (
@@ -129,7 +131,7 @@ async fn remove_two(cx: Cx) -> Result<String> {
 
 /// What was seen last is all there is when a process ends without a word.
 #[tokio::test]
-async fn it_is_seen_each_time_that_it_waits_anew() {
+async fn on_pending_reports_every_state_change() {
     let tool = Tool::new("remove_two", remove_two);
     let url = serve_forever(Server::builder("files", "1").tool(tool)).await;
     let (seen, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -138,7 +140,7 @@ async fn it_is_seen_each_time_that_it_waits_anew() {
             if ask.key == "two" {
                 std::future::pending::<()>().await;
             }
-            Ok(Answer::accept(json!({"sure": true}))?)
+            Ok(AskAnswer::accept(json!({"sure": true}))?)
         })
         .on_pending(move |pending| {
             let text = serde_json::to_string(pending).unwrap();
@@ -147,7 +149,7 @@ async fn it_is_seen_each_time_that_it_waits_anew() {
         })
         .connect(&url);
     let client = client.await.unwrap();
-    let call = tokio::spawn(async move { client.call(Call::tool("remove_two")).await });
+    let call = tokio::spawn(async move { client.call(CallRequest::tool("remove_two")).await });
     let (round, open, _) = told.recv().await.unwrap();
     assert_eq!((round, open), (1, 2));
     let (round, open, text) = told.recv().await.unwrap();
@@ -156,18 +158,18 @@ async fn it_is_seen_each_time_that_it_waits_anew() {
 
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     pending
-        .answer("two", Answer::accept(json!({"sure": false})).unwrap())
+        .answer("two", AskAnswer::accept(json!({"sure": false})).unwrap())
         .unwrap();
     let result = by_hand(&url).await.finish(pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "true false");
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_go_on_with_it_does_not_become_its_own() {
+async fn failed_resume_keeps_the_original_address() {
     let here = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let other = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let mut pending = pend(&here).await;
-    pending.answer("confirm", Answer::Decline).unwrap();
+    pending.answer("confirm", AskAnswer::Decline).unwrap();
     let error = by_hand(&other).await.finish(pending).await.unwrap_err();
     let pending = error.pending.expect("the call is not lost");
     assert_eq!(pending.address(), here);
@@ -201,7 +203,7 @@ fn stored_calls_of_every_stage_are_read_and_written_unchanged() {
         let text = format!("{start}{stage}");
         let pending: PendingCall = serde_json::from_str(&text).unwrap();
         assert_eq!(
-            (pending.task_id(), pending.is_unclear()),
+            (pending.task_id(), pending.is_delivery_unknown()),
             (task, is_unclear)
         );
         assert_eq!(serde_json::to_string(&pending).unwrap(), text);

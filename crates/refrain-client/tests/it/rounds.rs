@@ -2,7 +2,7 @@
 
 use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
 use refrain::prelude::*;
-use refrain_client::{Answer, Call, Client, ErrorKind, Limits, Outcome};
+use refrain_client::{AskAnswer, CallRequest, Client, ClientLimits, ErrorKind, RoundOutcome};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,14 +25,14 @@ async fn introduce(cx: Cx) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_call_goes_on_until_it_is_done() {
+async fn call_repeats_rounds_until_it_completes() {
     let url =
         serve_forever(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
     let client = Client::builder()
         .on_form(|ask| async move {
             assert_eq!(ask.asker.server.as_deref(), Some("talk"));
             assert_eq!(ask.asker.target, "introduce");
-            Ok(Answer::accept(json!({"name": ask.key}))?)
+            Ok(AskAnswer::accept(json!({"name": ask.key}))?)
         })
         .connect(&url)
         .await
@@ -42,7 +42,7 @@ async fn a_call_goes_on_until_it_is_done() {
 }
 
 #[tokio::test]
-async fn the_asks_of_a_round_are_answered_at_the_same_time() {
+async fn asks_of_a_round_are_answered_concurrently() {
     let url =
         serve_forever(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
     // Nobody gets past it alone.
@@ -54,7 +54,7 @@ async fn the_asks_of_a_round_are_answered_at_the_same_time() {
                 if ask.key != "name" {
                     both.wait().await;
                 }
-                Ok(Answer::accept(json!({"name": ask.key}))?)
+                Ok(AskAnswer::accept(json!({"name": ask.key}))?)
             }
         })
         .connect(&url)
@@ -84,7 +84,7 @@ async fn two_rounds() -> FakeServer {
 const STATE: &str = " {\"b\":1, \"a\":\"é\\n\\u0000\u{0}\u{1F3B5}\"} ";
 
 #[tokio::test]
-async fn nothing_of_one_round_is_left_over_in_the_next() {
+async fn rounds_do_not_leak_state_or_answers() {
     let server = FakeServer::start(|request| {
         let params = &request["params"];
         let (state, answers) = (&params["requestState"], &params["inputResponses"]);
@@ -102,7 +102,7 @@ async fn nothing_of_one_round_is_left_over_in_the_next() {
     })
     .await;
     let client = Client::builder()
-        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
+        .on_form(|_| async { Ok(AskAnswer::accept(json!({}))?) })
         .connect(&server.url)
         .await
         .unwrap();
@@ -135,7 +135,7 @@ async fn nothing_of_one_round_is_left_over_in_the_next() {
 }
 
 #[tokio::test]
-async fn the_state_of_one_call_is_never_in_another() {
+async fn concurrent_calls_do_not_share_state() {
     // Each call has states of its own, and the server takes no others.
     let server = FakeServer::start(|request| {
         let params = &request["params"];
@@ -158,7 +158,7 @@ async fn the_state_of_one_call_is_never_in_another() {
             let together = Arc::clone(&together);
             async move {
                 together.wait().await;
-                Ok(Answer::accept(json!({}))?)
+                Ok(AskAnswer::accept(json!({}))?)
             }
         })
         .connect(&server.url)
@@ -188,7 +188,7 @@ async fn the_state_of_one_call_is_never_in_another() {
 }
 
 #[tokio::test]
-async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
+async fn round_without_asks_returns_the_state_after_a_pause() {
     let rounds = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&rounds);
     let server = FakeServer::start(move |_| match counted.fetch_add(1, Ordering::SeqCst) {
@@ -212,29 +212,29 @@ async fn a_round_without_asks_brings_the_state_back_after_a_pause() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_without_end_is_given_up() {
+async fn endless_asking_hits_the_round_limit() {
     let server = FakeServer::start(|_| {
         Respond::asks(json!({"again": form("Again?", json!({}))}), Some("s"))
     })
     .await;
     let client = Client::builder()
-        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
-        .limits(Limits {
+        .on_form(|_| async { Ok(AskAnswer::accept(json!({}))?) })
+        .limits(ClientLimits {
             rounds: 7,
-            ..Limits::default()
+            ..ClientLimits::default()
         })
         .connect(&server.url)
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rounds(7)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::TooManyRounds(7)), "{error}");
     assert_eq!(server.requests("tools/call").len(), 7);
     let pending = error.pending.expect("the call is not lost");
     assert_eq!(pending.asks().len(), 1);
 }
 
 #[tokio::test]
-async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
+async fn deadline_fails_the_call_but_keeps_its_answers() {
     let server = FakeServer::start(|_| {
         let each = json!({"quick": form("?", json!({})), "slow": form("?", json!({}))});
         Respond::asks(each, Some("s"))
@@ -245,18 +245,21 @@ async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
             if ask.key == "slow" {
                 std::future::pending::<()>().await;
             }
-            Ok(Answer::accept(json!({}))?)
+            Ok(AskAnswer::accept(json!({}))?)
         })
-        .limits(Limits {
+        .limits(ClientLimits {
             deadline: Some(Duration::from_secs(2)),
-            ..Limits::default()
+            ..ClientLimits::default()
         })
         .connect(&server.url)
         .await
         .unwrap();
     let called = within("the deadline", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Deadline(_)), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
+        "{error}"
+    );
     let pending = error.pending.expect("the call is not lost");
     let open: Vec<_> = pending
         .unanswered()
@@ -267,14 +270,14 @@ async fn the_whole_call_has_a_deadline_and_is_not_lost_by_it() {
 }
 
 #[tokio::test]
-async fn whoever_waits_may_stop_and_has_the_call() {
+async fn stopped_call_is_returned_in_the_error() {
     let server = two_rounds().await;
     let client = Client::builder()
         .on_form(|_| std::future::pending())
         .connect(&server.url)
         .await
         .unwrap();
-    let Outcome::Pending(pending) = client.start(Call::tool("t")).await.unwrap() else {
+    let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("t")).await.unwrap() else {
         panic!("it asks")
     };
     let stop = tokio::time::sleep(Duration::from_millis(50));
@@ -285,7 +288,7 @@ async fn whoever_waits_may_stop_and_has_the_call() {
 }
 
 #[tokio::test]
-async fn dropping_a_call_ends_it_at_the_server() {
+async fn dropped_call_is_cancelled_at_the_server() {
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Vec<&'static str>>>);
     struct Ends(Seen);

@@ -2,7 +2,7 @@
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
-use refrain_client::{Answer, Client, ErrorKind};
+use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::io::ErrorKind::WouldBlock;
 use std::net::TcpListener;
@@ -33,7 +33,7 @@ fn declared(server: &FakeServer) -> Value {
 }
 
 #[tokio::test]
-async fn what_was_not_declared_is_not_answered() {
+async fn undeclared_asks_are_not_answered() {
     let message = json!({"role": "user", "content": {"type": "text", "text": "?"}});
     let url = json!({"mode": "url", "message": "?", "url": "https://example.com/"});
     for (method, params) in [
@@ -60,16 +60,16 @@ async fn what_was_not_declared_is_not_answered() {
 }
 
 #[tokio::test]
-async fn one_mode_of_elicitation_may_be_declared_alone() {
+async fn url_elicitation_can_be_declared_alone() {
     let server = FakeServer::start(|_| Respond::text("done")).await;
-    let client = Client::builder().by_hand([AskKind::Url]);
+    let client = Client::builder().answer_manually([AskKind::Url]);
     let client = client.connect(&server.url).await.unwrap();
     client.call_tool("t", json!({})).await.unwrap();
     assert_eq!(declared(&server)["elicitation"], json!({"url": {}}));
 }
 
 #[tokio::test]
-async fn a_model_is_not_given_tools_or_a_conversation_that_makes_no_sense() {
+async fn sampling_with_tools_or_invalid_messages_is_rejected() {
     let text = json!({"type": "text", "text": "?"});
     let user = json!([{"role": "user", "content": text}]);
     let result = json!({"type": "tool_result", "toolUseId": "1", "content": []});
@@ -109,7 +109,7 @@ async fn a_model_is_not_given_tools_or_a_conversation_that_makes_no_sense() {
 }
 
 #[tokio::test]
-async fn what_is_wished_of_a_model_reaches_whoever_asks_it() {
+async fn sampling_params_reach_the_handler() {
     let server = asking(json!({"method": "sampling/createMessage", "params": {
         "messages": [{"role": "user", "content": {"type": "text", "text": "Capital?"}}],
         "modelPreferences": {"hints": [{"name": "first"}, {"name": "second"}], "costPriority": 0.3},
@@ -147,7 +147,7 @@ async fn what_is_wished_of_a_model_reaches_whoever_asks_it() {
 }
 
 #[tokio::test]
-async fn a_root_is_a_place_in_the_file_system() {
+async fn roots_must_be_unambiguous_file_uris() {
     let server = asking(json!({"method": "roots/list"})).await;
     let call = |uri: &'static str| {
         let url = server.url.clone();
@@ -181,7 +181,7 @@ async fn a_root_is_a_place_in_the_file_system() {
 }
 
 #[tokio::test]
-async fn a_url_is_handed_on_whole_and_not_looked_at() {
+async fn url_reaches_the_handler_unchanged_and_is_not_fetched() {
     let trap = TcpListener::bind("127.0.0.1:0").unwrap();
     trap.set_nonblocking(true).unwrap();
     let url = format!("http://{}/a/b?c=d&e=%20f#g", trap.local_addr().unwrap());
@@ -194,7 +194,7 @@ async fn a_url_is_handed_on_whole_and_not_looked_at() {
             assert_eq!(ask.message, "Sign in");
             assert_eq!(ask.asker.server.as_deref(), Some("fake"));
             assert_eq!(ask.asker.target, "t");
-            async { Ok(Answer::visited()) }
+            async { Ok(AskAnswer::visited()) }
         })
         .connect(&server.url)
         .await
@@ -205,8 +205,8 @@ async fn a_url_is_handed_on_whole_and_not_looked_at() {
 }
 
 #[tokio::test]
-async fn what_is_private_does_not_show() {
-    let secret = Answer::accept(json!({"name": "Ada"})).unwrap();
+async fn debug_output_hides_private_data() {
+    let secret = AskAnswer::accept(json!({"name": "Ada"})).unwrap();
     assert!(!format!("{secret:?}").contains("Ada"));
     let server = FakeServer::start(|_| Respond::Error(-32603, "no")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();

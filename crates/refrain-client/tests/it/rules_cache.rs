@@ -4,7 +4,7 @@ use crate::support::{FakeServer, Respond, within};
 use futures_util::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
-use refrain_client::{AuthError, Authorize, Client, Refusal};
+use refrain_client::{AuthError, AuthRejection, Authorize, Client};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ fn cursors(server: &FakeServer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_resource_is_kept_under_its_own_uri() {
+async fn resources_are_cached_by_uri() {
     let server =
         FakeServer::start(|request| read(request["params"]["uri"].as_str().unwrap(), LONG)).await;
     let client = connect(&server).await;
@@ -55,7 +55,7 @@ async fn a_resource_is_kept_under_its_own_uri() {
 }
 
 #[tokio::test]
-async fn what_took_more_than_one_round_is_not_kept() {
+async fn results_of_several_rounds_are_not_cached() {
     let server = FakeServer::start(|request| match request["params"].get("requestState") {
         None => Respond::Result(json!({"resultType": "input_required", "requestState": "s"})),
         Some(_) => read("secret", LONG),
@@ -69,7 +69,7 @@ async fn what_took_more_than_one_round_is_not_kept() {
 }
 
 #[tokio::test]
-async fn what_one_client_keeps_another_does_not_get() {
+async fn clients_do_not_share_a_cache() {
     let server = FakeServer::start(|_| read("mine", LONG)).await;
     for clients in 1..=2 {
         let client = connect(&server).await;
@@ -94,13 +94,16 @@ impl Authorize for Turning {
         Box::pin(async { Ok(HeaderMap::from_iter([(AUTHORIZATION, token)])) })
     }
 
-    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+    fn handle_rejection<'a>(
+        &'a self,
+        _rejection: AuthRejection<'a>,
+    ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Ok(false) })
     }
 }
 
 #[tokio::test]
-async fn what_was_kept_under_one_token_is_not_given_under_another() {
+async fn new_access_token_invalidates_the_cache() {
     let server = FakeServer::start(|_| read("mine", LONG)).await;
     let token = Arc::new(AtomicU64::new(1));
     let client = Client::builder()
@@ -127,7 +130,7 @@ async fn what_was_kept_under_one_token_is_not_given_under_another() {
 }
 
 #[tokio::test]
-async fn what_is_stale_is_asked_for_anew_when_it_is_needed() {
+async fn expired_result_is_requested_again() {
     let server = FakeServer::start(|_| read("new", 30)).await;
     let client = connect(&server).await;
     within("the end of its time", async {
@@ -139,7 +142,7 @@ async fn what_is_stale_is_asked_for_anew_when_it_is_needed() {
 }
 
 #[tokio::test]
-async fn a_page_that_is_stale_is_asked_for_alone() {
+async fn only_the_expired_page_is_requested_again() {
     let server = FakeServer::start(|request| match request["params"]["cursor"].as_str() {
         None => page("a", Some("2"), LONG),
         Some(_) => page("b", None, 0),
@@ -153,7 +156,7 @@ async fn a_page_that_is_stale_is_asked_for_alone() {
 }
 
 #[tokio::test]
-async fn a_cursor_that_is_known_no_more_begins_the_list_anew() {
+async fn rejected_cursor_restarts_the_list() {
     let changed = Arc::new(AtomicBool::new(false));
     let has_changed = Arc::clone(&changed);
     let server = FakeServer::start(move |request| {
@@ -178,7 +181,7 @@ async fn a_cursor_that_is_known_no_more_begins_the_list_anew() {
 }
 
 #[tokio::test]
-async fn a_server_that_knows_none_of_its_cursors_is_not_asked_for_ever() {
+async fn list_is_restarted_only_once() {
     let server = FakeServer::start(|request| match request["params"].get("cursor") {
         None => page("a", Some("2"), 0),
         Some(_) => Respond::Error(-32602, "no such page"),
@@ -190,7 +193,7 @@ async fn a_server_that_knows_none_of_its_cursors_is_not_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn an_empty_cursor_is_one_like_any_other() {
+async fn empty_cursor_is_a_valid_cursor() {
     let server = FakeServer::start(|request| match request["params"].get("cursor") {
         None => page("a", Some(""), 0),
         Some(cursor) if cursor == "" => page("b", Some(" {\"page\": 3} "), 0),

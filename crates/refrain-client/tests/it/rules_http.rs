@@ -48,7 +48,7 @@ async fn everything(client: &Client) {
 }
 
 #[tokio::test]
-async fn every_request_is_a_post_whose_headers_say_what_it_is() {
+async fn every_request_is_a_post_with_standard_headers() {
     let server = FakeServer::start(|request| anything(request)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     everything(&client).await;
@@ -89,7 +89,7 @@ async fn every_request_is_a_post_whose_headers_say_what_it_is() {
 }
 
 #[tokio::test]
-async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own() {
+async fn every_request_has_client_metadata_and_a_unique_id() {
     let server = FakeServer::start(|request| anything(request)).await;
     let client = Client::builder()
         .on_roots(|_| async { Ok(Vec::new()) })
@@ -123,7 +123,7 @@ async fn every_request_says_who_asks_and_what_it_can_do_under_an_id_of_its_own()
 }
 
 #[tokio::test]
-async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
+async fn requests_on_a_response_stream_are_ignored() {
     let server = FakeServer::start(|request| {
         let token = &request["params"]["_meta"]["progressToken"];
         let progress = json!({"progressToken": token, "progress": 0.5, "total": 1.0});
@@ -164,7 +164,7 @@ async fn an_answer_may_be_a_stream_of_which_requests_are_passed_over() {
 }
 
 #[tokio::test]
-async fn a_read_whose_response_was_lost_is_a_new_request() {
+async fn retry_after_a_lost_response_has_a_new_id() {
     let server = FakeServer::start(|request| match request["id"].as_u64() {
         Some(2) => Respond::Raw(200, "text/event-stream", ": cut off\n".to_owned()),
         _ => anything(request),
@@ -178,7 +178,7 @@ async fn a_read_whose_response_was_lost_is_a_new_request() {
 }
 
 #[tokio::test]
-async fn what_is_sent_does_not_go_on_to_another_server() {
+async fn redirect_to_another_server_is_not_followed() {
     let other = FakeServer::start(|request| anything(request)).await;
     for status in [301, 302, 303, 307, 308] {
         let url = other.url.clone();
@@ -192,7 +192,7 @@ async fn what_is_sent_does_not_go_on_to_another_server() {
 }
 
 #[tokio::test]
-async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
+async fn redirect_within_a_server_keeps_method_and_body() {
     for status in [301, 302, 303, 307, 308] {
         let server = FakeServer::start(move |request| match request["params"]["name"].as_str() {
             Some("moved") => Respond::Redirect(status, "/elsewhere".to_owned()),
@@ -217,12 +217,12 @@ async fn within_a_server_a_message_is_sent_on_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn errors_are_told_as_they_came_whatever_their_number() {
+async fn any_error_code_is_reported_unchanged() {
     for code in [-32002, -32000, -32042, -32602, -32099, 7] {
         let server = FakeServer::start(move |_| Respond::Error(code, "no such thing")).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.read_resource("file:///x").await.unwrap_err();
-        let ErrorKind::Refused(refusal) = &error.kind else {
+        let ErrorKind::Rpc(refusal) = &error.kind else {
             panic!("{error}")
         };
         assert_eq!(
@@ -234,7 +234,7 @@ async fn errors_are_told_as_they_came_whatever_their_number() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
+async fn malformed_reserved_meta_is_ignored() {
     let odd = json!({
         "io.modelcontextprotocol/serverInfo": 7,
         "io.modelcontextprotocol/protocolVersion": ["?"],
@@ -255,7 +255,7 @@ async fn what_makes_no_sense_under_reserved_names_is_passed_over() {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_itself_must_be_a_result_that_is_known() {
+async fn discover_result_of_unknown_type_is_rejected() {
     let server = FakeServer::start_raw(|_| {
         Respond::Result(json!({"resultType": "dance", "supportedVersions": ["2026-07-28"]}))
     })

@@ -2,11 +2,11 @@
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::Filter;
-use refrain_client::{Change, Client, ErrorKind, Listening};
+use refrain_client::{ChangeStream, Client, ErrorKind, ServerChange};
 use serde_json::{Value, json};
 
 /// Grants the tools, tells these, and closes the stream.
-async fn telling(messages: Vec<Value>) -> (FakeServer, Listening) {
+async fn telling(messages: Vec<Value>) -> (FakeServer, ChangeStream) {
     let server = FakeServer::start(move |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
         let granted = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
@@ -31,7 +31,7 @@ async fn telling(messages: Vec<Value>) -> (FakeServer, Listening) {
 }
 
 #[tokio::test]
-async fn what_is_not_granted_is_known_and_what_is_unknown_is_passed_over() {
+async fn granted_filter_is_reported_and_unknown_messages_ignored() {
     let updated = json!({"uri": "file:///x"});
     let (server, mut listening) = telling(vec![
         json!({"method": "notifications/dance"}),
@@ -48,13 +48,13 @@ async fn what_is_not_granted_is_known_and_what_is_unknown_is_passed_over() {
     let granted = listening.granted();
     assert!(granted.tools && !granted.prompts && granted.uris.is_empty());
     let change = listening.next().await.unwrap();
-    assert_eq!(change, Some(Change::Resource("file:///x".to_owned())));
+    assert_eq!(change, Some(ServerChange::Resource("file:///x".to_owned())));
     assert_eq!(listening.next().await.unwrap(), None);
     assert_eq!(server.all().len(), 2, "nothing was answered");
 }
 
 #[tokio::test]
-async fn an_end_is_told_from_a_stream_that_broke() {
+async fn ended_subscription_differs_from_a_lost_connection() {
     let ended = json!({"result": {"resultType": "complete"}});
     let cancelled = json!({"method": "notifications/cancelled", "params": {"requestId": 2}});
     for end in [ended, cancelled] {
@@ -63,13 +63,16 @@ async fn an_end_is_told_from_a_stream_that_broke() {
     }
     let (_server, mut listening) = telling(Vec::new()).await;
     let error = listening.next().await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::ConnectionLost(_)),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn a_subscription_may_be_refused() {
+async fn rejected_subscription_is_an_error() {
     let server = FakeServer::start(|_| Respond::Error(-32601, "no such method")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.listen(&Filter::default()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
 }

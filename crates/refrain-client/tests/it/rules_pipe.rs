@@ -2,7 +2,7 @@
 
 use crate::support::{until, within};
 use refrain_client::wire::Filter;
-use refrain_client::{Change, Client, ErrorKind, Limits};
+use refrain_client::{Client, ClientLimits, ErrorKind, ServerChange};
 use serde_json::json;
 use std::process::Command;
 use std::time::Duration;
@@ -16,9 +16,9 @@ async fn start_with(words: &[&str]) -> Client {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
     command.arg(script).args(words);
     // However long it takes to start, it is not greeted as an older one.
-    let limits = Limits {
+    let limits = ClientLimits {
         probe: Duration::from_secs(600),
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let builder = Client::builder().limits(limits);
     let client = within("the server", builder.spawn(command)).await;
@@ -38,7 +38,7 @@ async fn nothing_is_broken(client: Client) {
 }
 
 #[tokio::test]
-async fn a_message_is_one_line_whatever_is_in_it() {
+async fn message_is_one_line_whatever_it_contains() {
     let client = start().await;
     let text = "one\ntwo\r\n\u{2028}three\u{0}";
     assert_eq!(call(&client, "echo", text).await, text);
@@ -46,7 +46,7 @@ async fn a_message_is_one_line_whatever_is_in_it() {
 }
 
 #[tokio::test]
-async fn an_answer_to_what_was_cancelled_is_passed_over() {
+async fn late_response_to_a_cancelled_call_is_ignored() {
     let client = start().await;
     for _ in 0..3 {
         tokio::select! {
@@ -60,7 +60,7 @@ async fn an_answer_to_what_was_cancelled_is_passed_over() {
 }
 
 #[tokio::test]
-async fn each_subscription_hears_its_own_until_it_is_cancelled() {
+async fn subscriptions_receive_only_their_own_changes() {
     let client = start().await;
     let wanted = |uri: &str| Filter {
         uris: vec![uri.to_owned()],
@@ -71,29 +71,32 @@ async fn each_subscription_hears_its_own_until_it_is_cancelled() {
     assert_eq!(call(&client, "change", "").await, "changed");
     for (listening, uri) in [(&mut first, "file:///0"), (&mut second, "file:///1")] {
         let change = within("a change", listening.next()).await.unwrap();
-        assert_eq!(change, Some(Change::Resource(uri.to_owned())));
+        assert_eq!(change, Some(ServerChange::Resource(uri.to_owned())));
     }
     assert_eq!(call(&client, "end", "").await, "ended");
     assert_eq!(within("the end", first.next()).await.unwrap(), None);
     assert_eq!(call(&client, "change", "").await, "changed");
     let change = within("a change", second.next()).await.unwrap();
-    assert_eq!(change, Some(Change::Resource("file:///1".to_owned())));
+    assert_eq!(change, Some(ServerChange::Resource("file:///1".to_owned())));
 }
 
 #[tokio::test]
-async fn a_task_is_looked_after_while_the_server_does_not_say_whether_it_tells() {
+async fn task_is_polled_while_the_subscription_is_unacknowledged() {
     let client = start_with(&["mute"]).await;
     assert_eq!(call(&client, "task", "").await, "built");
 }
 
 #[tokio::test]
-async fn a_response_to_nothing_ends_the_only_request() {
+async fn response_with_unknown_id_fails_the_only_request() {
     let client = start().await;
     // The number that was sent, as a string: another id.
     for id in ["", "2"] {
         let called = client.call_tool("unasked", json!({"text": id}));
         let error = within("the error", called).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidResponse(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains("another request"), "{error}");
         assert!(error.pending.is_some(), "the call is not lost");
     }
@@ -102,7 +105,7 @@ async fn a_response_to_nothing_ends_the_only_request() {
 
 /// Between the end of a server and the last of what it wrote there is a while in which nothing can be sent.
 #[tokio::test]
-async fn a_call_that_finds_the_server_ending_is_made_to_the_next_one() {
+async fn call_during_a_server_exit_goes_to_the_restarted_server() {
     let client = start().await;
     let first = call(&client, "leave", "").await;
     let process = std::path::Path::new("/proc").join(&first);

@@ -26,13 +26,16 @@ fn working() -> Value {
 }
 
 #[tokio::test]
-async fn only_a_tool_becomes_a_task() {
+async fn only_tools_can_become_tasks() {
     let server = told(|_| working()).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let prompt = client.get_prompt("p", json!({})).await.unwrap_err();
     let resource = client.read_resource("file:///x").await.unwrap_err();
     for (error, method) in [(prompt, "prompts/get"), (resource, "resources/read")] {
-        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidResponse(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains(method), "{error}");
     }
     let list = client.tools().await.unwrap_err();
@@ -44,7 +47,7 @@ async fn only_a_tool_becomes_a_task() {
 }
 
 #[tokio::test]
-async fn what_is_said_of_a_task_is_complete_or_not_taken() {
+async fn task_result_of_another_type_is_rejected() {
     for kind in ["dance", "task", "input_required"] {
         let server = told(move |_| {
             let mut said = working();
@@ -66,7 +69,7 @@ async fn what_is_said_of_a_task_is_complete_or_not_taken() {
 }
 
 #[tokio::test]
-async fn a_tool_that_failed_is_a_result_of_its_task() {
+async fn failed_tool_is_a_task_result() {
     let server = told(|_| {
         let result = json!({"content": [{"type": "text", "text": "out of sand"}], "isError": true});
         json!({"resultType": "complete", "taskId": "t1", "status": "completed", "result": result})
@@ -79,7 +82,7 @@ async fn a_tool_that_failed_is_a_result_of_its_task() {
 }
 
 #[tokio::test]
-async fn a_task_is_called_off_by_its_own_request() {
+async fn dropped_task_is_cancelled_by_tasks_cancel() {
     let server = told(|_| working()).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     tokio::select! {
@@ -92,7 +95,7 @@ async fn a_task_is_called_off_by_its_own_request() {
 }
 
 #[tokio::test]
-async fn a_result_is_not_lost_for_a_time_that_makes_no_sense() {
+async fn malformed_task_times_do_not_lose_the_result() {
     for (time, read) in [
         (json!(-1), None),
         (json!("soon"), None),
@@ -117,7 +120,7 @@ async fn a_result_is_not_lost_for_a_time_that_makes_no_sense() {
 }
 
 #[tokio::test]
-async fn a_look_at_a_task_that_fails_is_taken_again() {
+async fn failed_poll_is_retried() {
     let looks = AtomicUsize::new(0);
     let server = FakeServer::start(move |request| match request["method"].as_str() {
         Some("tools/call") => Respond::Result(json!({"resultType": "task", "taskId": "t1"})),
@@ -139,7 +142,7 @@ async fn a_look_at_a_task_that_fails_is_taken_again() {
     // What the server cannot do, it will not do the next time.
     let error = client.tools().await.unwrap_err();
     assert!(
-        matches!(error.kind, ErrorKind::Status { status: 501, .. }),
+        matches!(error.kind, ErrorKind::HttpStatus { status: 501, .. }),
         "{error}"
     );
     assert_eq!(server.requests("tools/list").len(), 1);

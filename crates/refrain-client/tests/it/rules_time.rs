@@ -1,7 +1,7 @@
 //! What a server may take, and that it hears when nobody waits any longer.
 
 use crate::support::{FakeServer, until, within};
-use refrain_client::{Client, ErrorKind, Limits};
+use refrain_client::{Client, ClientLimits, ErrorKind};
 use refrain_testkit::net::Events;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -59,12 +59,12 @@ async fn write(says: Says, events: &Events, response: &Value) {
 }
 
 #[tokio::test]
-async fn whatever_is_reported_there_is_a_longest_time() {
+async fn progress_does_not_extend_the_deadline() {
     let (url, closed) = endless(Says::Progress).await;
-    let limits = Limits {
+    let limits = ClientLimits {
         deadline: Some(SHORT),
         silence: LONG,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = Client::builder()
         .limits(limits)
@@ -75,7 +75,10 @@ async fn whatever_is_reported_there_is_a_longest_time() {
     let call = within("the call", client.call_tool("t", json!({}))).await;
     let task = within("the task", client.task("t1")).await.unwrap_err();
     for error in [list, call.unwrap_err(), task] {
-        assert!(matches!(error.kind, ErrorKind::Deadline(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
+            "{error}"
+        );
     }
     until("the end of all three", || {
         closed.load(Ordering::SeqCst) == 3
@@ -84,12 +87,12 @@ async fn whatever_is_reported_there_is_a_longest_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_says_nothing_is_given_up_and_told_so() {
+async fn silent_server_times_out_and_its_stream_is_closed() {
     let (url, closed) = endless(Says::Nothing).await;
-    let limits = Limits {
+    let limits = ClientLimits {
         deadline: None,
         silence: SHORT,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = Client::builder()
         .limits(limits)
@@ -99,17 +102,17 @@ async fn a_server_that_says_nothing_is_given_up_and_told_so() {
     let list = within("the list", client.tools()).await.unwrap_err();
     let call = within("the call", client.call_tool("t", json!({}))).await;
     for error in [list, call.unwrap_err()] {
-        assert!(matches!(error.kind, ErrorKind::Late(_)), "{error}");
+        assert!(matches!(error.kind, ErrorKind::Timeout(_)), "{error}");
     }
     until("the end of both", || closed.load(Ordering::SeqCst) == 2).await;
 }
 
 #[tokio::test]
-async fn a_comment_is_a_sign_of_life() {
+async fn comments_keep_a_stream_alive() {
     let (url, _) = endless(Says::Comments).await;
-    let limits = Limits {
+    let limits = ClientLimits {
         silence: SHORT,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = Client::builder().limits(limits);
     let client = client.connect(&url).await.unwrap();

@@ -5,7 +5,9 @@ use refrain::prelude::*;
 use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
 use refrain_client::wire::AskKind;
-use refrain_client::{Answer, Call, Client, ErrorKind, Outcome, PendingCall, Refused, TaskStatus};
+use refrain_client::{
+    AskAnswer, AskRefusal, CallRequest, Client, ErrorKind, PendingCall, RoundOutcome, TaskStatus,
+};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -50,12 +52,12 @@ async fn fleet() -> String {
 }
 
 #[tokio::test]
-async fn a_call_that_becomes_a_task_gives_its_result_all_the_same() {
+async fn call_that_becomes_a_task_returns_its_result() {
     let url = fleet().await;
     let client = Client::builder()
         .on_form(|ask| async move {
             let size = if ask.key == "first" { 1 } else { 2 };
-            Ok(Answer::accept(json!({"size": size}))?)
+            Ok(AskAnswer::accept(json!({"size": size}))?)
         })
         .connect(&url)
         .await
@@ -67,14 +69,17 @@ async fn a_call_that_becomes_a_task_gives_its_result_all_the_same() {
 }
 
 #[tokio::test]
-async fn a_task_is_driven_by_hand_and_taken_up_by_its_id() {
+async fn task_can_be_driven_manually_and_resumed_by_id() {
     let url = fleet().await;
     let connect = || async {
-        let client = Client::builder().by_hand([AskKind::Form]).connect(&url);
+        let client = Client::builder()
+            .answer_manually([AskKind::Form])
+            .connect(&url);
         client.await.unwrap()
     };
     let client = connect().await;
-    let Outcome::Pending(pending) = client.start(Call::tool("build")).await.unwrap() else {
+    let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("build")).await.unwrap()
+    else {
         panic!("a task")
     };
     let id = pending.task_id().unwrap().to_owned();
@@ -91,13 +96,14 @@ async fn a_task_is_driven_by_hand_and_taken_up_by_its_id() {
 
     // Another process, that has the id and nothing else.
     let client = connect().await;
-    let Outcome::Pending(mut pending) = client.resume(PendingCall::of_task(&id)).await.unwrap()
+    let RoundOutcome::Pending(mut pending) =
+        client.resume(PendingCall::of_task(&id)).await.unwrap()
     else {
         panic!("it waits")
     };
-    let size = |size| Answer::accept(json!({"size": size})).unwrap();
+    let size = |size| AskAnswer::accept(json!({"size": size})).unwrap();
     pending.answer("first", size(3)).unwrap();
-    let Outcome::Pending(pending) = client.resume(pending).await.unwrap() else {
+    let RoundOutcome::Pending(pending) = client.resume(pending).await.unwrap() else {
         panic!("it waits for the other")
     };
     let open: Vec<_> = pending
@@ -115,19 +121,21 @@ async fn a_task_is_driven_by_hand_and_taken_up_by_its_id() {
 }
 
 #[tokio::test]
-async fn what_will_not_be_answered_calls_the_task_off() {
+async fn permanent_refusal_cancels_the_task() {
     let url = fleet().await;
     for refuse in [true, false] {
         let mut builder = Client::builder();
         if refuse {
-            builder =
-                builder.on_sampling(|_| async { Err(Refused("no models here".to_owned()).into()) });
+            builder = builder
+                .on_sampling(|_| async { Err(AskRefusal("no models here".to_owned()).into()) });
         } else {
             // Declared, so that it is asked, and then never answered: by hand it waits.
-            builder = builder.by_hand([AskKind::Sampling]);
+            builder = builder.answer_manually([AskKind::Sampling]);
         }
         let client = builder.connect(&url).await.unwrap();
-        let Outcome::Pending(pending) = client.start(Call::tool("model")).await.unwrap() else {
+        let RoundOutcome::Pending(pending) =
+            client.start(CallRequest::tool("model")).await.unwrap()
+        else {
             panic!("a task")
         };
         let id = pending.task_id().unwrap().to_owned();
@@ -145,7 +153,7 @@ async fn what_will_not_be_answered_calls_the_task_off() {
 }
 
 #[tokio::test]
-async fn dropping_a_call_calls_its_task_off_and_stopping_does_not() {
+async fn dropped_call_cancels_its_task_but_stopped_call_does_not() {
     let url = fleet().await;
     let client = Client::builder()
         .on_form(|_| std::future::pending())
@@ -153,7 +161,9 @@ async fn dropping_a_call_calls_its_task_off_and_stopping_does_not() {
         .await
         .unwrap();
     for stop in [true, false] {
-        let Outcome::Pending(pending) = client.start(Call::tool("build")).await.unwrap() else {
+        let RoundOutcome::Pending(pending) =
+            client.start(CallRequest::tool("build")).await.unwrap()
+        else {
             panic!("a task")
         };
         let id = pending.task_id().unwrap().to_owned();
@@ -210,7 +220,7 @@ async fn told(states: Vec<Value>) -> (FakeServer, Arc<Mutex<Vec<std::time::Insta
 }
 
 #[tokio::test]
-async fn an_ask_is_shown_once_whatever_the_server_still_lists() {
+async fn task_ask_is_handled_once() {
     let asks = json!({"a": form("?", json!({}))});
     let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
     let end = json!({"status": "completed", "result": {"content": []}});
@@ -227,7 +237,7 @@ async fn an_ask_is_shown_once_whatever_the_server_still_lists() {
     let client = Client::builder()
         .on_form(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
-            async { Ok(Answer::accept(json!({}))?) }
+            async { Ok(AskAnswer::accept(json!({}))?) }
         })
         .connect(&server.url)
         .await
@@ -244,20 +254,23 @@ async fn an_ask_is_shown_once_whatever_the_server_still_lists() {
 }
 
 #[tokio::test]
-async fn a_key_that_was_answered_is_not_for_something_else() {
+async fn reused_ask_key_is_rejected() {
     let asking = |message| {
         let asks = json!({"a": form(message, json!({}))});
         json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20})
     };
     let (server, _) = told(vec![asking("?"), asking("?"), asking("And now?")]).await;
     let client = Client::builder()
-        .on_form(|_| async { Ok(Answer::accept(json!({}))?) })
+        .on_form(|_| async { Ok(AskAnswer::accept(json!({}))?) })
         .connect(&server.url)
         .await
         .unwrap();
     let called = within("the task", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::InvalidResponse(_)),
+        "{error}"
+    );
     assert!(error.to_string().contains("under \"a\""), "{error}");
     let pending = error.pending.expect("the task goes on");
     assert_eq!(pending.task_id(), Some("t1"));
@@ -265,7 +278,7 @@ async fn a_key_that_was_answered_is_not_for_something_else() {
 }
 
 #[tokio::test]
-async fn a_handler_that_panics_does_not_call_its_task_off() {
+async fn panicking_handler_does_not_cancel_the_task() {
     let asks = json!({"a": form("?", json!({}))});
     let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
     let (server, _) = told(vec![asking]).await;
@@ -283,7 +296,7 @@ async fn a_handler_that_panics_does_not_call_its_task_off() {
 }
 
 #[tokio::test]
-async fn the_server_says_how_often_to_look() {
+async fn poll_interval_of_the_server_is_respected() {
     let work = json!({"status": "working", "pollIntervalMs": 150});
     let end = json!({"status": "completed", "result": {"content": []}});
     let (server, times) = told(vec![work.clone(), work, end]).await;
@@ -298,7 +311,7 @@ async fn the_server_says_how_often_to_look() {
 }
 
 #[tokio::test]
-async fn what_the_server_tells_of_a_task_is_heard_at_once() {
+async fn task_notification_triggers_a_poll() {
     let looks = AtomicUsize::new(0);
     let server = FakeServer::start(move |request| {
         let id = &request["id"];
@@ -352,7 +365,7 @@ async fn what_the_server_tells_of_a_task_is_heard_at_once() {
 }
 
 #[tokio::test]
-async fn a_task_that_fails_or_is_called_off_says_why() {
+async fn failed_or_cancelled_task_reports_the_reason() {
     let failed = json!({"status": "failed", "error": {"code": -32603, "message": "out of sand"}});
     let (server, _) = told(vec![failed]).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -369,7 +382,7 @@ async fn a_task_that_fails_or_is_called_off_says_why() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_withdrawn_is_taken_back() {
+async fn withdrawn_task_ask_aborts_its_handler() {
     struct Taken(Arc<AtomicUsize>);
     impl Drop for Taken {
         fn drop(&mut self) {

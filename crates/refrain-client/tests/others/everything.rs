@@ -3,7 +3,7 @@
 use crate::server::{EVERYTHING, Target};
 use crate::user::{SAID, User};
 use refrain_client::wire::{ResourceContents, ToolResult};
-use refrain_client::{Answer, Client};
+use refrain_client::{AskAnswer, Client};
 use refrain_testkit::net::tools::install;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ async fn call(client: &Client, tool: &str, arguments: Value) -> String {
 }
 
 #[tokio::test]
-async fn calls_prompts_and_resources() {
+async fn tools_prompts_and_resources_work() {
     let client = connect(&User::default()).await;
     assert_eq!(client.server().version, "2025-11-25");
     assert_eq!(client.server().name(), Some("Everything Reference Server"));
@@ -60,7 +60,7 @@ async fn calls_prompts_and_resources() {
 }
 
 #[tokio::test]
-async fn a_field_of_every_kind() {
+async fn form_with_every_field_kind_is_answered() {
     let user = User::default();
     let client = connect(&user).await;
     let ask = "trigger-elicitation-request";
@@ -88,7 +88,10 @@ async fn a_field_of_every_kind() {
     ] {
         assert!(said.contains(line), "{line} is missing: {said}");
     }
-    for (answer, expected) in [(Answer::Decline, "declined"), (Answer::Cancel, "cancelled")] {
+    for (answer, expected) in [
+        (AskAnswer::Decline, "declined"),
+        (AskAnswer::Cancel, "cancelled"),
+    ] {
         user.only(answer);
         let said = call(&client, ask, json!({})).await;
         assert!(said.contains(expected), "{said}");
@@ -97,7 +100,7 @@ async fn a_field_of_every_kind() {
 
 /// It wants one visit by an error, to be called again after it, and asks for another visit then.
 #[tokio::test]
-async fn a_visit_wanted_by_an_error() {
+async fn visit_required_by_an_error_is_answered() {
     let user = User::default();
     let client = connect(&user).await;
     user.knows(json!({}));
@@ -123,7 +126,7 @@ async fn a_visit_wanted_by_an_error() {
 
 /// The roots are asked for when nobody has called, too; that is not answered.
 #[tokio::test]
-async fn the_model_and_the_roots() {
+async fn sampling_and_roots_are_answered() {
     let user = User::default();
     let client = connect(&user).await;
     user.knows(json!({}));
@@ -136,7 +139,7 @@ async fn the_model_and_the_roots() {
 }
 
 #[tokio::test]
-async fn progress() {
+async fn progress_is_reported() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hears = Arc::clone(&heard);
     let client = User::default().client().on_progress(move |progress| {

@@ -79,11 +79,11 @@ async fn rmcp_over_stdio() {
 }
 
 #[tokio::test]
-async fn older_over_http() {
+async fn legacy_over_http() {
     over_http(OLDER, &OLDER_SAYS).await;
 }
 
 #[tokio::test]
-async fn older_over_stdio() {
+async fn legacy_over_stdio() {
     over_stdio(OLDER, &OLDER_SAYS).await;
 }

@@ -4,7 +4,9 @@ use crate::Told;
 use crate::server::Target;
 use crate::user::User;
 use refrain_client::wire::{AskKind, Content, ResourceContents, ToolResult};
-use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Limits, Outcome, PendingCall};
+use refrain_client::{
+    AskAnswer, CallRequest, Client, ClientLimits, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
+};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
@@ -145,12 +147,12 @@ async fn fails_politely(guest: &Guest<'_>) {
     for (tool, arguments) in [("add", json!({"a": "two"})), ("no_such_tool", json!({}))] {
         match guest.client.call_tool(tool, arguments).await {
             Ok(result) => assert!(result.is_error, "{tool}: {result:?}"),
-            Err(error) => assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}"),
+            Err(error) => assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error:?}"),
         }
     }
     let unknown = guest.client.read_resource("restaurant://kitchen").await;
     let error = unknown.expect_err("there is no such resource");
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error:?}");
 }
 
 async fn books_a_table(guest: &Guest<'_>) {
@@ -171,7 +173,10 @@ async fn books_a_table(guest: &Guest<'_>) {
 
 async fn books_no_table(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    for (answer, said) in [(Answer::Decline, "decline"), (Answer::Cancel, "cancel")] {
+    for (answer, said) in [
+        (AskAnswer::Decline, "decline"),
+        (AskAnswer::Cancel, "cancel"),
+    ] {
         guest.user.only(answer);
         let result = guest.call("book_table", json!({})).await;
         assert_eq!(text(&result), format!("no table was booked: {said}"));
@@ -218,7 +223,7 @@ async fn plans_a_trip_in_two_rounds(guest: &Guest<'_>) {
 /// What a server says to that is its own matter, but it is a result.
 async fn plans_no_trip(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.only(Answer::Decline);
+    guest.user.only(AskAnswer::Decline);
     let result = guest.call("plan_trip", json!({})).await;
     assert!(!result.content.is_empty(), "{result:?}");
     assert_eq!(guest.user.asked(), ["Where to?"]);
@@ -243,7 +248,7 @@ async fn signs_in(guest: &Guest<'_>) {
     let asked = ["Please sign in. https://example.com/login?for=you"];
     assert_eq!(guest.user.asked(), asked);
 
-    guest.user.only(Answer::Decline);
+    guest.user.only(AskAnswer::Decline);
     let result = guest.call("sign_in", json!({})).await;
     assert_eq!(text(&result), "not signed in: decline");
 }
@@ -312,28 +317,28 @@ async fn makes_many_calls_at_once(guest: &Guest<'_>) {
 
 /// What waits is a text in between, and another client takes it up.
 async fn keeps_a_call_for_later(guest: &Guest<'_>) {
-    let mut outcome = guest.client.start(Call::tool("plan_trip")).await;
+    let mut outcome = guest.client.start(CallRequest::tool("plan_trip")).await;
     for (answers, message) in [
         (json!({"city": "Oslo"}), "Where to?"),
         (json!({"nights": 5}), "How many nights in Oslo?"),
     ] {
-        let Ok(Outcome::Pending(pending)) = outcome else {
+        let Ok(RoundOutcome::Pending(pending)) = outcome else {
             panic!("the call does not wait: {outcome:?}");
         };
         let kept = serde_json::to_string(&pending).expect("it can be kept");
         let mut pending: PendingCall = serde_json::from_str(&kept).expect("it can be read");
         let asks = pending.unanswered();
-        let [Ask::Form(ask)] = asks.as_slice() else {
+        let [IncomingAsk::Form(ask)] = asks.as_slice() else {
             panic!("one form is expected: {asks:?}");
         };
         assert_eq!(ask.message, message);
-        let answer = Answer::accept(answers).expect("an object");
+        let answer = AskAnswer::accept(answers).expect("an object");
         pending.answer(&ask.key, answer).expect("it fits");
-        let client = Client::builder().by_hand([AskKind::Form]);
+        let client = Client::builder().answer_manually([AskKind::Form]);
         let client = guest.target.connect(client).await.expect("a second client");
         outcome = client.resume(pending).await;
     }
-    let Ok(Outcome::Complete(result)) = outcome else {
+    let Ok(RoundOutcome::Complete(result)) = outcome else {
         panic!("the call is not done: {outcome:?}");
     };
     assert_eq!(
@@ -374,31 +379,34 @@ async fn pays_after_a_visit(guest: &Guest<'_>) {
 
 /// Nobody goes there, so nothing is paid. Who says to have been there is not sent again, and the call is not lost.
 async fn pays_nothing_without_one(guest: &Guest<'_>) {
-    let limits = Limits {
+    let limits = ClientLimits {
         rounds: 4,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = guest.user.client().limits(limits);
     let client = guest.target.connect(client).await.expect("a client");
     let before = effects(&client).await;
-    guest.user.only(Answer::Decline);
+    guest.user.only(AskAnswer::Decline);
     let declined = client.call_tool("pay", json!({"account": "other"})).await;
     let error = declined.expect_err("nothing is paid");
-    let ErrorKind::Refused(refusal) = &error.kind else {
+    let ErrorKind::Rpc(refusal) = &error.kind else {
         panic!("the server's refusal is expected: {error:?}");
     };
     assert_eq!(refusal.code, -32042);
     assert_eq!(guest.user.asked().len(), 1);
 
-    guest.user.only(Answer::visited());
+    guest.user.only(AskAnswer::visited());
     let lied = client.call_tool("pay", json!({"account": "other"})).await;
     let error = lied.expect_err("nothing is paid");
-    assert!(matches!(error.kind, ErrorKind::Rounds(4)), "{error:?}");
+    assert!(
+        matches!(error.kind, ErrorKind::TooManyRounds(4)),
+        "{error:?}"
+    );
     assert_eq!(guest.user.asked().len(), 1, "nobody is sent there twice");
     let Some(pending) = error.pending else {
         panic!("the call is lost");
     };
-    let [Ask::Url(ask)] = &pending.asks()[..] else {
+    let [IncomingAsk::Url(ask)] = &pending.asks()[..] else {
         panic!("one visit is expected: {pending:?}");
     };
     reqwest::get(ask.url.clone()).await.expect("a page");

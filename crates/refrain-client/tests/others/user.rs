@@ -1,7 +1,7 @@
 //! The person and the model behind the client.
 
 use refrain_client::wire::{Content, Role, Root, SamplingAnswer};
-use refrain_client::{Answer, Client, ClientBuilder, FormAsk};
+use refrain_client::{AskAnswer, Client, ClientBuilder, FormAsk};
 use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Barrier;
@@ -17,7 +17,7 @@ pub(crate) struct User(Arc<Mutex<Mind>>);
 struct Mind {
     answers: Map<String, Value>,
     /// Answers every form and every URL with this.
-    instead: Option<Answer>,
+    instead: Option<AskAnswer>,
     /// Goes to the URLs.
     visits: bool,
     /// Nobody answers before all have been asked.
@@ -40,7 +40,7 @@ impl User {
     }
 
     /// Answers every form and every URL with this, from now on.
-    pub(crate) fn only(&self, answer: Answer) {
+    pub(crate) fn only(&self, answer: AskAnswer) {
         self.change(|mind| {
             *mind = Mind {
                 instead: Some(answer),
@@ -81,7 +81,7 @@ impl User {
                     if mind.visits {
                         reqwest::get(ask.url).await?.error_for_status()?;
                     }
-                    Ok(mind.instead.unwrap_or_else(Answer::visited))
+                    Ok(mind.instead.unwrap_or_else(AskAnswer::visited))
                 }
             })
             .on_sampling(move |ask| {
@@ -111,14 +111,14 @@ impl User {
     }
 
     /// Fills in what is known of a form.
-    async fn fill_in(&self, ask: &FormAsk) -> Answer {
+    async fn fill_in(&self, ask: &FormAsk) -> AskAnswer {
         let mut mind = self.hears(ask.message.clone()).await;
         if let Some(instead) = mind.instead {
             return instead;
         }
         let is_asked = |name: &String| ask.form.fields().iter().any(|field| field.name() == name);
         mind.answers.retain(|name, _| is_asked(name));
-        Answer::Accept(mind.answers)
+        AskAnswer::Accept(mind.answers)
     }
 
     /// Remembers what is asked, and waits where it is to wait.

@@ -59,7 +59,7 @@ fn a_revision_nobody_knows_is_refused_and_those_known_are_named() {
 #[test]
 fn a_server_that_is_not_there_is_a_failure() {
     let output = client(&nowhere(), &[("MCP_CONFORMANCE_SCENARIO", "tools_call")]);
-    assert_fails(&output, 1, "cannot be reached");
+    assert_fails(&output, 1, "could not connect to");
 }
 
 #[test]

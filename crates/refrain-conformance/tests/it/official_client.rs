@@ -96,7 +96,7 @@ const OLDER_SCENARIOS: [(&str, usize); 25] = [
 const REFUSED: [(&str, &str); 7] = [
     (
         "auth/scope-retry-limit",
-        "the server still refuses after scope \"mcp:admin\"",
+        "the server still rejects the request with scope \"mcp:admin\"",
     ),
     (
         "auth/resource-mismatch",

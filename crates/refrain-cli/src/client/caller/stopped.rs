@@ -95,7 +95,7 @@ impl Caller {
             }
         }
         match *go_on {
-            GoOn::Task(_) if matches!(kind, ErrorKind::Refused(_)) => stop,
+            GoOn::Task(_) if matches!(kind, ErrorKind::Rpc(_)) => stop,
             GoOn::File(file) if is_refused_anew(kind, pending) => stop.and(&format!(
                 "the call stays in {}, as it may have been taken before; go on with\n  {}\nor remove the file",
                 file.display(),
@@ -246,14 +246,13 @@ pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
 fn is_refused_anew(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let is_refused = matches!(
         kind,
-        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+        ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
     );
-    is_refused && pending.round() == 0 && pending.is_unclear()
+    is_refused && pending.round() == 0 && pending.is_delivery_unknown()
 }
 
 /// Whether the server does not know the state or the task that it was sent.
 fn is_foreign_state(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
-    matches!(kind, ErrorKind::Refused(refusal) if refusal.code == invalid_params)
-        && pending.round() > 0
+    matches!(kind, ErrorKind::Rpc(refusal) if refusal.code == invalid_params) && pending.round() > 0
 }

@@ -166,7 +166,7 @@ async fn an_answer_that_does_not_fit_is_not_sent() {
     let unfit = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
     assert_says(&unfit, 3, &["(name: must be a string)"]);
     let other = run([&call[..], &["github_login=1"]].concat()).await;
-    assert_says(&other, 3, &["filled in with an object"]);
+    assert_says(&other, 3, &["expected an object"]);
     // The key was misspelt.
     let elsewhere = run([&call[..], &[r#"githublogin={"name": "Ada"}"#]].concat()).await;
     assert_says(
@@ -297,7 +297,7 @@ async fn a_server_that_refuses_says_why() {
     assert_says(
         &said,
         1,
-        &["the server refused: Unknown tool: nope (-32602)"],
+        &["the server returned an error: Unknown tool: nope (-32602)"],
     );
     assert_eq!(said.out, "");
     let said = run(["call", &url, "nope", "--json"]).await;

@@ -48,7 +48,7 @@ async fn nobody_there() {
     assert_says(
         &said,
         4,
-        &[&url, "cannot be reached", "is the server running?"],
+        &[&url, "could not connect to", "is the server running?"],
     );
     assert!(!Path::new(&file).exists(), "nothing was called");
 }
@@ -61,7 +61,7 @@ async fn something_that_is_no_mcp_server() {
     assert_says(
         &said,
         4,
-        &["does not answer as an MCP server", "Welcome!", "path"],
+        &["does not respond as an MCP server", "Welcome!", "path"],
     );
 
     let server = FakeServer::start_raw(|_| Respond::Raw(404, "text/html", "Not here".into())).await;
@@ -69,7 +69,7 @@ async fn something_that_is_no_mcp_server() {
     assert_says(
         &said,
         4,
-        &["does not answer as an MCP server", "404", "path"],
+        &["does not respond as an MCP server", "404", "path"],
     );
 
     let hostile = "<title>\u{1b}[2J\u{1b}]0;owned\u{7}</title>";
@@ -99,7 +99,11 @@ async fn a_stream_that_breaks_in_the_middle() {
     let server = FakeServer::start(move |_| Respond::cut(&start)).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
-    assert_says(&said, 4, &["the connection broke", "refrain resume"]);
+    assert_says(
+        &said,
+        4,
+        &["connection lost before the response", "refrain resume"],
+    );
     // The server does not know call ids, so that a tool must not be called twice.
     assert_eq!(server.count("tools/call"), 1);
     assert_eq!(kept(&file).round(), 0);
@@ -197,7 +201,7 @@ async fn rounds_without_end() {
         &said,
         4,
         &[
-            "not done after 4 rounds",
+            "not complete after 4 rounds",
             "asking without end",
             "refrain resume",
         ],
@@ -220,7 +224,7 @@ async fn an_ask_of_an_unknown_method() {
         3,
         &[
             "strange  unknown",
-            "\"telepathy/create\" are unknown",
+            "unknown ask method \"telepathy/create\"",
             "this client cannot answer",
             "Remove the file",
         ],
@@ -280,7 +284,7 @@ async fn what_cannot_be_shown_can_be_declined() {
     // A form that nobody has seen cannot be filled in.
     let name = file.display().to_string();
     let said = run(["resume", &name, "--answer", "mode=accept"]).await;
-    assert_says(&said, 3, &["\"voice\" are unknown"]);
+    assert_says(&said, 3, &["unknown elicitation mode \"voice\""]);
     let said = run(["resume", &name, "--answer", "mode=decline"]).await;
     assert_eq!((said.code, &*said.out), (0, "Well.\n"), "{said:?}");
 }
@@ -321,7 +325,11 @@ async fn a_state_of_ten_megabytes() {
     assert_says(
         &said,
         4,
-        &["larger than 4194304 bytes", "a state", "refrain resume"],
+        &[
+            "larger than 4194304 bytes",
+            "request state",
+            "refrain resume",
+        ],
     );
     assert_eq!(kept(&file).round(), 0);
 }

@@ -55,7 +55,7 @@ async fn nobody_there_and_nobody_who_is_let_in() {
         failed(4, args).await;
     }
     let said = run(["tools", "--stdio", "--json", "--", "/nowhere"]).await;
-    assert_says(&said, 4, &["could not be started"]);
+    assert_says(&said, 4, &["could not start"]);
     assert!(json(&said)["error"]["message"].is_string(), "{said:?}");
     let files = Files::new();
     let tokens = files.write("tokens", "alice secret-of-alice-1\n");

@@ -128,7 +128,7 @@ async fn a_call_goes_on_in_another_process_at_a_server_that_has_moved() {
     let before = std::fs::read(&file).expect("the file");
     let answer = ["--answer", r#"confirm_order={"confirm": true}"#];
     let said = run([&["resume", &name][..], &answer].concat()).await;
-    assert_says(&said, 4, &["cannot be reached", "the call stays in"]);
+    assert_says(&said, 4, &["could not connect to", "the call stays in"]);
     assert_eq!(std::fs::read(&file).expect("the file"), before);
 
     let there = there.start().await;
@@ -434,7 +434,7 @@ async fn a_call_that_takes_too_long_is_kept() {
     let name = file.display().to_string();
     let sum = ["call", &instance.url(), "sum", "to=20000", "pause_ms=1000"];
     let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
-    assert_says(&said, 4, &["not done within 1 s", "refrain resume"]);
+    assert_says(&said, 4, &["not complete within 1 s", "refrain resume"]);
     assert_eq!(kept(&file).round(), 0);
 }
 

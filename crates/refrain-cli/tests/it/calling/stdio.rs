@@ -48,7 +48,7 @@ async fn a_call_to_a_command_is_taken_up_by_naming_it_again() {
 #[tokio::test]
 async fn a_command_that_is_no_server_is_told() {
     let said = run(["tools", "--stdio", "--", "/nowhere"]).await;
-    assert_says(&said, 4, &["/nowhere could not be started"]);
+    assert_says(&said, 4, &["could not start /nowhere"]);
     let boom = [
         "tools",
         "--stdio",

@@ -5,7 +5,9 @@ use crate::support::{Files, Instance, Serve, root, within};
 use refrain_client::wire::drafts::Draft;
 use refrain_client::wire::legacy::Revision;
 use refrain_client::wire::{Root, SamplingAnswer};
-use refrain_client::{Answer, Call, Client, ClientBuilder, Dialect, ErrorKind, Outcome};
+use refrain_client::{
+    AskAnswer, CallRequest, Client, ClientBuilder, Dialect, ErrorKind, RoundOutcome,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -136,14 +138,14 @@ fn client(asked: &Arc<Asked>) -> ClientBuilder {
             };
             async {
                 asked.await;
-                Ok(Answer::accept(content)?)
+                Ok(AskAnswer::accept(content)?)
             }
         })
         .on_url(move |_| {
             let asked = url();
             async {
                 asked.await;
-                Ok(Answer::visited())
+                Ok(AskAnswer::visited())
             }
         })
         .on_sampling(move |_| {
@@ -235,11 +237,11 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
     };
-    let call = Call::tool(kind.tool).with_arguments(arguments);
+    let call = CallRequest::tool(kind.tool).with_arguments(arguments);
     let mut task = false;
     let result = match within("a first round", client.start(call)).await {
-        Ok(Outcome::Complete(result)) => Ok(result),
-        Ok(Outcome::Pending(pending)) => {
+        Ok(RoundOutcome::Complete(result)) => Ok(result),
+        Ok(RoundOutcome::Pending(pending)) => {
             task = pending.task_id().is_some();
             within("the call is done", client.finish(pending)).await
         }
@@ -260,7 +262,7 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
             .to_owned()
         }
         Err(error) => match &error.kind {
-            ErrorKind::Refused(refusal) => {
+            ErrorKind::Rpc(refusal) => {
                 assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{refusal}");
                 refusal.code.to_string()
             }

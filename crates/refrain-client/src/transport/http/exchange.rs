@@ -1,43 +1,45 @@
-//! The messages that come back to one POST.
+//! The replies to one POST.
 
-use super::resume::Resume;
+use super::resume::StreamResumption;
 use super::{HttpLink, is_stream, retry_after, status_error};
 use crate::error::ErrorKind;
-use crate::transport::events::Events;
-use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Translate, Wire, read};
+use crate::transport::events::EventParser;
+use crate::transport::{
+    IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage, read,
+};
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use refrain_wire::client::{ReadError, split_messages};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// How much of an invalid body is shown.
-const SHOWN: usize = 300;
+/// How many characters of an invalid body an error repeats.
+const EXCERPT_MAX: usize = 300;
 
-/// The messages that come back to one POST, or on the session stream.
+/// The replies to one POST, or the messages on the session stream.
 pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
     id: Option<u64>,
     response: reqwest::Response,
-    /// The parser of the body, if it is a stream of events.
-    events: Option<Events>,
+    /// The parser of the body, if it is an event stream.
+    events: Option<EventParser>,
     ready: VecDeque<String>,
-    resume: Option<Resume>,
-    translate: Option<Translate>,
+    resume: Option<StreamResumption>,
+    translate: Option<ReplyTranslator>,
     pub(crate) is_done: bool,
 }
 
 impl HttpExchange {
     pub(super) fn new(
         link: &Arc<HttpLink>,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         response: reqwest::Response,
     ) -> Self {
-        let resume = || Resume::new(message.headers.clone());
+        let resume = || StreamResumption::new(message.headers.clone());
         Self {
             link: Arc::clone(link),
             id: message.id,
-            events: is_stream(&response).then(Events::default),
+            events: is_stream(&response).then(EventParser::default),
             response,
             ready: VecDeque::new(),
             resume: message.is_resumable.then(resume),
@@ -46,10 +48,10 @@ impl HttpExchange {
         }
     }
 
-    /// Checks the head of the response, and all of it if it is one message.
+    /// Checks the status of the response, and its body unless it is an event stream.
     pub(super) async fn begin(
         link: &Arc<HttpLink>,
-        message: &Outgoing,
+        message: &OutgoingMessage,
         response: reqwest::Response,
     ) -> LinkResult<Self> {
         let mut exchange = Self::new(link, message, response);
@@ -73,23 +75,23 @@ impl HttpExchange {
         self.response.headers().get("mcp-session-id").cloned()
     }
 
-    /// The next message that belongs to the request, or a sign of life.
-    pub(crate) async fn next(&mut self) -> LinkResult<Incoming> {
+    /// The next message that belongs to the request, or a keep-alive.
+    pub(crate) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         loop {
             let Some(text) = self.ready.pop_front() else {
                 self.read_more().await?;
                 if self.ready.is_empty() {
-                    return Ok(Incoming::Alive);
+                    return Ok(IncomingMessage::KeepAlive);
                 }
                 continue;
             };
             let status = Some(self.status().as_u16());
-            (self.link.watch)(Wire::Received {
+            (self.link.watch)(WireMessage::Received {
                 message: &text,
                 status,
             });
             let (id, mut message) = read(&text, status, self.translate.as_ref())
-                .map_err(|error| self.unreadable(&text, error))?;
+                .map_err(|error| self.invalid_message(&text, error))?;
             let own = self.id.map(Into::into);
             if id.is_none_or(|id| id.is_null() || Some(id) == own) {
                 return Ok(message);
@@ -97,12 +99,12 @@ impl HttpExchange {
             if self.events.is_some() {
                 continue;
             }
-            // The error of a refused POST belongs to its request, though some servers give it another id.
+            // The error of a rejected POST belongs to its request, although some servers give it another id.
             match &mut message {
-                Incoming::Response(response)
+                IncomingMessage::Response(response)
                     if response.outcome.is_err() && !self.status().is_success() =>
                 {
-                    response.names_request = false;
+                    response.has_request_id = false;
                     return Ok(message);
                 }
                 _ => return Err(ReadError::OtherRequest.into()),
@@ -111,24 +113,24 @@ impl HttpExchange {
     }
 
     /// The error for an invalid message. The HTTP status takes precedence.
-    fn unreadable(&self, text: &str, error: ReadError) -> LinkError {
-        let is_good = self.status().is_success();
-        let failed = (!is_good).then(|| self.check(text).err());
-        failed.flatten().unwrap_or_else(|| error.into())
+    fn invalid_message(&self, text: &str, error: ReadError) -> LinkError {
+        let is_error = !self.status().is_success();
+        let status_error = is_error.then(|| self.check(text).err());
+        status_error.flatten().unwrap_or_else(|| error.into())
     }
 
     async fn read_more(&mut self) -> LinkResult<()> {
         let Some(events) = &mut self.events else {
-            return Err(ended());
+            return Err(stream_ended());
         };
         let chunk = match self.response.chunk().await {
             Ok(Some(chunk)) => chunk,
             Ok(None) if !self.status().is_success() => {
                 self.check("")?;
-                return Err(ended());
+                return Err(stream_ended());
             }
-            Ok(None) => return self.resume(ended()).await,
-            Err(error) => return self.resume(broken(error)).await,
+            Ok(None) => return self.resume(stream_ended()).await,
+            Err(error) => return self.resume(connection_lost(error)).await,
         };
         let complete = events.push(&chunk);
         if events.buffered() > self.link.message_max {
@@ -136,7 +138,7 @@ impl HttpExchange {
         }
         for event in complete {
             if let Some(resume) = &mut self.resume {
-                resume.seen(&event);
+                resume.record(&event);
             }
             if !event.data.is_empty() {
                 let text = String::from_utf8(event.data).map_err(ReadError::from)?;
@@ -146,20 +148,20 @@ impl HttpExchange {
         Ok(())
     }
 
-    /// Resumes a stream that broke after the last event.
+    /// Resumes an interrupted stream after its last event.
     async fn resume(&mut self, error: LinkError) -> LinkResult<()> {
         let response = match &mut self.resume {
             Some(resume) => resume.reopen(&self.link).await,
             None => None,
         };
         self.response = response.ok_or(error)?;
-        self.events = Some(Events::default());
+        self.events = Some(EventParser::default());
         Ok(())
     }
 
     async fn whole_body(&mut self) -> LinkResult<String> {
         let mut body = Vec::new();
-        while let Some(chunk) = self.response.chunk().await.map_err(broken)? {
+        while let Some(chunk) = self.response.chunk().await.map_err(connection_lost)? {
             if body.len() + chunk.len() > self.link.message_max {
                 return Err(self.too_large());
             }
@@ -168,7 +170,7 @@ impl HttpExchange {
         Ok(String::from_utf8_lossy(&body).into_owned())
     }
 
-    /// Checks that a body is a message, and returns the error that it stands for otherwise.
+    /// Checks that a body is a message. Otherwise the HTTP status determines the error.
     fn check(&self, body: &str) -> LinkResult<()> {
         let status = self.status();
         let is_message = if status.is_success() {
@@ -176,13 +178,13 @@ impl HttpExchange {
         } else {
             read(body, None, self.translate.as_ref()).is_ok()
         };
-        let shown: String = body.chars().take(SHOWN).collect();
-        // Gateways send 503 too when they lost a server that was at work. With `Retry-After` it has not begun.
+        let excerpt: String = body.chars().take(EXCERPT_MAX).collect();
+        // A gateway may send 503 for a request that the server was executing. With `Retry-After` it was not executed.
         let is_unavailable = status == StatusCode::SERVICE_UNAVAILABLE
             && self.response.headers().contains_key(RETRY_AFTER);
         if is_unavailable || (status == StatusCode::TOO_MANY_REQUESTS && !is_message) {
             let retry_after = retry_after(&self.response);
-            let kind = status_error(status, shown);
+            let kind = status_error(status, excerpt);
             return Err(LinkError::Busy { kind, retry_after });
         }
         if is_message {
@@ -193,31 +195,33 @@ impl HttpExchange {
             why,
         };
         Err(match status.as_u16() {
-            502..=504 => LinkError::Lost(status_error(status, shown)),
-            200..=299 => LinkError::Final(not_mcp(format!("it answered with {shown:?}"))),
+            502..=504 => LinkError::Lost(status_error(status, excerpt)),
+            200..=299 => LinkError::Final(not_mcp(format!("it responded with {excerpt:?}"))),
             300..=399 => {
                 let to = self.response.headers().get(LOCATION);
-                let to = to.and_then(|to| to.to_str().ok()).unwrap_or("nowhere");
-                let why = format!("it sends on to {to}; use that URL if you trust it");
+                let to = to
+                    .and_then(|to| to.to_str().ok())
+                    .unwrap_or("an unknown URL");
+                let why = format!("it redirects to {to}; use that URL if you trust it");
                 LinkError::Final(not_mcp(why))
             }
-            _ => LinkError::Final(status_error(status, shown)),
+            _ => LinkError::Final(status_error(status, excerpt)),
         })
     }
 
     fn too_large(&self) -> LinkError {
         LinkError::Final(ErrorKind::TooLarge {
-            what: "a message",
+            what: "message",
             limit: self.link.message_max,
         })
     }
 }
 
-fn ended() -> LinkError {
+fn stream_ended() -> LinkError {
     let why = "the stream ended without a response";
-    LinkError::Lost(ErrorKind::Broken(why.into()))
+    LinkError::Lost(ErrorKind::ConnectionLost(why.into()))
 }
 
-fn broken(error: reqwest::Error) -> LinkError {
-    LinkError::Lost(ErrorKind::Broken(error.into()))
+fn connection_lost(error: reqwest::Error) -> LinkError {
+    LinkError::Lost(ErrorKind::ConnectionLost(error.into()))
 }

@@ -1,26 +1,26 @@
-//! Resuming event streams of legacy servers.
+//! Resumption of interrupted event streams of legacy servers.
 
 use super::HttpLink;
 use crate::retry::{RETRY_AFTER_MAX, backoff};
 use crate::transport::LinkError;
-use crate::transport::events::Event;
+use crate::transport::events::StreamEvent;
 use http::{HeaderMap, HeaderValue};
 use std::time::Duration;
 
-/// How often in a row the server may be unreachable.
+/// Give up after this many consecutive connection failures.
 const FAILURES_MAX: u32 = 5;
-/// How often in a row the server may be busy. In a fleet, instances without the stream answer so.
+/// Give up after this many consecutive busy responses. In a fleet, instances that lack the stream send them.
 const BUSY_MAX: u32 = 20;
-/// How often in a row a resumed stream may bring nothing.
+/// Give up after this many consecutive streams without an event.
 const EMPTY_MAX: u32 = 100;
 const RESUME_PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The position in a stream, and the attempts to resume it since the last event.
+/// The last event of a stream, and the attempts to resume the stream since.
 #[derive(Default)]
-pub(super) struct Resume {
+pub(super) struct StreamResumption {
     headers: HeaderMap,
-    after: Option<HeaderValue>,
-    /// The pause that the server asked for with `retry`.
+    last_id: Option<HeaderValue>,
+    /// The pause that the server requested with `retry`.
     pause: Option<Duration>,
     failures: u32,
     busy: u32,
@@ -28,7 +28,7 @@ pub(super) struct Resume {
     empty: u32,
 }
 
-impl Resume {
+impl StreamResumption {
     pub(super) fn new(headers: HeaderMap) -> Self {
         Self {
             headers,
@@ -36,26 +36,27 @@ impl Resume {
         }
     }
 
-    pub(super) fn seen(&mut self, event: &Event) {
-        let (after, pause) = (self.after.take(), self.pause);
+    /// Records an event, and resets the attempts.
+    pub(super) fn record(&mut self, event: &StreamEvent) {
+        let (last_id, pause) = (self.last_id.take(), self.pause);
         *self = Self {
-            after: match &event.id {
-                // An empty id resets the position.
+            last_id: match &event.id {
+                // An empty id clears the last id.
                 Some(id) => HeaderValue::from_str(id).ok().filter(|id| !id.is_empty()),
-                None => after,
+                None => last_id,
             },
             pause: event.retry.map(Duration::from_millis).or(pause),
             ..Self::new(std::mem::take(&mut self.headers))
         };
     }
 
-    /// The rest of the stream, if the server has it.
+    /// Opens the rest of the stream, if the server still has it.
     pub(super) async fn reopen(&mut self, link: &HttpLink) -> Option<reqwest::Response> {
-        let after = self.after.clone()?;
+        let last_id = self.last_id.clone()?;
         while let Some(pause) = self.next_pause() {
             tokio::time::sleep(pause).await;
             let mut headers = self.headers.clone();
-            headers.insert("last-event-id", after.clone());
+            headers.insert("last-event-id", last_id.clone());
             match link.get(headers).await {
                 Ok(response) => {
                     (self.failures, self.busy, self.retry_after) = (0, 0, None);
@@ -75,17 +76,17 @@ impl Resume {
 
     /// The pause before the next attempt, or `None` after too many.
     fn next_pause(&self) -> Option<Duration> {
-        let times = self.failures.max(self.busy).max(self.empty);
-        let is_enough = self.failures >= FAILURES_MAX
+        let attempts = self.failures.max(self.busy).max(self.empty);
+        let is_exhausted = self.failures >= FAILURES_MAX
             || self.busy >= BUSY_MAX
             || self.empty >= EMPTY_MAX
             || self.retry_after > Some(RETRY_AFTER_MAX);
-        if is_enough {
+        if is_exhausted {
             return None;
         }
         let pause = match self.pause {
-            Some(pause) if times == 0 => pause,
-            pause => backoff(times + 1).max(pause.unwrap_or_default()),
+            Some(pause) if attempts == 0 => pause,
+            pause => backoff(attempts + 1).max(pause.unwrap_or_default()),
         };
         let retry_after = self.retry_after.unwrap_or_default();
         Some(pause.max(retry_after).max(RESUME_PAUSE_MIN))
@@ -95,25 +96,25 @@ impl Resume {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transport::events::Events;
+    use crate::transport::events::EventParser;
 
     #[test]
-    fn a_stream_that_brings_nothing_goes_on_ever_more_slowly_and_not_for_ever() {
-        let mut resume = Resume::new(HeaderMap::new());
-        resume.seen(&Events::default().push(b"id: 1\nretry: 10\n\n")[0]);
+    fn empty_streams_back_off_and_are_given_up() {
+        let mut resume = StreamResumption::new(HeaderMap::new());
+        resume.record(&EventParser::default().push(b"id: 1\nretry: 10\n\n")[0]);
         assert_eq!(resume.next_pause(), Some(RESUME_PAUSE_MIN));
         resume.empty = 10;
         assert!(resume.next_pause() > Some(Duration::from_secs(1)));
         resume.empty = EMPTY_MAX;
         assert_eq!(resume.next_pause(), None);
-        resume.seen(&Events::default().push(b"id: 2\n\n")[0]);
+        resume.record(&EventParser::default().push(b"id: 2\n\n")[0]);
         assert_eq!(resume.next_pause(), Some(RESUME_PAUSE_MIN));
     }
 
     #[test]
-    fn a_server_that_cannot_go_on_now_is_asked_again_when_it_says_and_not_for_ever() {
-        let mut resume = Resume::new(HeaderMap::new());
-        resume.seen(&Events::default().push(b"id: 1\nretry: 10\n\n")[0]);
+    fn busy_server_is_retried_after_its_pause_and_given_up() {
+        let mut resume = StreamResumption::new(HeaderMap::new());
+        resume.record(&EventParser::default().push(b"id: 1\nretry: 10\n\n")[0]);
         resume.busy = BUSY_MAX - 1;
         resume.retry_after = Some(Duration::from_secs(30));
         assert_eq!(resume.next_pause(), Some(Duration::from_secs(30)));
@@ -122,23 +123,23 @@ mod tests {
         resume.retry_after = None;
         resume.busy = BUSY_MAX;
         assert_eq!(resume.next_pause(), None);
-        resume.seen(&Events::default().push(b"id: 2\n\n")[0]);
+        resume.record(&EventParser::default().push(b"id: 2\n\n")[0]);
         assert_eq!(resume.next_pause(), Some(RESUME_PAUSE_MIN));
     }
 
     #[test]
-    fn a_stream_goes_on_after_the_last_id_and_the_last_pause() {
-        let mut resume = Resume::new(HeaderMap::new());
+    fn resumption_uses_the_last_id_and_the_last_pause() {
+        let mut resume = StreamResumption::new(HeaderMap::new());
         resume.failures = 3;
-        for event in Events::default().push(b"id: 1\nretry: 250\n\nid: 2\n\ndata: x\n\n") {
-            resume.seen(&event);
+        for event in EventParser::default().push(b"id: 1\nretry: 250\n\nid: 2\n\ndata: x\n\n") {
+            resume.record(&event);
         }
-        assert_eq!(resume.after, Some(HeaderValue::from_static("2")));
+        assert_eq!(resume.last_id, Some(HeaderValue::from_static("2")));
         assert_eq!(resume.pause, Some(Duration::from_millis(250)));
         assert_eq!(resume.failures, 0);
-        for event in Events::default().push(b"id:\ndata: x\n\n") {
-            resume.seen(&event);
+        for event in EventParser::default().push(b"id:\ndata: x\n\n") {
+            resume.record(&event);
         }
-        assert_eq!(resume.after, None);
+        assert_eq!(resume.last_id, None);
     }
 }

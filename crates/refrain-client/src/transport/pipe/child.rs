@@ -1,13 +1,13 @@
-//! The life of the process.
+//! The lifecycle of the server process.
 //!
 //! | state | behaviour |
 //! | --- | --- |
-//! | running | its output is read, and queued messages are written |
-//! | ending | its input is closed; after a grace period it is terminated, then killed |
-//! | ended, or its output closed | the rest of its output is read, and all requests fail |
+//! | running | output is read, and queued messages are written |
+//! | shutting down | input is closed; after a grace period the process is terminated, then killed |
+//! | exited, or output closed | the rest of the output is read, and all requests fail |
 
-use super::lines::Lines;
-use super::{Line, Shared};
+use super::lines::LineReader;
+use super::{ProcessState, QueuedLine};
 use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
@@ -21,12 +21,12 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-/// The time to read the queued messages, to end by itself, and to end after SIGTERM.
+/// The time for each step of a shutdown: reading queued messages, exiting, exiting after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
-/// How long to wait for the end of a process that has closed its input: most have just ended.
-const DEAF: Duration = Duration::from_secs(2);
-/// How long to read the output of an ended process. Its children may hold the pipes open.
-const REST: Duration = Duration::from_millis(500);
+/// How long to wait for the exit of a process that closed its input. Usually it is about to exit.
+const EXIT_WAIT: Duration = Duration::from_secs(2);
+/// How long to read the output of an exited process. Its children may keep the pipes open.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 const STDERR_MAX: usize = 4096;
 
 pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
@@ -38,21 +38,21 @@ pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
         .spawn()
 }
 
-/// The lines that were left when the server closed its input.
-struct Unwritten {
-    first: Line,
-    queue: mpsc::Receiver<Line>,
+/// The lines left over when the server closed its input.
+struct UnwrittenLines {
+    first: QueuedLine,
+    queue: mpsc::Receiver<QueuedLine>,
 }
 
-/// Reads and writes until the process has ended, or is unwanted and was made to end.
+/// Reads and writes until the process has exited or was shut down.
 pub(super) async fn run(
     mut child: Child,
-    queue: mpsc::Receiver<Line>,
-    mut unwanted: oneshot::Receiver<()>,
-    shared: Arc<Shared>,
+    queue: mpsc::Receiver<QueuedLine>,
+    mut shutdown: oneshot::Receiver<()>,
+    shared: Arc<ProcessState>,
 ) {
-    // Requests must fail even if a callback panics.
-    let _guard = EndGuard(&shared);
+    // All requests must fail even if a callback panics.
+    let _guard = ExitGuard(&shared);
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
         return;
@@ -66,62 +66,65 @@ pub(super) async fn run(
         tokio::select! {
             status = child.wait() => break status.ok(),
             () = &mut reading => break None,
-            _ = &mut unwanted => break None,
+            _ = &mut shutdown => break None,
             written = &mut writing, if can_write => {
-                // The server has closed its input, or the queue is closed. Its output is still read.
+                // The server closed its input, or the queue is closed. Keep reading the output.
                 can_write = false;
                 unwritten = written.ok().flatten();
             }
-            () = sleep(DEAF), if unwritten.is_some() => {
-                shared.fail_unwritten(unwritten.take().into_iter().flat_map(Unwritten::lines));
+            () = sleep(EXIT_WAIT), if unwritten.is_some() => {
+                shared.fail_unwritten(unwritten.take().into_iter().flat_map(UnwrittenLines::lines));
             }
         }
     };
     if can_write && status.is_none() {
         // The server may have to write before it can read.
-        let written = async {
+        let flush = async {
             tokio::select! {
                 _ = &mut writing => {}
-                () = read_on(reading.as_mut()) => {}
+                () = read_forever(reading.as_mut()) => {}
             }
         };
-        within(GRACE, written).await;
+        within(GRACE, flush).await;
     }
     writing.abort();
     let status = match status {
         Some(status) => Some(status),
-        None => end(&mut child, reading.as_mut()).await,
+        None => shut_down(&mut child, reading.as_mut()).await,
     };
-    let rest = async {
+    let drain = async {
         reading.await;
         let _ = errors.await;
     };
-    within(REST, rest).await;
-    shared.end(status.map_or_else(|| "nobody saw how".to_owned(), |status| status.to_string()));
+    within(DRAIN_TIMEOUT, drain).await;
+    shared.set_exited(status.map_or_else(
+        || "unknown exit status".to_owned(),
+        |status| status.to_string(),
+    ));
 }
 
-impl Unwritten {
-    fn lines(mut self) -> impl Iterator<Item = Line> {
+impl UnwrittenLines {
+    fn lines(mut self) -> impl Iterator<Item = QueuedLine> {
         self.queue.close();
         let rest = std::iter::from_fn(move || self.queue.try_recv().ok());
         std::iter::once(self.first).chain(rest)
     }
 }
 
-/// Reads, and never completes.
-async fn read_on(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
+/// Reads to the end, and never completes.
+async fn read_forever(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     reading.await;
     std::future::pending::<()>().await;
 }
 
-/// Waits for the process to end by itself, then terminates it, then kills it.
-async fn end(
+/// Waits for the process to exit, then terminates it, then kills it.
+async fn shut_down(
     child: &mut Child,
     mut reading: Pin<&mut Fuse<impl Future<Output = ()>>>,
 ) -> Option<ExitStatus> {
     for force in [terminate, Child::start_kill] {
-        // The server may have to write before it can end.
-        let ended = async {
+        // The server may have to write before it can exit.
+        let exited = async {
             loop {
                 tokio::select! {
                     status = child.wait() => break status.ok(),
@@ -129,11 +132,11 @@ async fn end(
                 }
             }
         };
-        if let Some(status) = within(GRACE, ended).await {
+        if let Some(status) = within(GRACE, exited).await {
             return status;
         }
         if let Err(error) = force(child) {
-            tracing::warn!(%error, "failed to end the server process");
+            tracing::warn!(%error, "failed to end server process");
         }
     }
     within(GRACE, child.wait()).await?.ok()
@@ -143,7 +146,7 @@ fn terminate(child: &mut Child) -> io::Result<()> {
     #[cfg(unix)]
     {
         use rustix::process::{Pid, Signal, kill_process};
-        // A process that was not waited for keeps its id.
+        // The id is still valid, because the process was not waited for.
         let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         pid.map_or(Ok(()), |pid| Ok(kill_process(pid, Signal::TERM)?))
     }
@@ -151,21 +154,24 @@ fn terminate(child: &mut Child) -> io::Result<()> {
     child.start_kill()
 }
 
-/// Writes lines until the queue is closed. Returns the rest if the server closes its input before.
-async fn write(mut stdin: ChildStdin, mut queue: mpsc::Receiver<Line>) -> Option<Unwritten> {
+/// Writes lines until the queue is closed. Returns the rest if the server closes its input earlier.
+async fn write(
+    mut stdin: ChildStdin,
+    mut queue: mpsc::Receiver<QueuedLine>,
+) -> Option<UnwrittenLines> {
     while let Some(first) = queue.recv().await {
         let text = first.text.as_bytes();
         if stdin.write_all(text).await.is_err() || stdin.flush().await.is_err() {
-            return Some(Unwritten { first, queue });
+            return Some(UnwrittenLines { first, queue });
         }
     }
     None
 }
 
-async fn read(stdout: ChildStdout, shared: &Shared) {
-    let mut lines = Lines::new(stdout, shared.setup.message_max);
-    while let Some((line, is_cut)) = lines.next().await {
-        if is_cut {
+async fn read(stdout: ChildStdout, shared: &ProcessState) {
+    let mut lines = LineReader::new(stdout, shared.setup.message_max);
+    while let Some((line, is_truncated)) = lines.next().await {
+        if is_truncated {
             shared.fail_too_long();
         } else {
             shared.receive(line);
@@ -173,10 +179,10 @@ async fn read(stdout: ChildStdout, shared: &Shared) {
     }
 }
 
-async fn read_errors(stderr: ChildStderr, shared: Arc<Shared>) {
-    let mut lines = Lines::new(stderr, STDERR_MAX);
+async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
+    let mut lines = LineReader::new(stderr, STDERR_MAX);
     while let Some((line, _)) = lines.next().await {
-        tracing::debug!(program = shared.program, "{line}");
+        tracing::debug!(program = shared.program, line, "server stderr");
         let mut kept = shared.stderr.lock();
         kept.extend_from_slice(line.as_bytes());
         kept.push(b'\n');
@@ -185,11 +191,11 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<Shared>) {
     }
 }
 
-/// Fails all requests when it is dropped.
-struct EndGuard<'a>(&'a Shared);
+/// Fails all requests on drop.
+struct ExitGuard<'a>(&'a ProcessState);
 
-impl Drop for EndGuard<'_> {
+impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
-        self.0.end("it was lost sight of".to_owned());
+        self.0.set_exited("unknown exit status".to_owned());
     }
 }

@@ -1,35 +1,35 @@
-//! Lines of a stream, with a maximum length.
+//! A line reader with a maximum line length.
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-pub(super) struct Lines<R> {
+pub(super) struct LineReader<R> {
     input: BufReader<R>,
     limit: usize,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(super) fn new(input: R, limit: usize) -> Self {
         let input = BufReader::new(input);
         Self { input, limit }
     }
 
-    /// The next line, and whether it was cut at the limit. `None` at the end of the stream, or if it fails.
+    /// The next line, and whether it was truncated at the limit. `None` at the end of the stream or after an error.
     pub(super) async fn next(&mut self) -> Option<(String, bool)> {
         let mut line = Vec::new();
-        let (mut is_cut, mut has_any) = (false, false);
+        let (mut is_truncated, mut has_data) = (false, false);
         loop {
-            let piece = match self.input.fill_buf().await {
-                Ok(piece) if !piece.is_empty() => piece,
-                _ if !has_any => return None,
+            let chunk = match self.input.fill_buf().await {
+                Ok(chunk) if !chunk.is_empty() => chunk,
+                _ if !has_data => return None,
                 _ => break,
             };
-            has_any = true;
-            let end = piece.iter().position(|byte| *byte == b'\n');
-            let taken = &piece[..end.unwrap_or(piece.len())];
+            has_data = true;
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let taken = &chunk[..end.unwrap_or(chunk.len())];
             let room = self.limit.saturating_sub(line.len());
-            is_cut |= taken.len() > room;
+            is_truncated |= taken.len() > room;
             line.extend_from_slice(&taken[..taken.len().min(room)]);
-            let used = end.map_or(piece.len(), |end| end + 1);
+            let used = end.map_or(chunk.len(), |end| end + 1);
             self.input.consume(used);
             if end.is_some() {
                 break;
@@ -38,7 +38,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if line.last() == Some(&b'\r') {
             line.pop();
         }
-        Some((String::from_utf8_lossy(&line).into_owned(), is_cut))
+        Some((String::from_utf8_lossy(&line).into_owned(), is_truncated))
     }
 }
 
@@ -47,8 +47,8 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lines_are_cut_at_the_limit_and_go_on_after_it() {
-        let mut lines = Lines::new(&b"one\r\n\nfour-and-more\nlast"[..], 4);
+    async fn long_line_is_truncated_and_reading_continues() {
+        let mut lines = LineReader::new(&b"one\r\n\nfour-and-more\nlast"[..], 4);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await {
             seen.push(line);
@@ -56,7 +56,7 @@ mod tests {
         let expected = [("one", false), ("", false), ("four", true), ("last", false)];
         assert_eq!(
             seen,
-            expected.map(|(text, is_cut)| (text.to_owned(), is_cut))
+            expected.map(|(text, is_truncated)| (text.to_owned(), is_truncated))
         );
     }
 }

@@ -1,9 +1,9 @@
-//! The requests in flight to a process, and the request that each message of the server belongs to.
+//! Routing of the server's messages to the requests in flight.
 //!
-//! A legacy server does not say which call an ask belongs to. The newest call gets it.
+//! A legacy server does not say which call an ask belongs to, so it goes to the newest call.
 
 use crate::error::ErrorKind;
-use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Translate};
+use crate::transport::{IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator};
 use refrain_wire::SUBSCRIPTION_ID_KEY;
 use refrain_wire::client::{DISCOVER, ReadError};
 use serde::Deserialize;
@@ -14,71 +14,71 @@ use std::collections::BTreeMap;
 use tokio::sync::mpsc;
 
 const QUEUE_MAX: usize = 1024;
-/// Room in the queue for responses and errors, which are never dropped.
+/// Queue slots reserved for responses and errors, which are never dropped.
 const RESERVED: usize = 64;
-/// How many misaddressed responses are logged.
-const MISADDRESSED_LOGGED: u32 = 10;
+/// How many responses with unknown ids are logged.
+const UNKNOWN_IDS_LOGGED: u32 = 10;
 
 pub(super) enum Recipient {
     Request(u64),
     AllCalls,
-    /// No request: the client handles it.
+    /// The client, because the message belongs to no request.
     Client,
-    Nobody,
+    None,
     /// A request that was never sent.
     UnknownRequest,
-    /// The message is one of our own.
+    /// The message is the client's own.
     Echo,
 }
 
-/// The requests in flight, and the state of the server.
+/// The requests in flight, and the state of the server process.
 #[derive(Default)]
-pub(super) struct Routes {
-    /// By id: the newest is the last.
-    by_id: BTreeMap<u64, Route>,
+pub(super) struct Router {
+    /// By id, so the newest is the last.
+    by_id: BTreeMap<u64, PendingRequest>,
     newest: u64,
-    misaddressed: u32,
-    /// Whether the server speaks 2026-07-28, and must not send requests.
+    unknown_ids: u32,
+    /// Whether the server uses 2026-07-28, and must not send requests.
     pub(super) is_modern: bool,
-    pub(super) has_spoken: bool,
-    /// The first line that was no message.
-    pub(super) noise: Option<String>,
-    /// Whether the server has closed its input, though it runs.
-    pub(super) is_deaf: bool,
-    pub(super) ended: Option<String>,
+    pub(super) has_sent_message: bool,
+    /// An excerpt of the first line that was not a message.
+    pub(super) invalid_line: Option<String>,
+    /// Whether the running server has closed its standard input.
+    pub(super) is_stdin_closed: bool,
+    pub(super) exit_status: Option<String>,
 }
 
-struct Route {
-    queue: mpsc::Sender<LinkResult<Incoming>>,
-    /// The asks of the server that are not answered yet.
-    open_asks: Vec<Incoming>,
+struct PendingRequest {
+    queue: mpsc::Sender<LinkResult<IncomingMessage>>,
+    /// The server's unanswered asks.
+    open_asks: Vec<IncomingMessage>,
     is_call: bool,
     is_silent: bool,
-    translate: Option<Translate>,
+    translate: Option<ReplyTranslator>,
 }
 
-impl Routes {
-    /// The recipient of a message. `id` is that of the request it answers.
-    pub(super) fn recipient(&self, id: Option<&Value>, message: &Incoming) -> Recipient {
+impl Router {
+    /// The recipient of a message. `id` is the request that a response names.
+    pub(super) fn recipient(&self, id: Option<&Value>, message: &IncomingMessage) -> Recipient {
         match message {
-            Incoming::Response(_) => self.answered(id),
-            Incoming::Alive => Recipient::Nobody,
-            Incoming::Notification { method, params } => match method.as_str() {
-                // A legacy server cancels an ask; a modern one ends a subscription, and names it.
+            IncomingMessage::Response(_) => self.request_of(id),
+            IncomingMessage::KeepAlive => Recipient::None,
+            IncomingMessage::Notification { method, params } => match method.as_str() {
+                // A legacy server cancels an ask. A modern server ends a subscription, which it names.
                 "notifications/cancelled" if !self.is_modern => Recipient::AllCalls,
-                // It does not name its call.
+                // Log messages do not name their call.
                 "notifications/message" => self.newest_call(),
                 _ => match named_request(params.as_deref()) {
-                    Some(id) if !self.by_id.contains_key(&id) => Recipient::Nobody,
+                    Some(id) if !self.by_id.contains_key(&id) => Recipient::None,
                     Some(id) => Recipient::Request(id),
                     None => Recipient::Client,
                 },
             },
-            Incoming::Request { method, .. } => match method.as_str() {
+            IncomingMessage::Request { method, .. } => match method.as_str() {
                 DISCOVER | "initialize" => Recipient::Echo,
                 _ if self.is_modern => {
                     tracing::warn!(method, "request from a modern server ignored");
-                    Recipient::Nobody
+                    Recipient::None
                 }
                 "ping" => Recipient::Client,
                 _ => self.newest_call(),
@@ -86,10 +86,10 @@ impl Routes {
         }
     }
 
-    /// The request that a response answers. The error for an unreadable request has no id.
-    fn answered(&self, id: Option<&Value>) -> Recipient {
+    /// The request of a response. The error for an invalid request has no id.
+    fn request_of(&self, id: Option<&Value>) -> Recipient {
         match id.filter(|id| !id.is_null()) {
-            None => self.only().map_or(Recipient::Nobody, Recipient::Request),
+            None => self.only().map_or(Recipient::None, Recipient::Request),
             Some(id) => match id.as_u64() {
                 Some(id) if id <= self.newest => Recipient::Request(id),
                 _ => Recipient::UnknownRequest,
@@ -112,14 +112,14 @@ impl Routes {
         newest.map_or(Recipient::Client, |(id, _)| Recipient::Request(*id))
     }
 
-    /// Adds a request. Its messages come out of the receiver.
+    /// Adds a request. The receiver yields its messages.
     pub(super) fn open(
         &mut self,
         id: u64,
-        message: &Outgoing,
-    ) -> mpsc::Receiver<LinkResult<Incoming>> {
+        message: &OutgoingMessage,
+    ) -> mpsc::Receiver<LinkResult<IncomingMessage>> {
         let (queue, messages) = mpsc::channel(QUEUE_MAX + RESERVED);
-        let route = Route {
+        let route = PendingRequest {
             queue,
             open_asks: Vec::new(),
             is_call: message.is_call,
@@ -131,36 +131,36 @@ impl Routes {
         messages
     }
 
-    /// Removes a request. Returns the asks that were not answered.
-    pub(super) fn close(&mut self, id: u64) -> Vec<Incoming> {
+    /// Removes a request. Returns its unanswered asks.
+    pub(super) fn close(&mut self, id: u64) -> Vec<IncomingMessage> {
         let route = self.by_id.remove(&id);
         route.map(|route| route.open_asks).unwrap_or_default()
     }
 
-    /// The server has ended: no request gets more messages.
-    pub(super) fn end(&mut self, status: String) {
-        self.ended.get_or_insert(status);
+    /// Records the exit of the process, and closes all requests.
+    pub(super) fn set_exited(&mut self, status: String) {
+        self.exit_status.get_or_insert(status);
         self.by_id.clear();
     }
 
-    /// A response has the id of no request. A single waiting request fails.
-    pub(super) fn fail_misaddressed(&mut self) {
+    /// Handles a response with an unknown id. If exactly one request waits, it fails.
+    pub(super) fn fail_unknown_id(&mut self) {
         if self.by_id.is_empty() {
             return;
         }
-        self.misaddressed = self.misaddressed.saturating_add(1);
-        if self.misaddressed <= MISADDRESSED_LOGGED {
-            tracing::warn!("response with the id of no request");
+        self.unknown_ids = self.unknown_ids.saturating_add(1);
+        if self.unknown_ids <= UNKNOWN_IDS_LOGGED {
+            tracing::warn!("response with unknown id");
         }
         if let Some(id) = self.only() {
             self.fail(id, ReadError::OtherRequest.into());
         }
     }
 
-    pub(super) fn translation_of(&self, line: &str) -> Option<Translate> {
+    pub(super) fn translation_of(&self, line: &str) -> Option<ReplyTranslator> {
         let mut routes = self.by_id.values();
         routes.find(|route| route.translate.is_some())?;
-        self.by_id.get(&answered_id(line)?)?.translate.clone()
+        self.by_id.get(&response_id(line)?)?.translate.clone()
     }
 
     pub(super) fn fail_all(&mut self, why: impl Fn() -> ErrorKind) {
@@ -175,43 +175,48 @@ impl Routes {
         }
     }
 
-    /// Fails the request that an invalid line answers. Returns the error if there is none.
-    pub(super) fn fail_answered(&mut self, line: &str, error: ReadError) -> Result<(), ReadError> {
-        match answered_id(line).and_then(|id| self.by_id.get_mut(&id)) {
+    /// Fails the request that an invalid line responds to. Returns the error if there is no such request.
+    pub(super) fn fail_request_of(
+        &mut self,
+        line: &str,
+        error: ReadError,
+    ) -> Result<(), ReadError> {
+        match response_id(line).and_then(|id| self.by_id.get_mut(&id)) {
             Some(route) => route.fail(error.into()),
             None => return Err(error),
         }
         Ok(())
     }
 
-    /// An ask of the server has been answered, or was cancelled.
-    pub(super) fn settled(&mut self, ask: &Value) {
+    /// Removes an ask that was answered or cancelled.
+    pub(super) fn close_ask(&mut self, ask: &Value) {
         for route in self.by_id.values_mut() {
-            let is_other = |open: &_| !matches!(open, Incoming::Request { id, .. } if id == ask);
+            let is_other =
+                |open: &_| !matches!(open, IncomingMessage::Request { id, .. } if id == ask);
             route.open_asks.retain(is_other);
         }
     }
 
-    pub(super) fn push_to_calls(&mut self, message: &Incoming) {
+    pub(super) fn push_to_calls(&mut self, message: &IncomingMessage) {
         for route in self.by_id.values_mut().filter(|route| route.is_call) {
             route.push(message.clone());
         }
     }
 
-    pub(super) fn push(&mut self, id: u64, message: Incoming) {
+    pub(super) fn push(&mut self, id: u64, message: IncomingMessage) {
         if let Some(route) = self.by_id.get_mut(&id) {
             route.push(message);
         }
     }
 }
 
-impl Route {
-    fn push(&mut self, message: Incoming) {
-        if self.queue.capacity() <= RESERVED && !matches!(message, Incoming::Response(_)) {
-            tracing::warn!("message queue of a request is full; message dropped");
+impl PendingRequest {
+    fn push(&mut self, message: IncomingMessage) {
+        if self.queue.capacity() <= RESERVED && !matches!(message, IncomingMessage::Response(_)) {
+            tracing::warn!("request queue full; message dropped");
             return;
         }
-        if let Incoming::Request { .. } = message {
+        if let IncomingMessage::Request { .. } = message {
             self.open_asks.push(message.clone());
         }
         let _ = self.queue.try_send(Ok(message));
@@ -222,28 +227,28 @@ impl Route {
     }
 }
 
-/// The id of the request that a line answers, even if the rest is invalid.
-fn answered_id(line: &str) -> Option<u64> {
+/// The id in a response line, even if the rest is invalid.
+fn response_id(line: &str) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Answer {
+    struct ResponseHead {
         id: u64,
         method: Option<IgnoredAny>,
     }
-    let answer: Answer = serde_json::from_str(line).ok()?;
-    answer.method.is_none().then_some(answer.id)
+    let head: ResponseHead = serde_json::from_str(line).ok()?;
+    head.method.is_none().then_some(head.id)
 }
 
 /// The request that a notification names.
 fn named_request(params: Option<&RawValue>) -> Option<u64> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Params {
+    struct NotificationParams {
         progress_token: Option<Value>,
         request_id: Option<Value>,
         #[serde(rename = "_meta", default)]
         meta: BTreeMap<String, Value>,
     }
-    let params: Params = serde_json::from_str(params?.get()).ok()?;
+    let params: NotificationParams = serde_json::from_str(params?.get()).ok()?;
     let subscription = params.meta.get(SUBSCRIPTION_ID_KEY);
     let id = params.progress_token.as_ref().or(subscription);
     let id = id.or(params.request_id.as_ref())?;

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 const MANY: usize = 20;
 
 #[tokio::test]
-async fn many_refusals_at_once_make_one_authorization() {
+async fn concurrent_rejections_share_one_authorization() {
     let server = OAuthServer::start().await;
     let (seen, visits) = (server.clone(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&visits);
@@ -38,7 +38,7 @@ async fn many_refusals_at_once_make_one_authorization() {
 }
 
 #[tokio::test]
-async fn a_no_is_a_no_to_all_who_waited_for_it() {
+async fn denied_authorization_fails_all_waiting_requests() {
     let server = OAuthServer::start().await;
     let heard = watch::Sender::new(0);
     let (all, visits) = (heard.subscribe(), Arc::new(AtomicUsize::new(0)));
@@ -79,7 +79,7 @@ async fn about_to_expire(server: &OAuthServer) -> OAuth {
 }
 
 #[tokio::test]
-async fn one_renewal_serves_all() {
+async fn concurrent_requests_share_one_refresh() {
     let server = OAuthServer::start().await;
     let oauth = about_to_expire(&server).await;
     let url = server.url();
@@ -90,7 +90,7 @@ async fn one_renewal_serves_all() {
 }
 
 #[tokio::test]
-async fn a_person_who_thinks_stops_nobody_who_needs_less() {
+async fn pending_authorization_does_not_block_requests_with_fewer_scopes() {
     let server = OAuthServer::start().await;
     let (thinking, decided) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (tell, wait) = (Arc::clone(&thinking), Arc::clone(&decided));
@@ -125,7 +125,7 @@ async fn a_person_who_thinks_stops_nobody_who_needs_less() {
 }
 
 #[tokio::test]
-async fn a_renewal_nobody_waits_for_any_more_is_not_lost() {
+async fn refresh_completes_after_its_request_is_dropped() {
     let server = OAuthServer::start().await;
     let oauth = about_to_expire(&server).await;
     let url = server.url();

@@ -55,7 +55,7 @@ impl Grants for Broken {
 }
 
 #[tokio::test]
-async fn a_token_is_renewed_before_it_expires() {
+async fn token_is_refreshed_before_it_expires() {
     let server = OAuthServer::start().await;
     let memory = Memory::default();
     let url = server.url();
@@ -77,7 +77,7 @@ async fn a_token_is_renewed_before_it_expires() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_never_good_for_long_is_used_while_it_is() {
+async fn short_lived_token_is_used_while_valid() {
     let server = OAuthServer::start().await;
     server.change(|does| does.expires_in = 25);
     let oauth = by_browser().build().unwrap();
@@ -88,7 +88,7 @@ async fn a_token_that_is_never_good_for_long_is_used_while_it_is() {
 }
 
 #[tokio::test]
-async fn a_token_that_cannot_be_renewed_is_used_while_it_is_good() {
+async fn token_is_used_while_valid_if_refresh_fails() {
     let server = OAuthServer::start().await;
     let memory = Memory::default();
     let url = server.url();
@@ -107,7 +107,7 @@ async fn a_token_that_cannot_be_renewed_is_used_while_it_is_good() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_taken_any_more_is_renewed_without_the_person() {
+async fn rejected_token_is_refreshed_without_the_person() {
     let server = OAuthServer::start().await;
     let oauth = by_browser().build().unwrap();
     let url = server.url();
@@ -119,7 +119,7 @@ async fn a_token_that_is_not_taken_any_more_is_renewed_without_the_person() {
 }
 
 #[tokio::test]
-async fn a_refresh_token_without_a_successor_is_used_again() {
+async fn refresh_token_is_reused_if_not_rotated() {
     let server = OAuthServer::start().await;
     server.change(|does| does.rotates = false);
     let oauth = by_browser().build().unwrap();
@@ -132,7 +132,7 @@ async fn a_refresh_token_without_a_successor_is_used_again() {
 }
 
 #[tokio::test]
-async fn the_person_is_asked_again_when_renewing_fails() {
+async fn rejected_refresh_asks_the_person_again() {
     let server = OAuthServer::start().await;
     let oauth = by_browser().build().unwrap();
     let url = server.url();
@@ -146,7 +146,7 @@ async fn the_person_is_asked_again_when_renewing_fails() {
 }
 
 #[tokio::test]
-async fn what_is_kept_is_used_by_the_next() {
+async fn stored_grant_is_used_by_other_clients() {
     let server = OAuthServer::start().await;
     let place = tempfile::tempdir().unwrap();
     let keep = || Files(place.path().to_owned());
@@ -176,7 +176,7 @@ async fn what_is_kept_is_used_by_the_next() {
 }
 
 #[tokio::test]
-async fn what_another_client_was_given_is_not_used() {
+async fn stored_grant_of_another_client_is_ignored() {
     let server = OAuthServer::start().await;
     let place = tempfile::tempdir().unwrap();
     let keep = || Files(place.path().to_owned());
@@ -197,7 +197,7 @@ async fn what_another_client_was_given_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_read_is_an_error_and_one_that_cannot_be_written_is_not() {
+async fn unreadable_grant_storage_is_an_error_but_unwritable_is_not() {
     let server = OAuthServer::start().await;
     let url = server.url();
     let unread = by_browser()
@@ -217,7 +217,7 @@ async fn a_place_that_cannot_be_read_is_an_error_and_one_that_cannot_be_written_
 }
 
 #[tokio::test]
-async fn the_key_of_a_bound_token_is_kept_with_it() {
+async fn dpop_key_is_stored_with_its_token() {
     let server = OAuthServer::start().await;
     let place = tempfile::tempdir().unwrap();
     let keep = || Files(place.path().to_owned());
@@ -252,7 +252,7 @@ async fn the_key_of_a_bound_token_is_kept_with_it() {
 }
 
 #[tokio::test]
-async fn a_token_that_is_not_bound_is_not_used_where_it_must_be() {
+async fn unbound_stored_token_is_ignored_if_dpop_is_required() {
     let server = OAuthServer::start().await;
     let memory = Memory::default();
     let url = server.url();
@@ -273,7 +273,7 @@ async fn a_token_that_is_not_bound_is_not_used_where_it_must_be() {
 }
 
 #[tokio::test]
-async fn each_server_has_its_own() {
+async fn token_of_one_server_is_not_sent_to_another() {
     let (one, other) = (OAuthServer::start().await, OAuthServer::start().await);
     let oauth = by_browser().build().unwrap();
     assert_eq!(request(&oauth, &one.url()).await.unwrap(), 200);

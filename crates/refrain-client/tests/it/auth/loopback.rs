@@ -12,7 +12,7 @@ use url::Url;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
-async fn the_answer_is_found_among_other_visitors() {
+async fn redirect_is_found_among_other_requests() {
     let server = OAuthServer::start().await;
     let here = Arc::new(Loopback::bind(0).await.unwrap());
     let redirect_uri = here.redirect_uri().clone();
@@ -41,7 +41,7 @@ async fn the_answer_is_found_among_other_visitors() {
                 assert!(page.text().await?.contains("close this window"));
                 Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
             };
-            let (answer, done) = tokio::join!(here.answer_from(&url, PATIENCE), browser);
+            let (answer, done) = tokio::join!(here.wait_for_redirect(&url, PATIENCE), browser);
             done?;
             Ok(answer?)
         }
@@ -52,16 +52,19 @@ async fn the_answer_is_found_among_other_visitors() {
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_without_end() {
+async fn waiting_for_the_redirect_times_out() {
     let here = Loopback::bind(0).await.unwrap();
     let asked = Url::parse("https://as.example.com/authorize?state=x").unwrap();
-    let late = here.answer_from(&asked, Duration::ZERO).await.unwrap_err();
+    let late = here
+        .wait_for_redirect(&asked, Duration::ZERO)
+        .await
+        .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
     assert_eq!(late.to_string(), "no browser came back within 0 seconds");
 }
 
 #[tokio::test]
-async fn a_no_comes_back_too() {
+async fn denied_authorization_is_received() {
     let server = OAuthServer::start().await;
     let here = Arc::new(Loopback::bind(0).await.unwrap());
     let origin = server.origin.clone();
@@ -90,7 +93,7 @@ async fn a_no_comes_back_too() {
                 stream.read_to_string(&mut page).await?;
                 Ok::<String, std::io::Error>(page)
             };
-            let (answer, page) = tokio::join!(here.answer_from(&url, PATIENCE), browser);
+            let (answer, page) = tokio::join!(here.wait_for_redirect(&url, PATIENCE), browser);
             assert!(page?.starts_with("HTTP/1.1 200 OK\r\n"));
             Ok(answer?)
         }

@@ -3,7 +3,7 @@
 mod concurrency;
 mod grants;
 mod loopback;
-mod refusals;
+mod rejections;
 mod rules;
 mod secrets;
 mod setup;

@@ -15,7 +15,7 @@ fn registration(server: &OAuthServer) -> Value {
 }
 
 #[tokio::test]
-async fn a_registration_says_what_kind_of_application_it_is() {
+async fn registration_names_its_application_type() {
     for (redirect_uri, kind) in [
         ("http://127.0.0.1:8085/callback", "native"),
         ("http://localhost/callback", "native"),
@@ -37,7 +37,7 @@ async fn a_registration_says_what_kind_of_application_it_is() {
 }
 
 #[tokio::test]
-async fn a_registration_that_is_refused_says_why() {
+async fn rejected_registration_reports_the_reason() {
     let server = OAuthServer::start().await;
     let why = json!({"error": "invalid_redirect_uri", "error_description": "https only"});
     server.instead("/register", 400, why.to_string());
@@ -51,7 +51,7 @@ async fn a_registration_that_is_refused_says_why() {
 }
 
 #[tokio::test]
-async fn who_a_client_is_says_the_host_then_its_document_then_a_registration() {
+async fn client_id_prefers_setup_then_document_then_registration() {
     let documented = || by_browser().client_metadata_url(Url::parse(DOCUMENT).unwrap());
     let known = || documented().client(RegisteredClient::new("known"));
     let cases: [(OAuthBuilder, bool, &str); 5] = [
@@ -74,7 +74,7 @@ async fn who_a_client_is_says_the_host_then_its_document_then_a_registration() {
 }
 
 #[tokio::test]
-async fn pkce_is_needed_of_openid_connect_too() {
+async fn openid_connect_without_pkce_is_rejected() {
     for has_pkce in [true, false] {
         let server = OAuthServer::start().await;
         let at = |path: &str| format!("{}{path}", server.origin);
@@ -103,13 +103,16 @@ async fn pkce_is_needed_of_openid_connect_too() {
 }
 
 #[tokio::test]
-async fn a_server_at_the_root_is_named_without_a_slash() {
+async fn resource_of_a_root_server_has_no_slash() {
     let server = OAuthServer::start().await;
     server.instead("/", 401, "");
     let root = Url::parse(&server.origin).unwrap();
     // It never takes a token: what counts is what one was asked for.
     let outcome = request(&by_browser().build().unwrap(), &root).await;
-    assert!(matches!(outcome, Err(AuthError::Refused)), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(AuthError::Unauthorized)),
+        "{outcome:?}"
+    );
     for path in ["/authorize", "/token"] {
         assert_eq!(server.asked(path)[0].params["resource"], server.origin);
     }

@@ -3,7 +3,7 @@
 use super::support::{BoxError, OAuthServer, by_browser, pem, redirect_uri, request, say_yes};
 use futures_util::future::BoxFuture;
 use refrain_client::{
-    Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, Refusal, RegisteredClient,
+    AuthRejection, Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, RegisteredClient,
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ fn assert_hides(shown: &str) {
 }
 
 #[tokio::test]
-async fn grants_and_headers_hide_what_they_carry() {
+async fn debug_output_of_grants_and_headers_hides_secrets() {
     let server = OAuthServer::start().await;
     server.change(|does| {
         does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
@@ -66,18 +66,18 @@ async fn grants_and_headers_hide_what_they_carry() {
     let sent = oauth.headers(&http::Method::POST, &url).await.unwrap();
     assert_eq!(sent.len(), 2);
     let headers = http::HeaderMap::new();
-    let refusal = Refusal {
+    let refusal = AuthRejection {
         url: &url,
         sent: &sent,
         status: http::StatusCode::UNAUTHORIZED,
         headers: &headers,
-        earlier: 0,
+        previous: 0,
     };
     assert_hides(&format!("{sent:?} {refusal:?}"));
 }
 
 #[tokio::test]
-async fn errors_do_not_repeat_what_they_could_not_read() {
+async fn errors_do_not_repeat_response_bodies() {
     for (path, body) in [
         ("/token", "secret".to_owned()),
         ("/token", json!({"access_token": "secret"}).to_string()),
@@ -115,7 +115,7 @@ async fn errors_do_not_repeat_what_they_could_not_read() {
 }
 
 #[test]
-fn setups_hide_what_they_are_told() {
+fn debug_output_of_setups_hides_secrets() {
     let pem = &pem();
     let client = RegisteredClient::new("me").secret("secret");
     let client = client.private_key(pem, "ES256").unwrap();

@@ -17,7 +17,7 @@ fn assert_setup(outcome: Result<impl Sized, AuthError>, reason: &str) {
 }
 
 #[test]
-fn a_redirect_uri_is_https_or_here() {
+fn redirect_uri_must_be_https_or_loopback() {
     for good in [
         "https://app.example.com/cb",
         "http://127.0.0.1/cb",
@@ -35,7 +35,7 @@ fn a_redirect_uri_is_https_or_here() {
 }
 
 #[test]
-fn a_metadata_url_is_https_and_has_a_path() {
+fn client_metadata_url_must_be_https_with_a_path() {
     let at = |at: &str| by_browser().client_metadata_url(url(at)).build();
     at("https://app.example.com/client.json").unwrap();
     for bad in [
@@ -48,7 +48,7 @@ fn a_metadata_url_is_https_and_has_a_path() {
 }
 
 #[test]
-fn a_client_with_rights_of_its_own_must_prove_itself() {
+fn client_credentials_require_a_secret_or_key() {
     let nobody = RegisteredClient::new("me");
     assert_setup(
         OAuth::by_credentials(nobody.clone()).build(),
@@ -58,7 +58,7 @@ fn a_client_with_rights_of_its_own_must_prove_itself() {
 }
 
 #[test]
-fn an_identity_provider_is_https_or_here() {
+fn identity_provider_must_be_https() {
     let at = |at: &str| {
         let client = RegisteredClient::new("me");
         let provider =
@@ -70,7 +70,7 @@ fn an_identity_provider_is_https_or_here() {
 }
 
 #[test]
-fn a_private_key_fits_its_algorithm() {
+fn private_key_must_match_its_algorithm() {
     let pem = &pem();
     let key = |pem: &str, algorithm: &str| RegisteredClient::new("me").private_key(pem, algorithm);
     key(pem, "ES256").unwrap();
@@ -82,11 +82,11 @@ fn a_private_key_fits_its_algorithm() {
 }
 
 #[test]
-fn a_bearer_is_one_visible_word() {
+fn bearer_token_must_be_visible_ascii() {
     Bearer::new("abc-._~+/=").unwrap();
     for bad in ["", "a b", "a\n", "ä"] {
         assert!(
-            matches!(Bearer::new(bad), Err(AuthError::BadToken)),
+            matches!(Bearer::new(bad), Err(AuthError::InvalidToken)),
             "{bad:?}"
         );
     }

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
-use refrain_client::{AuthError, Authorize, Grant, Grants, OAuth, OAuthBuilder, Refusal};
+use refrain_client::{AuthError, AuthRejection, Authorize, Grant, Grants, OAuth, OAuthBuilder};
 use refrain_testkit::net;
 use serde_json::{Value, json};
 use std::error::Error;
@@ -73,7 +73,7 @@ pub(crate) async fn request_counted(
         if status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN {
             return Ok(status);
         }
-        let refusal = Refusal {
+        let refusal = AuthRejection {
             url,
             sent: &sent,
             status,
@@ -81,7 +81,7 @@ pub(crate) async fn request_counted(
             earlier,
         };
         heard.send_modify(|heard| *heard += 1);
-        if !within(oauth.refused(refusal)).await? {
+        if !within(oauth.handle_rejection(refusal)).await? {
             return Ok(status);
         }
     }

@@ -6,7 +6,7 @@ mod rounds;
 mod shop;
 mod tasks;
 
-use refrain_client::{Answer, Call, Client, ClientBuilder, Error, ErrorKind};
+use refrain_client::{AskAnswer, CallRequest, Client, ClientBuilder, Error, ErrorKind};
 use refrain_testkit::net::FaultProxy;
 use refrain_testkit::net::proxy::Plan;
 use serde_json::{Value, json};
@@ -45,12 +45,12 @@ async fn call(
             other => panic!("{other:?} is not asked by the shop"),
         };
         seen.lock().expect("no panic under the lock").push(ask.key);
-        async { Ok(Answer::accept(answer)?) }
+        async { Ok(AskAnswer::accept(answer)?) }
     });
     let call = async {
         let client = set_up(client).connect(&proxy.url).await?;
-        match client.call(Call::tool(tool)).await {
-            Err(error) if matches!(error.kind, ErrorKind::Late(_)) => {
+        match client.call(CallRequest::tool(tool)).await {
+            Err(error) if matches!(error.kind, ErrorKind::Timeout(_)) => {
                 let pending = error.pending.expect("the call is not lost");
                 client.finish(*pending).await
             }

@@ -1,7 +1,7 @@
 //! Every fault hits the first, the middle and the last round of a tool of each kind.
 
 use super::{Called, call};
-use refrain_client::{ClientBuilder, ErrorKind, Limits};
+use refrain_client::{ClientBuilder, ClientLimits, ErrorKind};
 use refrain_testkit::net::proxy::{CALL, Fault, Plan};
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ async fn hit(tool: &str, fault: Fault, round: usize) -> Called {
         // Progress makes the response a stream.
         Fault::CutStream => client.on_progress(|_| ()),
         // The client loses its patience, and takes the call up again.
-        Fault::Hold => client.limits(Limits {
+        Fault::Hold => client.limits(ClientLimits {
             silence: Duration::from_secs(3),
-            ..Limits::default()
+            ..ClientLimits::default()
         }),
         _ => client,
     };
@@ -88,7 +88,7 @@ cells! {
 
 /// The server drops a round whose client has gone, wherever it is. With an idempotency key it is made good.
 #[tokio::test]
-async fn hung_up_with_a_key() {
+async fn client_disconnect_with_idempotency_key_completes() {
     for round in 1..=ROUNDS {
         cell("keyed", Fault::HangUp, round).await;
     }
@@ -96,14 +96,14 @@ async fn hung_up_with_a_key() {
 
 /// Without one, what was interrupted may end the call, but nothing is done twice.
 #[tokio::test]
-async fn hung_up_without_a_key() {
+async fn client_disconnect_without_key_never_repeats_effects() {
     for tool in ["once", "single_use"] {
         for round in 1..=ROUNDS {
             let called = hit(tool, Fault::HangUp, round).await;
             match &called.result {
                 Ok(result) if result["isError"] != true => called.is_done_once(),
                 Ok(_) => {}
-                Err(error) => assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error:?}"),
+                Err(error) => assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error:?}"),
             }
             let done = called.shop.done();
             assert!(done.iter().all(|times| *times <= 1), "{tool}: {done:?}");
@@ -112,7 +112,7 @@ async fn hung_up_without_a_key() {
 }
 
 #[tokio::test]
-async fn every_response_lost() {
+async fn every_response_lost_still_completes() {
     for tool in TOOLS {
         let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
         let plan = [1, 3, 5].into_iter().fold(Plan::default(), lost);
@@ -124,18 +124,21 @@ async fn every_response_lost() {
 
 /// What is lost again and again is given up, and the call is not lost with it.
 #[tokio::test]
-async fn lost_for_good() {
+async fn retries_are_limited_and_the_call_kept() {
     for tool in TOOLS {
         let retries = 2;
         let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
         let plan = (2..=4).fold(Plan::default(), lost);
-        let limits = Limits {
+        let limits = ClientLimits {
             retries,
-            ..Limits::default()
+            ..ClientLimits::default()
         };
         let called = call(tool, plan, |client| client.limits(limits)).await;
         let error = called.result.expect_err("it was lost each time");
-        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error:?}");
+        assert!(
+            matches!(error.kind, ErrorKind::ConnectionLost(_)),
+            "{error:?}"
+        );
         assert!(error.pending.is_some_and(|pending| pending.round() == 1));
         assert_eq!(called.shop.done(), [1, 1, 0]);
     }
@@ -143,13 +146,16 @@ async fn lost_for_good() {
 
 /// A server that does not know call ids might do everything twice, so nothing is repeated; that is for people to decide.
 #[tokio::test]
-async fn nothing_is_repeated_where_call_ids_are_unknown() {
+async fn nothing_is_retried_without_call_id_support() {
     for tool in TOOLS {
         for round in 1..=ROUNDS {
             let plan = Plan::default().fault(CALL, round, Fault::LoseResponse);
             let called = call(tool, plan.deny_call_ids(), |client| client).await;
             let error = called.result.expect_err("its response was lost");
-            assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error:?}");
+            assert!(
+                matches!(error.kind, ErrorKind::ConnectionLost(_)),
+                "{error:?}"
+            );
             assert!(error.pending.is_some(), "the call is lost");
             assert_eq!(called.proxy.count(CALL), (round, round));
             let done: usize = called.shop.done().iter().sum();
@@ -160,7 +166,7 @@ async fn nothing_is_repeated_where_call_ids_are_unknown() {
 
 /// These tests can fail: a first request that cannot be told from its copy is done twice.
 #[tokio::test]
-async fn without_call_ids_the_first_effect_is_there_twice() {
+async fn hidden_call_ids_duplicate_the_first_effect() {
     for tool in TOOLS {
         let plan = Plan::default().fault(CALL, 1, Fault::LoseResponse);
         let called = call(tool, plan.hide_call_ids(), |client| client).await;

@@ -24,9 +24,9 @@ macro_rules! cells {
         $(mod $name {
             cells!(@ $fault
                 first_round: "tools/call" 1,
-                round_that_makes_the_task: "tools/call" 2,
-                look: "tasks/get" 1,
-                second_look: "tasks/get" 2,
+                round_that_creates_the_task: "tools/call" 2,
+                poll: "tasks/get" 1,
+                second_poll: "tasks/get" 2,
                 answer: "tasks/update" 1,
             );
         })*
@@ -52,13 +52,13 @@ cells! {
 
 /// The client looks after its task by itself when nobody tells it of changes.
 #[tokio::test]
-async fn not_told_of_changes() {
+async fn missing_notifications_fall_back_to_polling() {
     cell(LISTEN, 1, Fault::LoseRequest).await;
     cell(LISTEN, 1, Fault::CutStream).await;
 }
 
 #[tokio::test]
-async fn every_response_lost() {
+async fn every_response_lost_still_completes() {
     let methods = [CALL, "tasks/get", "tasks/update"];
     let requests = methods
         .into_iter()

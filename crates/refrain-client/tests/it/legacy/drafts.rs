@@ -5,7 +5,7 @@ use super::support::{
 };
 use refrain_client::wire::drafts::Draft;
 use refrain_client::wire::legacy::Revision;
-use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, ReadError};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ErrorKind, ReadError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 fn speaking(draft: Draft) -> ClientBuilder {
     Client::builder()
         .dialect(draft)
-        .on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) })
+        .on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
 }
 
 fn task(status: &str) -> Value {
@@ -69,7 +69,7 @@ async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static)
 }
 
 #[tokio::test]
-async fn an_answer_without_a_method_has_no_response() {
+async fn first_draft_answer_needs_no_response() {
     let server = asking(|_| Respond::Status(202)).await;
     let client = speaking(Draft::First).connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
@@ -77,7 +77,7 @@ async fn an_answer_without_a_method_has_no_response() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_refused_ends_the_call_and_is_kept() {
+async fn rejected_answer_fails_the_call_and_keeps_the_task() {
     for status in [200, 400] {
         let server = asking(move |seen| {
             Respond::Json(
@@ -88,7 +88,7 @@ async fn an_answer_that_is_refused_ends_the_call_and_is_kept() {
         .await;
         let client = speaking(Draft::First).connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Refused(refusal) = &error.kind else {
+        let ErrorKind::Rpc(refusal) = &error.kind else {
             panic!("{error}");
         };
         assert_eq!(refusal.message, "the answer is not wanted");
@@ -99,7 +99,7 @@ async fn an_answer_that_is_refused_ends_the_call_and_is_kept() {
 }
 
 #[tokio::test]
-async fn through_a_pipe_an_answer_has_no_response_and_may_be_refused_later() {
+async fn pipe_answer_can_be_rejected_later() {
     let client = speaking(Draft::First).spawn(python_of("draft.py", &["no"]));
     let client = within("the server", client).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), json!({"b": "y"}));
@@ -107,7 +107,7 @@ async fn through_a_pipe_an_answer_has_no_response_and_may_be_refused_later() {
     let client = speaking(Draft::First).spawn(python_of("draft.py", &["yes"]));
     let client = within("the server", client).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Refused(refusal) = &error.kind else {
+    let ErrorKind::Rpc(refusal) = &error.kind else {
         panic!("{error}");
     };
     assert_eq!(refusal.message, "the answer is not wanted");
@@ -116,7 +116,7 @@ async fn through_a_pipe_an_answer_has_no_response_and_may_be_refused_later() {
 }
 
 #[tokio::test]
-async fn every_message_after_the_greeting_names_the_session() {
+async fn every_message_after_initialize_has_the_session_id() {
     let server = asking(|_| Respond::Status(202)).await;
     let client = speaking(Draft::First).connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
@@ -131,7 +131,7 @@ async fn every_message_after_the_greeting_names_the_session() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_opened_anew() {
+async fn lost_session_is_renewed() {
     let greetings = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&greetings);
     let server = FakeServer::start_with(move |seen, _| match seen.method() {
@@ -166,11 +166,11 @@ async fn ended_meanwhile(status: &'static str) -> FakeServer {
 }
 
 #[tokio::test]
-async fn a_task_may_end_between_the_look_at_it_and_the_question_what_became_of_it() {
+async fn task_can_end_between_get_and_result() {
     let server = ended_meanwhile("failed").await;
     let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Refused(refusal) = &error.kind else {
+    let ErrorKind::Rpc(refusal) = &error.kind else {
         panic!("{error}");
     };
     assert_eq!(refusal.message, "the disk is full");
@@ -185,12 +185,12 @@ async fn a_task_may_end_between_the_look_at_it_and_the_question_what_became_of_i
     let server = ended_meanwhile("input_required").await;
     let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     assert!(error.pending.is_some(), "the task is not lost");
 }
 
 #[tokio::test]
-async fn that_a_task_has_ended_is_no_reason_not_to_call_it_off() {
+async fn cancelling_an_ended_task_succeeds() {
     for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
         let server = tasks(move |seen, _| match seen.method() {
             "tasks/get" => Respond::Json(200, seen.result(&task(status))),
@@ -205,14 +205,14 @@ async fn that_a_task_has_ended_is_no_reason_not_to_call_it_off() {
             Ok(()) => assert!(ended, "{status}"),
             Err(error) => {
                 assert!(!ended, "{status}: {error}");
-                assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+                assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
             }
         }
     }
 }
 
 #[tokio::test]
-async fn what_a_draft_cannot_say_is_not_sent() {
+async fn request_missing_from_the_draft_is_not_sent() {
     let server = tasks(|seen, _| Respond::Json(200, seen.text("done"))).await;
     let client = speaking(Draft::Sketch).connect(&server.url).await.unwrap();
     let error = client.cancel_task("t1").await.unwrap_err();
@@ -224,7 +224,7 @@ async fn what_a_draft_cannot_say_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_speak_the_draft_is_no_server_of_it() {
+async fn server_without_the_draft_is_reported() {
     let server = FakeServer::start_with(|seen, _| {
         Respond::Json(200, seen.error(-32601, "no such method", &Value::Null))
     })
@@ -260,7 +260,10 @@ async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
     let client = builder.connect(&server.url).await.expect("a connection");
     let called = within("a call", client.call_tool("t", json!({}))).await;
     let error = called.expect_err("it is not done");
-    let is_told = matches!(error.kind, ErrorKind::BadAnswer(ReadError::OtherDialect));
+    let is_told = matches!(
+        error.kind,
+        ErrorKind::InvalidResponse(ReadError::OtherDialect)
+    );
     assert!(is_told, "{error}");
     assert!(error.pending.is_some(), "the call is not lost");
     let calls = server.received(|seen| seen.method() == "tools/call");
@@ -268,7 +271,7 @@ async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
 }
 
 #[tokio::test]
-async fn what_asks_in_another_dialect_is_no_result() {
+async fn asks_in_another_dialect_are_rejected() {
     for draft in Draft::ALL {
         is_told_of_drafts(Client::builder(), &asking_in(draft).await).await;
         let older = Client::builder().dialect(Revision::V2025_11_25);
@@ -280,7 +283,7 @@ async fn what_asks_in_another_dialect_is_no_result() {
 }
 
 #[tokio::test]
-async fn what_asks_without_a_type_is_no_result_of_the_present_revision() {
+async fn asks_without_result_type_are_rejected() {
     for asked in [
         json!({"inputRequests": asks()}),
         json!({"requestState": "s"}),
@@ -299,7 +302,7 @@ async fn what_asks_without_a_type_is_no_result_of_the_present_revision() {
 }
 
 #[tokio::test]
-async fn a_task_that_asks_in_another_draft_is_not_done() {
+async fn task_asks_in_another_draft_are_rejected() {
     let server = tasks(|seen, _| match seen.method() {
         "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
         _ => Respond::Json(200, seen.result(&json!({"inputRequests": asks()}))),

@@ -2,13 +2,13 @@
 //!
 //! The servers here are small, and written for the purpose: one in Python behind a pipe, one behind HTTP.
 
-mod associated;
+mod ask_routing;
+mod asks;
 mod drafts;
-mod found;
-mod inline;
-mod ours;
+mod negotiation;
 mod pipe;
-mod resumed;
+mod refrain_server;
+mod resumption;
 mod sessions;
 mod support;
 mod urls;

@@ -2,7 +2,7 @@
 
 use super::support::{called, spawn, until, within};
 use refrain_client::wire::LogLevel;
-use refrain_client::{Answer, Client, ClientBuilder, ErrorKind, Limits, Wire};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits, ErrorKind, WireMessage};
 use rustix::process::{Pid, test_kill_process};
 use serde_json::json;
 use std::process::Command;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
 #[tokio::test]
-async fn a_program_that_is_not_there_is_named() {
+async fn missing_program_is_reported() {
     let command = Command::new("no-such-program-as-this");
     let error = Client::builder().spawn(command).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Spawn { .. }), "{error}");
@@ -21,7 +21,7 @@ async fn a_program_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn a_program_that_is_no_server_is_shown_by_what_it_writes() {
+async fn output_of_a_non_server_is_reported() {
     let mut command = Command::new("echo");
     command.arg("usage: something else");
     let error = within("the end", Client::builder().spawn(command))
@@ -35,7 +35,7 @@ async fn a_program_that_is_no_server_is_shown_by_what_it_writes() {
 }
 
 #[tokio::test]
-async fn a_program_that_fails_is_shown_by_its_errors() {
+async fn stderr_of_a_failed_server_is_reported() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo the licence has expired >&2; exit 7"]);
     let error = within("the end", Client::builder().spawn(command))
@@ -49,7 +49,7 @@ async fn a_program_that_fails_is_shown_by_its_errors() {
 }
 
 #[tokio::test]
-async fn a_server_that_dies_in_a_call_says_how() {
+async fn exit_during_a_call_is_reported() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     let error = called(&client, "die").await.unwrap_err();
     let ErrorKind::Exited { status, stderr } = &error.kind else {
@@ -60,7 +60,7 @@ async fn a_server_that_dies_in_a_call_says_how() {
 }
 
 #[tokio::test]
-async fn a_server_that_has_died_is_started_again_by_the_next_calls() {
+async fn exited_server_is_restarted_by_the_next_call() {
     let client = spawn(Client::builder(), &["2025-06-18"]).await.unwrap();
     let before = called(&client, "pid").await.unwrap();
     called(&client, "die").await.unwrap_err();
@@ -73,7 +73,7 @@ async fn a_server_that_has_died_is_started_again_by_the_next_calls() {
 }
 
 #[tokio::test]
-async fn a_program_that_only_repeats_is_no_server() {
+async fn echoing_program_is_not_a_server() {
     let error = within("the end", Client::builder().spawn(Command::new("cat")))
         .await
         .unwrap_err();
@@ -82,7 +82,7 @@ async fn a_program_that_only_repeats_is_no_server() {
 }
 
 #[tokio::test]
-async fn what_is_shown_of_a_client_has_no_arguments_in_it() {
+async fn debug_output_hides_command_arguments() {
     let mut command = super::support::python(&["2025-11-25"]);
     command.args(["-32601", "--key=hunter2"]);
     let client = within("the server", Client::builder().spawn(command));
@@ -92,16 +92,16 @@ async fn what_is_shown_of_a_client_has_no_arguments_in_it() {
 }
 
 #[tokio::test]
-async fn noise_between_the_messages_is_passed_over() {
+async fn invalid_lines_between_messages_are_ignored() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     assert_eq!(called(&client, "noise").await.unwrap(), "after the noise");
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_ends_the_calls_but_not_the_connection() {
-    let limits = Limits {
+async fn too_long_line_fails_calls_but_not_the_connection() {
+    let limits = ClientLimits {
         message: 100_000,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = spawn(Client::builder().limits(limits), &[]).await.unwrap();
     let long = client.call_tool("long", json!({"length": 1_000_000}));
@@ -111,7 +111,7 @@ async fn a_line_that_is_too_long_ends_the_calls_but_not_the_connection() {
 }
 
 #[tokio::test]
-async fn progress_and_log_are_heard_in_order_before_the_result() {
+async fn progress_and_log_arrive_in_order_before_the_result() {
     let heard: Arc<Mutex<Vec<String>>> = Arc::default();
     let (one, other) = (Arc::clone(&heard), Arc::clone(&heard));
     let builder = Client::builder()
@@ -127,12 +127,12 @@ async fn progress_and_log_are_heard_in_order_before_the_result() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_by_its_id() {
+async fn dropped_call_is_cancelled_by_id() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
     let (see, begun) = (Arc::clone(&sent), Arc::new(Notify::new()));
     let begin = Arc::clone(&begun);
     let builder = Client::builder().on_wire(move |wire| {
-        if let Wire::Sent { message } = wire {
+        if let WireMessage::Sent { message } = wire {
             see.lock().unwrap().push(message.to_owned());
             if message.contains("\"wait\"") {
                 begin.notify_one();
@@ -158,7 +158,7 @@ async fn a_dropped_call_is_cancelled_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_end_is_made_to() {
+async fn stubborn_server_is_killed() {
     let told = ["2025-11-25", "-32601", "stubborn"];
     let client = spawn(Client::builder(), &told).await.unwrap();
     let pid = called(&client, "pid").await.unwrap();
@@ -175,7 +175,7 @@ fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
     let sent = Arc::new(Notify::new());
     let tell = Arc::clone(&sent);
     let builder = Client::builder().on_wire(move |wire| {
-        if let Wire::Sent { message } = wire
+        if let WireMessage::Sent { message } = wire
             && message.contains(what)
         {
             tell.notify_one();
@@ -185,7 +185,7 @@ fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_read_is_made_to_end() {
+async fn server_that_stops_reading_is_ended() {
     for is_closed in [true, false] {
         let (builder, sent) = telling("xxxx");
         let client = spawn(builder, &[]).await.unwrap();
@@ -209,25 +209,28 @@ async fn a_server_that_does_not_read_is_made_to_end() {
 }
 
 #[tokio::test]
-async fn a_server_that_closes_its_input_gets_no_more_calls() {
+async fn closed_standard_input_fails_calls() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     called(&client, "deafen").await.unwrap();
     for _ in 0..2 {
         let error = called(&client, "pid").await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::ConnectionLost(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains("standard input"), "{error}");
     }
     within("the end", client.close()).await;
 }
 
 #[tokio::test]
-async fn an_ask_that_one_call_leaves_open_goes_to_the_other() {
+async fn open_ask_of_a_finished_call_goes_to_another_call() {
     let (builder, sent) = telling("\"held\"");
     let builder = builder.on_form(|ask| async move {
         if ask.asker.target == "cross" {
             std::future::pending::<()>().await;
         }
-        Ok(Answer::accept(json!({"b": ask.asker.target}))?)
+        Ok(AskAnswer::accept(json!({"b": ask.asker.target}))?)
     });
     let client = spawn(builder, &[]).await.unwrap();
     let other = async {
@@ -240,10 +243,10 @@ async fn an_ask_that_one_call_leaves_open_goes_to_the_other() {
 }
 
 #[tokio::test]
-async fn an_ask_that_the_last_call_leaves_open_is_refused() {
+async fn open_ask_of_the_last_call_is_rejected() {
     let builder = Client::builder().on_form(|_| async {
         std::future::pending::<()>().await;
-        Ok(Answer::Cancel)
+        Ok(AskAnswer::Cancel)
     });
     let client = spawn(builder, &[]).await.unwrap();
     assert_eq!(called(&client, "hasty").await.unwrap(), "never mind");
@@ -255,7 +258,7 @@ async fn an_ask_that_the_last_call_leaves_open_is_refused() {
 }
 
 #[tokio::test]
-async fn a_server_whose_client_is_dropped_ends() {
+async fn dropping_the_client_ends_the_server() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     let pid = called(&client, "pid").await.unwrap();
     let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
@@ -264,21 +267,24 @@ async fn a_server_whose_client_is_dropped_ends() {
 }
 
 #[tokio::test]
-async fn the_address_is_the_command() {
+async fn address_is_the_command_line() {
     let client = spawn(Client::builder(), &["2025-06-18"]).await.unwrap();
     assert!(client.address().starts_with("python3 "));
     assert!(client.address().ends_with("server.py 2025-06-18"));
 }
 
 #[tokio::test]
-async fn a_line_that_answers_a_call_and_cannot_be_read_ends_it() {
+async fn invalid_response_line_fails_its_call() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for (tool, word) in [
         ("beside", "choose that dialect"),
         ("bare", "no JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidResponse(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains(word), "{error}");
         assert!(error.pending.is_some(), "the call is not lost");
     }

@@ -11,7 +11,7 @@ fn is_call(seen: &Received) -> bool {
 }
 
 #[tokio::test]
-async fn every_message_after_the_greeting_names_the_session() {
+async fn every_message_after_initialize_has_the_session_id() {
     let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
@@ -35,7 +35,7 @@ async fn every_message_after_the_greeting_names_the_session() {
 }
 
 #[tokio::test]
-async fn the_session_does_not_show() {
+async fn debug_output_hides_the_session_id() {
     let server = FakeServer::start_with(|seen, _| {
         legacy_greeting(seen, "2025-11-25", "hunter2").unwrap_or(Respond::Status(500))
     })
@@ -47,7 +47,7 @@ async fn the_session_does_not_show() {
 }
 
 #[tokio::test]
-async fn where_there_is_no_session_none_is_ended() {
+async fn server_without_session_gets_no_delete() {
     let server =
         FakeServer::start_with(|seen, _| match legacy_greeting(seen, "2025-06-18", "s1") {
             Some(Respond::Session(greeting, _)) => Respond::Json(200, greeting),
@@ -58,7 +58,7 @@ async fn where_there_is_no_session_none_is_ended() {
     let client = Client::builder().connect(&server.url).await.unwrap();
     // It is an error like any other.
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     within("the end", client.close()).await;
     assert!(server.received(|seen| seen.verb == "DELETE").is_empty());
     assert_eq!(
@@ -88,7 +88,7 @@ async fn forgetful(gone: fn(&Received) -> Respond) -> FakeServer {
 }
 
 #[tokio::test]
-async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
+async fn lost_session_is_renewed_once_for_all_calls() {
     let gone: [fn(&Received) -> Respond; 3] = [
         |_| Respond::Status(404),
         |_| {
@@ -133,14 +133,14 @@ async fn a_session_that_is_gone_is_opened_anew_once_for_all() {
 }
 
 #[tokio::test]
-async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status() {
+async fn tool_error_with_404_is_not_a_lost_session() {
     let server = FakeServer::legacy(|seen, _| {
         Respond::Json(404, seen.error(-32002, "no such order", &Value::Null))
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     assert_eq!(server.received(is_call).len(), 1, "it is called once");
     assert_eq!(
         server.received(|seen| seen.method() == "initialize").len(),
@@ -149,19 +149,19 @@ async fn an_error_of_the_tool_is_no_lost_session_whatever_its_status() {
 }
 
 #[tokio::test]
-async fn a_server_that_forgets_every_session_is_given_up() {
+async fn repeatedly_lost_session_is_an_error() {
     let server = FakeServer::legacy(|_, _| Respond::Status(404)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
     assert!(
-        matches!(error.kind, ErrorKind::Status { status: 404, .. }),
+        matches!(error.kind, ErrorKind::HttpStatus { status: 404, .. }),
         "{error}"
     );
     assert_eq!(server.received(is_call).len(), 2);
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_by_a_message() {
+async fn dropped_call_is_cancelled_by_a_notification() {
     let server = FakeServer::legacy(|_, _| {
         let (writer, say) = Events::new();
         writer.event(": hello");
@@ -181,7 +181,7 @@ async fn a_dropped_call_is_cancelled_by_a_message() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_done_is_not_cancelled() {
+async fn completed_call_is_not_cancelled() {
     let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
@@ -191,7 +191,7 @@ async fn a_call_that_is_done_is_not_cancelled() {
 }
 
 #[tokio::test]
-async fn several_messages_may_come_in_one_array() {
+async fn batched_messages_are_read() {
     let server = FakeServer::legacy(|seen, _| {
         let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}});
         Respond::Json(200, json!([note, seen.text("done")]))

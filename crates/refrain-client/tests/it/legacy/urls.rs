@@ -2,7 +2,9 @@
 
 use super::support::{FakeServer, Received, Respond, called, within};
 use refrain_client::wire::AskKind;
-use refrain_client::{Answer, Ask, Call, Client, ErrorKind, Outcome, PendingCall};
+use refrain_client::{
+    AskAnswer, CallRequest, Client, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
+};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -37,7 +39,7 @@ async fn wanting(visits: usize) -> FakeServer {
 }
 
 #[tokio::test]
-async fn a_visit_is_asked_for_once_and_the_call_made_again_as_it_was() {
+async fn visit_is_asked_once_and_the_call_repeated_unchanged() {
     let server = wanting(3).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -46,7 +48,7 @@ async fn a_visit_is_asked_for_once_and_the_call_made_again_as_it_was() {
         async move {
             assert_eq!(ask.url.as_str(), "https://example.com/login?for=e1");
             assert_eq!(ask.message, "Log in first");
-            Ok(Answer::visited())
+            Ok(AskAnswer::visited())
         }
     });
     let client = builder.connect(&server.url).await.unwrap();
@@ -60,8 +62,8 @@ async fn a_visit_is_asked_for_once_and_the_call_made_again_as_it_was() {
 }
 
 #[tokio::test]
-async fn a_visit_that_is_declined_ends_the_call_with_the_refusal() {
-    for no in [Answer::Decline, Answer::Cancel] {
+async fn declined_visit_fails_with_the_server_error() {
+    for no in [AskAnswer::Decline, AskAnswer::Cancel] {
         let server = wanting(1).await;
         let builder = Client::builder().on_url(move |_| {
             let no = no.clone();
@@ -69,7 +71,7 @@ async fn a_visit_that_is_declined_ends_the_call_with_the_refusal() {
         });
         let client = builder.connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Refused(refusal) = &error.kind else {
+        let ErrorKind::Rpc(refusal) = &error.kind else {
             panic!("{error}");
         };
         assert_eq!(refusal.code, URLS_WANTED);
@@ -80,27 +82,27 @@ async fn a_visit_that_is_declined_ends_the_call_with_the_refusal() {
 }
 
 #[tokio::test]
-async fn it_may_wait_and_be_answered_by_hand() {
+async fn visit_can_be_answered_manually_later() {
     let server = wanting(1).await;
-    let client = Client::builder().by_hand([AskKind::Url]);
+    let client = Client::builder().answer_manually([AskKind::Url]);
     let client = client.connect(&server.url).await.unwrap();
-    let outcome = within("a round", client.start(Call::tool("t")))
+    let outcome = within("a round", client.start(CallRequest::tool("t")))
         .await
         .unwrap();
-    let Outcome::Pending(pending) = outcome else {
+    let RoundOutcome::Pending(pending) = outcome else {
         panic!("{outcome:?}");
     };
     let text = serde_json::to_string(&pending).unwrap();
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     let asks = pending.asks();
-    assert!(matches!(&asks[..], [Ask::Url(_)]), "{asks:?}");
-    pending.answer("ask-1", Answer::visited()).unwrap();
+    assert!(matches!(&asks[..], [IncomingAsk::Url(_)]), "{asks:?}");
+    pending.answer("ask-1", AskAnswer::visited()).unwrap();
     let result = within("the rest", client.finish(pending)).await.unwrap();
     assert_eq!(result["content"][0]["text"], "done");
 }
 
 #[tokio::test]
-async fn an_error_of_that_code_that_wants_nothing_is_an_error() {
+async fn url_error_without_urls_is_a_plain_error() {
     let server = FakeServer::legacy(|seen, _| {
         Respond::Json(
             200,
@@ -110,11 +112,11 @@ async fn an_error_of_that_code_that_wants_nothing_is_an_error() {
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
 }
 
 #[tokio::test]
-async fn a_call_that_waits_with_a_state_cannot_be_taken_up_at_an_older_server() {
+async fn call_with_state_cannot_resume_at_a_legacy_server() {
     let server = wanting(1).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let pending = json!({
@@ -129,7 +131,7 @@ async fn a_call_that_waits_with_a_state_cannot_be_taken_up_at_an_older_server() 
     let error = within("an error", client.finish(pending))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::BadPending(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::CannotResume(_)), "{error}");
     assert!(error.to_string().contains("2025-11-25"), "{error}");
     assert!(error.pending.is_some(), "it is not lost");
     assert!(server.received(is_call).is_empty());

@@ -11,7 +11,7 @@ async fn failure(server: &OAuthServer) -> AuthError {
 }
 
 #[tokio::test]
-async fn endpoints_that_are_not_safe_are_not_used() {
+async fn unsafe_endpoints_are_rejected() {
     for name in [
         "authorization_endpoint",
         "token_endpoint",
@@ -35,7 +35,7 @@ async fn endpoints_that_are_not_safe_are_not_used() {
 }
 
 #[tokio::test]
-async fn a_server_over_an_open_line_gets_nothing() {
+async fn remote_http_server_is_rejected() {
     let oauth = by_browser().build().unwrap();
     let far = Url::parse("http://mcp.example.com/mcp").unwrap();
     let outcome = request(&oauth, &far).await;
@@ -43,7 +43,7 @@ async fn a_server_over_an_open_line_gets_nothing() {
 }
 
 #[tokio::test]
-async fn an_endless_document_is_not_read_to_its_end() {
+async fn too_large_document_is_rejected() {
     for path in [
         "/.well-known/oauth-protected-resource/mcp",
         "/.well-known/oauth-authorization-server",
@@ -58,7 +58,7 @@ async fn an_endless_document_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_document_is_said_to_be_none() {
+async fn invalid_metadata_is_rejected() {
     let path = "/.well-known/oauth-authorization-server";
     for (status, body, reason) in [
         (200, "<html>", "is not the metadata"),
@@ -77,7 +77,7 @@ async fn what_is_not_a_document_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn no_redirect_is_followed() {
+async fn redirects_are_not_followed() {
     let (server, other) = (OAuthServer::start().await, OAuthServer::start().await);
     let answer = Answer::new(302).header("location", format!("{}/x", other.origin));
     for path in ["/.well-known/oauth-authorization-server", "/token"] {
@@ -91,7 +91,7 @@ async fn no_redirect_is_followed() {
 }
 
 #[tokio::test]
-async fn a_server_without_metadata_may_be_its_own_authorization_server() {
+async fn server_without_metadata_is_its_own_authorization_server() {
     let server = OAuthServer::start().await;
     server.instead("/.well-known/oauth-protected-resource/mcp", 404, "");
     server.instead("/mcp", 401, "");
@@ -99,7 +99,10 @@ async fn a_server_without_metadata_may_be_its_own_authorization_server() {
     let url = server.url();
     // It never takes a token: what counts is that it was asked for one.
     let outcome = request(&oauth, &url).await;
-    assert!(matches!(outcome, Err(AuthError::Refused)), "{outcome:?}");
+    assert!(
+        matches!(outcome, Err(AuthError::Unauthorized)),
+        "{outcome:?}"
+    );
     assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
@@ -115,7 +118,7 @@ async fn a_server_without_metadata_may_be_its_own_authorization_server() {
 }
 
 #[tokio::test]
-async fn an_answer_to_something_else_is_not_used() {
+async fn forged_redirect_is_rejected() {
     type Change = fn(&mut Url);
     let forged: [(Change, &str); 4] = [
         (
@@ -140,7 +143,7 @@ async fn an_answer_to_something_else_is_not_used() {
             Ok(back)
         });
         let outcome = request(&oauth.build().unwrap(), &server.url()).await;
-        let Err(AuthError::BadRedirect(why)) = outcome else {
+        let Err(AuthError::InvalidRedirect(why)) = outcome else {
             panic!("{outcome:?}");
         };
         assert!(why.to_string().contains(reason), "{why}");
@@ -149,7 +152,7 @@ async fn an_answer_to_something_else_is_not_used() {
 }
 
 #[tokio::test]
-async fn pkce_is_needed() {
+async fn missing_pkce_support_is_rejected() {
     for methods in [Value::Null, json!([]), json!(["plain"])] {
         let server = OAuthServer::start().await;
         server.change(|does| does.metadata = json!({"code_challenge_methods_supported": methods}));
@@ -160,7 +163,7 @@ async fn pkce_is_needed() {
 }
 
 #[tokio::test]
-async fn a_secret_is_not_shown_to_another_authorization_server() {
+async fn secret_is_not_sent_to_another_authorization_server() {
     let (server, other) = (OAuthServer::start().await, OAuthServer::start().await);
     let client = || RegisteredClient::new("me").secret("my-secret");
     let url = server.url();
@@ -168,7 +171,10 @@ async fn a_secret_is_not_shown_to_another_authorization_server() {
     // One that says where it is registered.
     let bound = by_browser().client(client().issuer("https://as.example.com"));
     let outcome = request(&bound.build().unwrap(), &url).await;
-    assert!(matches!(outcome, Err(AuthError::ClientOfOther { .. })));
+    assert!(matches!(
+        outcome,
+        Err(AuthError::ClientIssuerMismatch { .. })
+    ));
     assert_eq!(server.asked("/authorize").len(), 0);
 
     // One that does not, and belongs to the first it was used with.
@@ -182,16 +188,19 @@ async fn a_secret_is_not_shown_to_another_authorization_server() {
     server.expire_all();
     server.change(|does| does.resource = json!({"authorization_servers": [other.origin]}));
     let outcome = request(&loose, &url).await;
-    assert!(matches!(outcome, Err(AuthError::ClientOfOther { .. })));
+    assert!(matches!(
+        outcome,
+        Err(AuthError::ClientIssuerMismatch { .. })
+    ));
     assert_eq!(other.asked("/token").len(), 0);
 }
 
 #[tokio::test]
-async fn nobody_is_asked_for_ever() {
+async fn repeated_rejections_are_given_up() {
     // The server never takes a token.
     let server = OAuthServer::start().await;
     server.instead("/mcp", 401, "");
-    assert!(matches!(failure(&server).await, AuthError::Refused));
+    assert!(matches!(failure(&server).await, AuthError::Unauthorized));
     assert_eq!(server.asked("/authorize").len(), 1);
     assert_eq!(server.asked("/token").len(), 1);
 
@@ -206,7 +215,7 @@ async fn nobody_is_asked_for_ever() {
     for _ in 0..3 {
         let outcome = request(&oauth, &server.url()).await;
         assert!(
-            matches!(outcome, Err(AuthError::Scopes { .. })),
+            matches!(outcome, Err(AuthError::InsufficientScope { .. })),
             "{outcome:?}"
         );
     }
@@ -214,7 +223,7 @@ async fn nobody_is_asked_for_ever() {
 }
 
 #[tokio::test]
-async fn a_plain_no_is_left_as_it_is() {
+async fn plain_403_is_returned_unchanged() {
     let server = OAuthServer::start().await;
     server.instead("/mcp", 403, "");
     let oauth = by_browser().build().unwrap();
@@ -223,7 +232,7 @@ async fn a_plain_no_is_left_as_it_is() {
 }
 
 #[tokio::test]
-async fn more_rights_are_asked_for_beside_those_there_were() {
+async fn demanded_scopes_are_added_to_granted_ones() {
     let server = OAuthServer::start().await;
     let oauth = by_browser().scopes(["mine"]).build().unwrap();
     let url = server.url();
@@ -240,7 +249,7 @@ async fn more_rights_are_asked_for_beside_those_there_were() {
 }
 
 #[tokio::test]
-async fn what_the_authorization_server_says_is_passed_on_without_its_control_characters() {
+async fn oauth_error_is_reported_without_control_characters() {
     let server = OAuthServer::start().await;
     let body =
         json!({"error": "invalid_redirect_uri", "error_description": "\u{1b}[2Jnot this one"});
@@ -264,15 +273,18 @@ async fn what_the_authorization_server_says_is_passed_on_without_its_control_cha
 }
 
 #[tokio::test]
-async fn a_client_that_cannot_be_registered_is_told_so() {
+async fn missing_registration_endpoint_is_reported() {
     let server = OAuthServer::start().await;
     server.change(|does| does.metadata = json!({"registration_endpoint": null}));
     let error = failure(&server).await;
-    assert!(matches!(error, AuthError::NoClient { .. }), "{error}");
+    assert!(
+        matches!(error, AuthError::ClientNotRegistered { .. }),
+        "{error}"
+    );
 }
 
 #[tokio::test]
-async fn a_token_of_another_type_is_not_used() {
+async fn token_of_another_type_is_rejected() {
     let server = OAuthServer::start().await;
     server.change(|does| does.token_type = "mac");
     let error = failure(&server).await;
@@ -291,7 +303,7 @@ async fn a_token_of_another_type_is_not_used() {
 }
 
 #[tokio::test]
-async fn a_secret_is_not_shown_to_the_authorization_server_that_another_server_names() {
+async fn secret_is_not_sent_to_an_issuer_named_by_another_server() {
     let (ours, strange) = (OAuthServer::start().await, OAuthServer::start().await);
     let keyed = RegisteredClient::new("me").private_key(&pem(), "ES256");
     let clients = [
@@ -302,7 +314,7 @@ async fn a_secret_is_not_shown_to_the_authorization_server_that_another_server_n
         let oauth = OAuth::by_credentials(client).build().expect("a good setup");
         assert_eq!(request(&oauth, &ours.url()).await.unwrap(), 200);
         let error = request(&oauth, &strange.url()).await.unwrap_err();
-        let AuthError::ClientOfOther { registered, named } = &error else {
+        let AuthError::ClientIssuerMismatch { registered, named } = &error else {
             panic!("{error}");
         };
         assert_eq!((registered, named), (&ours.origin, &strange.origin));

@@ -4,7 +4,7 @@ use super::support::{
     Events, FakeServer, Received, Respond, called, form, legacy_greeting, spawn, until, within,
 };
 use refrain_client::wire::{AskKind, CallKind, Root};
-use refrain_client::{Answer, Client, ErrorKind, Limits};
+use refrain_client::{AskAnswer, Client, ClientLimits, ErrorKind};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,18 +12,18 @@ use tokio::sync::{Barrier, Notify};
 
 /// A client that fills in forms.
 fn filling() -> refrain_client::ClientBuilder {
-    Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) })
+    Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
 }
 
 #[tokio::test]
-async fn a_form_is_answered_with_its_defaults_by_whoever_is_asked() {
+async fn form_is_answered_with_its_defaults() {
     let builder = Client::builder().on_form(|ask| async move {
         assert_eq!(ask.key, "ask-1");
         assert_eq!(ask.message, "Which?");
         assert_eq!(ask.asker.kind, CallKind::Tool);
         assert_eq!(ask.asker.target, "form");
         assert_eq!(ask.asker.server.as_deref(), Some("old"));
-        Ok(Answer::accept(json!({"b": "y"}))?)
+        Ok(AskAnswer::accept(json!({"b": "y"}))?)
     });
     let client = spawn(builder, &["2025-06-18"]).await.unwrap();
     let answer = called(&client, "form").await.unwrap();
@@ -32,7 +32,7 @@ async fn a_form_is_answered_with_its_defaults_by_whoever_is_asked() {
 }
 
 #[tokio::test]
-async fn a_form_comes_on_the_stream_of_its_call() {
+async fn form_on_the_stream_of_its_call_is_answered() {
     let server = FakeServer::legacy(|seen, told| {
         let (writer, say) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
@@ -49,7 +49,7 @@ async fn a_form_comes_on_the_stream_of_its_call() {
 }
 
 #[tokio::test]
-async fn an_answer_that_cannot_be_taken_yet_is_sent_again() {
+async fn answer_is_retried_while_the_server_is_busy() {
     let server = FakeServer::start_with(|seen, told| {
         let is_answer = |seen: &Received| seen.message["id"] == "q";
         if is_answer(seen) {
@@ -77,13 +77,13 @@ async fn an_answer_that_cannot_be_taken_yet_is_sent_again() {
 }
 
 #[tokio::test]
-async fn asks_are_answered_at_the_same_time() {
+async fn asks_are_answered_concurrently() {
     let both = Arc::new(Barrier::new(2));
     let builder = Client::builder().on_form(move |ask| {
         let both = Arc::clone(&both);
         async move {
             both.wait().await;
-            Ok(Answer::accept(json!({"b": ask.message}))?)
+            Ok(AskAnswer::accept(json!({"b": ask.message}))?)
         }
     });
     let client = spawn(builder, &[]).await.unwrap();
@@ -93,7 +93,7 @@ async fn asks_are_answered_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_withdrawn_is_taken_back() {
+async fn withdrawn_ask_aborts_its_handler() {
     struct TakenBack(Arc<AtomicBool>);
     impl Drop for TakenBack {
         fn drop(&mut self) {
@@ -111,7 +111,7 @@ async fn an_ask_that_is_withdrawn_is_taken_back() {
             async move {
                 std::future::pending::<()>().await;
                 drop(guard);
-                Ok(Answer::Cancel)
+                Ok(AskAnswer::Cancel)
             }
         })
         .on_progress(move |_| heard.notify_one());
@@ -138,7 +138,7 @@ async fn an_ask_that_is_withdrawn_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_handler_that_fails_cancels_and_the_error_of_the_call_says_so() {
+async fn failed_handler_cancels_and_is_reported_in_the_call_error() {
     let builder = Client::builder().on_form(|_| async { Err("the terminal is gone".into()) });
     let client = spawn(builder, &[]).await.unwrap();
     let answer = called(&client, "form").await.unwrap();
@@ -155,15 +155,15 @@ async fn a_handler_that_fails_cancels_and_the_error_of_the_call_says_so() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_not_sent() {
-    let builder = Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": 7}))?) });
+async fn invalid_answer_is_not_sent() {
+    let builder = Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"b": 7}))?) });
     let client = spawn(builder, &[]).await.unwrap();
     let answer = called(&client, "form").await.unwrap();
     assert_eq!(answer, json!({"action": "cancel"}));
 }
 
 #[tokio::test]
-async fn what_has_no_answer_has_an_error() {
+async fn unanswered_request_gets_an_error_response() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for tool in ["sample", "roots", "odd"] {
         let error = called(&client, tool).await.unwrap();
@@ -180,7 +180,7 @@ async fn what_has_no_answer_has_an_error() {
 }
 
 #[tokio::test]
-async fn roots_are_told() {
+async fn roots_are_sent() {
     let builder = Client::builder().on_roots(|ask| async move {
         assert_eq!(ask.asker.target, "roots");
         Ok(vec![Root {
@@ -194,10 +194,10 @@ async fn roots_are_told() {
 }
 
 #[tokio::test]
-async fn a_server_that_asks_without_end_is_given_up() {
-    let limits = Limits {
+async fn endless_asking_hits_the_ask_limit() {
+    let limits = ClientLimits {
         asks: 5,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = spawn(filling().limits(limits), &[]).await.unwrap();
     let error = called(&client, "endless").await.unwrap_err();
@@ -208,8 +208,8 @@ async fn a_server_that_asks_without_end_is_given_up() {
 }
 
 #[tokio::test]
-async fn only_what_is_answered_at_once_is_declared() {
-    let builder = filling().by_hand([AskKind::Url, AskKind::Sampling]);
+async fn only_kinds_with_handlers_are_declared() {
+    let builder = filling().answer_manually([AskKind::Url, AskKind::Sampling]);
     let client = spawn(builder, &[]).await.unwrap();
     let greeting = called(&client, "greeting").await.unwrap();
     assert_eq!(

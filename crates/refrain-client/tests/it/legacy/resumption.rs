@@ -1,7 +1,7 @@
 //! Streams of older servers that break and go on.
 
 use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
-use refrain_client::{Answer, Client, ErrorKind};
+use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
@@ -36,7 +36,7 @@ async fn breaking(
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_after_the_last_event() {
+async fn stream_resumes_after_the_last_event() {
     let server = breaking("id: e1\ndata:\nretry: 10", |_, last, _| {
         let (writer, say) = Events::new();
         writer.message(last);
@@ -52,7 +52,7 @@ async fn a_stream_goes_on_after_the_last_event() {
 }
 
 #[tokio::test]
-async fn it_may_break_again_and_ask_in_between() {
+async fn stream_resumes_repeatedly_with_asks_between() {
     let server = breaking("id: e1\ndata:\nretry: 10", |seen, last, told| {
         let (writer, say) = Events::new();
         if seen.header("last-event-id") == Some("e1") {
@@ -66,7 +66,8 @@ async fn it_may_break_again_and_ask_in_between() {
         say
     })
     .await;
-    let builder = Client::builder().on_form(|_| async { Ok(Answer::accept(json!({"b": "y"}))?) });
+    let builder =
+        Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) });
     let client = builder.connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
     let after: Vec<_> = server.received(is_resumed);
@@ -78,13 +79,16 @@ async fn it_may_break_again_and_ask_in_between() {
 }
 
 #[tokio::test]
-async fn what_cannot_go_on_is_lost_and_not_made_again() {
+async fn stream_that_cannot_resume_fails_without_a_retry() {
     let without_id = breaking("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
     let refused = breaking("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
     for (server, resumed) in [(without_id, 0), (refused, 1)] {
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::ConnectionLost(_)),
+            "{error}"
+        );
         assert_eq!(server.received(is_call).len(), 1);
         assert_eq!(server.received(is_resumed).len(), resumed);
     }
@@ -92,7 +96,7 @@ async fn what_cannot_go_on_is_lost_and_not_made_again() {
 
 /// A server that takes any GET for one that goes on with the call that waits for its reply, as the official suite's does.
 #[tokio::test]
-async fn the_stream_of_the_session_is_open_before_the_first_call() {
+async fn session_stream_opens_before_the_first_call() {
     let waits: Arc<Mutex<Option<Received>>> = Arc::default();
     let server = FakeServer::start_with(move |seen, _| {
         let mut waits = waits.lock().expect("no panic");

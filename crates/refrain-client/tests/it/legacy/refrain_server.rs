@@ -5,7 +5,7 @@ use refrain::prelude::*;
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
 use refrain_client::wire::legacy::Revision;
-use refrain_client::{Answer, Client, ErrorKind};
+use refrain_client::{AskAnswer, Client, ErrorKind};
 use refrain_testkit::net::proxy::{CALL, Fault, GET, Plan, RESUME};
 use refrain_testkit::net::{FaultProxy, Instance, start};
 use serde_json::json;
@@ -67,14 +67,14 @@ async fn client(gateway: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
         .on_progress(|_| {})
         .on_form(move |_| {
             count.fetch_add(1, Ordering::SeqCst);
-            async { Ok(Answer::accept(json!({"sure": true}))?) }
+            async { Ok(AskAnswer::accept(json!({"sure": true}))?) }
         });
     let client = within("a connection", builder.connect(&gateway.url)).await;
     (client.expect("a connection"), asked)
 }
 
 #[tokio::test]
-async fn a_stream_goes_on_though_other_instances_do_not_have_it() {
+async fn stream_resumes_after_busy_instances() {
     let fleet = fleet_of(1).await;
     let gateway = proxy_to(
         &fleet,
@@ -92,7 +92,7 @@ async fn a_stream_goes_on_though_other_instances_do_not_have_it() {
 }
 
 #[tokio::test]
-async fn a_stream_is_found_at_the_instance_that_has_it() {
+async fn stream_resumes_at_the_instance_that_has_it() {
     let fleet = fleet_of(2).await;
     let gateway = proxy_to(&fleet, &[]).await;
     let (client, _) = client(&gateway).await;
@@ -102,17 +102,20 @@ async fn a_stream_is_found_at_the_instance_that_has_it() {
 }
 
 #[tokio::test]
-async fn a_stream_that_is_refused_is_lost() {
+async fn rejected_resumption_loses_the_connection() {
     let fleet = fleet_of(1).await;
     let gateway = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
     let (client, _) = client(&gateway).await;
     let error = called(&client, "pay").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Broken(_)), "{error}");
+    assert!(
+        matches!(error.kind, ErrorKind::ConnectionLost(_)),
+        "{error}"
+    );
     assert_eq!(gateway.count(RESUME).0, 1);
 }
 
 #[tokio::test]
-async fn the_session_is_listened_to_again_though_other_instances_are_busy() {
+async fn session_stream_is_retried_while_instances_are_busy() {
     let fleet = fleet_of(1).await;
     let gateway = proxy_to(&fleet, &["503 Service Unavailable", "500 No"]).await;
     let (_client, _) = client(&gateway).await;

@@ -1,7 +1,7 @@
 //! Finding out what a server speaks.
 
 use super::support::{Events, FakeServer, Respond, called, legacy_greeting, spawn, within};
-use refrain_client::{Client, Error, ErrorKind, Limits};
+use refrain_client::{Client, ClientLimits, Error, ErrorKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ async fn connect(server: &FakeServer) -> Result<Client, Error> {
 }
 
 fn hasty() -> refrain_client::ClientBuilder {
-    Client::builder().limits(Limits {
+    Client::builder().limits(ClientLimits {
         probe: Duration::from_millis(100),
-        ..Limits::default()
+        ..ClientLimits::default()
     })
 }
 
 #[tokio::test]
-async fn an_older_process_is_found_by_any_error_and_speaks_what_it_says() {
+async fn legacy_process_is_detected_by_any_error() {
     for (version, code) in OLDER
         .into_iter()
         .zip(["-32601", "-32602", "-32000", "-32700"])
@@ -32,13 +32,13 @@ async fn an_older_process_is_found_by_any_error_and_speaks_what_it_says() {
 }
 
 #[tokio::test]
-async fn a_silent_process_is_an_older_one() {
+async fn silent_process_is_legacy() {
     let client = spawn(hasty(), &["2025-06-18", "silent"]).await.unwrap();
     assert_eq!(client.server().version, "2025-06-18");
 }
 
 #[tokio::test]
-async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
+async fn process_that_exits_on_discover_is_restarted_and_initialized() {
     // Whether that is before or after it was greeted.
     for (builder, probe) in [(Client::builder(), "exit"), (hasty(), "late exit")] {
         let client = spawn(builder, &["2025-03-26", probe]).await.unwrap();
@@ -48,7 +48,7 @@ async fn a_process_that_ends_when_it_is_asked_is_started_again_and_greeted() {
 }
 
 #[tokio::test]
-async fn a_process_that_takes_its_time_is_not_taken_for_an_older_one() {
+async fn slow_modern_process_is_not_legacy() {
     let client = spawn(hasty(), &["2025-11-25", "late"]).await.unwrap();
     assert_eq!(client.server().version, "2026-07-28");
     let meta = called(&client, "meta").await.unwrap();
@@ -59,7 +59,7 @@ async fn a_process_that_takes_its_time_is_not_taken_for_an_older_one() {
 }
 
 #[tokio::test]
-async fn a_revision_that_is_not_known_is_named() {
+async fn unknown_revision_is_reported() {
     let error = spawn(Client::builder(), &["2023-01-01"]).await.unwrap_err();
     let ErrorKind::NoCommonVersion { supported } = &error.kind else {
         panic!("{error}");
@@ -68,7 +68,7 @@ async fn a_revision_that_is_not_known_is_named() {
 }
 
 #[tokio::test]
-async fn an_older_server_behind_http_is_found_by_whatever_it_says() {
+async fn legacy_http_server_is_detected_by_any_error() {
     type Refuse = fn(&super::support::Received) -> Respond;
     let refusals: [Refuse; 6] = [
         |seen| Respond::Json(400, seen.error(-32000, "no session", &Value::Null)),
@@ -105,7 +105,7 @@ fn greetings(server: &FakeServer) -> Vec<super::support::Received> {
 }
 
 #[tokio::test]
-async fn a_newer_server_is_not_greeted() {
+async fn newer_server_is_not_initialized() {
     let server = refusing(400, -32022, json!({"supported": ["2027-01-01"]})).await;
     let error = connect(&server).await.unwrap_err();
     assert!(error.to_string().contains("2027-01-01"), "{error}");
@@ -114,13 +114,13 @@ async fn a_newer_server_is_not_greeted() {
     for code in [-32020, -32021] {
         let server = refusing(400, code, Value::Null).await;
         let error = connect(&server).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+        assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
         assert!(greetings(&server).is_empty());
     }
 }
 
 #[tokio::test]
-async fn a_server_that_names_an_older_revision_is_greeted_with_it() {
+async fn offered_legacy_revision_is_used() {
     let supported = json!({"supported": ["2027-01-01", "2025-03-26", "2025-06-18"]});
     let server = refusing(400, -32022, supported).await;
     let client = connect(&server).await.unwrap();
@@ -130,7 +130,7 @@ async fn a_server_that_names_an_older_revision_is_greeted_with_it() {
 }
 
 #[tokio::test]
-async fn a_server_that_can_neither_be_asked_nor_greeted_speaks_the_present_revision() {
+async fn server_without_discover_and_initialize_is_modern() {
     let server = FakeServer::start_with(|seen, _| match seen.method() {
         "tools/call" => Respond::Json(200, seen.text("here")),
         _ => Respond::Json(404, seen.error(-32601, "no such method", &Value::Null)),
@@ -145,7 +145,7 @@ async fn a_server_that_can_neither_be_asked_nor_greeted_speaks_the_present_revis
 }
 
 #[tokio::test]
-async fn what_is_no_mcp_server_is_said_to_be_none() {
+async fn non_mcp_server_is_reported() {
     let server =
         FakeServer::start_with(|_, _| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()))
             .await;
@@ -160,7 +160,7 @@ async fn what_is_no_mcp_server_is_said_to_be_none() {
 }
 
 #[tokio::test]
-async fn the_transport_before_streamable_http_is_named() {
+async fn http_sse_transport_is_reported() {
     let server = FakeServer::start_with(|seen, _| {
         if seen.verb != "GET" {
             return Respond::Status(405);
@@ -172,11 +172,11 @@ async fn the_transport_before_streamable_http_is_named() {
     })
     .await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::FirstTransport), "{error}");
+    assert!(matches!(error.kind, ErrorKind::HttpSseTransport), "{error}");
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_does_not_greet() {
+async fn unauthorized_or_failing_server_is_not_initialized() {
     for status in [401, 403, 500, 503] {
         let server = FakeServer::start_with(move |seen, _| match seen.method() {
             "server/discover" => Respond::Status(status),
@@ -189,7 +189,7 @@ async fn who_is_not_let_in_does_not_greet() {
 }
 
 #[tokio::test]
-async fn a_process_that_cannot_refuse_is_greeted() {
+async fn process_with_an_invalid_error_is_initialized() {
     let client = spawn(Client::builder(), &["2025-06-18", "odd"]).await;
     assert_eq!(client.unwrap().server().version, "2025-06-18");
 }

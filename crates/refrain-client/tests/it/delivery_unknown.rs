@@ -1,7 +1,7 @@
 //! Calls of which nobody knows whether the server has taken them.
 
 use crate::support::{FakeServer, Respond};
-use refrain_client::{Call, Client, ErrorKind, PendingCall};
+use refrain_client::{CallRequest, Client, ErrorKind, PendingCall};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -51,7 +51,7 @@ fn call_ids(server: &FakeServer) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_call_whose_response_was_lost_is_not_lost_when_it_is_then_refused() {
+async fn lost_response_keeps_the_call_after_a_later_error() {
     let server = answering(true, |round| match round {
         1 => lost(),
         2 | 3 => Respond::Error(-32603, "the store is down"),
@@ -60,15 +60,18 @@ async fn a_call_whose_response_was_lost_is_not_lost_when_it_is_then_refused() {
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     let pending = error.pending.expect("it may have been taken");
-    assert!(pending.is_unclear());
+    assert!(pending.is_delivery_unknown());
     let pending = stored(&pending);
-    assert!(pending.is_unclear());
-    assert!(!client.might_repeat(&pending), "it is the same call there");
+    assert!(pending.is_delivery_unknown());
+    assert!(
+        !client.can_execute_twice(&pending),
+        "it is the same call there"
+    );
 
     let error = client.finish(pending).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     let pending = error.pending.expect("that says nothing of the first time");
     let result = client.finish(*pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "once");
@@ -78,7 +81,7 @@ async fn a_call_whose_response_was_lost_is_not_lost_when_it_is_then_refused() {
 }
 
 #[tokio::test]
-async fn a_call_that_was_only_refused_is_over() {
+async fn rejected_call_is_not_returned_as_pending() {
     let server = answering(true, |round| match round {
         1 => Respond::RetryAfter(503, "0"),
         _ => Respond::Error(-32602, "no such tool"),
@@ -86,27 +89,27 @@ async fn a_call_that_was_only_refused_is_over() {
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Refused(_)), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
     assert!(error.pending.is_none(), "nobody has taken it");
     assert_eq!(call_ids(&server).len(), 2);
 }
 
 #[tokio::test]
-async fn what_might_be_done_twice_is_known_before() {
+async fn can_execute_twice_is_known_before_resuming() {
     let server = answering(false, |_| lost()).await;
     let client = connect(&server).await;
-    let new = client.prepare(Call::tool("t"));
-    assert!(!new.is_unclear() && !client.might_repeat(&new));
+    let new = client.prepare(CallRequest::tool("t"));
+    assert!(!new.is_delivery_unknown() && !client.can_execute_twice(&new));
     // Whoever stored it may have sent it then.
     let found = stored(&new);
-    assert!(found.is_unclear() && client.might_repeat(&found));
-    let read = stored(&client.prepare(Call::resource("file:///x")));
-    assert!(!client.might_repeat(&read), "that changes nothing");
+    assert!(found.is_delivery_unknown() && client.can_execute_twice(&found));
+    let read = stored(&client.prepare(CallRequest::resource("file:///x")));
+    assert!(!client.can_execute_twice(&read), "that changes nothing");
 
     let error = client.finish(new).await.unwrap_err();
     let pending = error.pending.expect("its response was lost");
-    assert!(pending.is_unclear() && client.might_repeat(&pending));
+    assert!(pending.is_delivery_unknown() && client.can_execute_twice(&pending));
     assert_eq!(call_ids(&server).len(), 1);
     let knowing = connect(&answering(true, |_| lost()).await).await;
-    assert!(!knowing.might_repeat(&pending));
+    assert!(!knowing.can_execute_twice(&pending));
 }

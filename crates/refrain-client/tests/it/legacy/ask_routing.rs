@@ -4,7 +4,7 @@ use super::support::{
     Events, FakeServer, Respond, called, form, legacy_greeting, spawn, until, within,
 };
 use refrain_client::wire::LogLevel;
-use refrain_client::{Answer, Client, ClientBuilder, Limits};
+use refrain_client::{AskAnswer, Client, ClientBuilder, ClientLimits};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn unasked() -> ClientBuilder {
 }
 
 #[tokio::test]
-async fn behind_a_pipe_nothing_is_answered_outside_of_calls_but_pings() {
+async fn pipe_requests_outside_calls_are_rejected_except_pings() {
     let client = spawn(unasked(), &[]).await.unwrap();
     within("the list", client.tools()).await.unwrap();
     let notes = called(&client, "notes").await.unwrap();
@@ -29,10 +29,10 @@ async fn behind_a_pipe_nothing_is_answered_outside_of_calls_but_pings() {
 }
 
 #[tokio::test]
-async fn a_server_of_the_present_revision_is_not_answered_at_all() {
-    let limits = Limits {
+async fn requests_of_a_modern_server_are_ignored() {
+    let limits = ClientLimits {
         probe: Duration::from_millis(100),
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let told = ["2025-11-25", "late"];
     let client = spawn(unasked().limits(limits), &told).await.unwrap();
@@ -45,7 +45,7 @@ fn is_answer(id: &'static str) -> impl Fn(&super::support::Received) -> bool {
 }
 
 #[tokio::test]
-async fn the_stream_beside_the_calls_is_heard_but_asks_there_are_refused() {
+async fn session_stream_asks_are_rejected_but_notifications_handled() {
     let server = FakeServer::start_with(|seen, _| {
         if seen.verb == "GET" {
             let (writer, say) = Events::new();
@@ -81,7 +81,7 @@ async fn the_stream_beside_the_calls_is_heard_but_asks_there_are_refused() {
 }
 
 #[tokio::test]
-async fn a_call_does_not_lend_itself_to_asks_on_another_stream() {
+async fn session_stream_ask_during_a_call_is_rejected() {
     let server = FakeServer::start_with(|seen, told| {
         if seen.verb == "GET" {
             let (writer, say) = Events::new();
@@ -106,7 +106,7 @@ async fn a_call_does_not_lend_itself_to_asks_on_another_stream() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_no_call_does_not_ask() {
+async fn ask_during_a_list_request_is_rejected() {
     let server = FakeServer::legacy(|seen, told| {
         let (writer, say) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
@@ -122,7 +122,7 @@ async fn a_request_that_is_no_call_does_not_ask() {
 }
 
 #[tokio::test]
-async fn each_call_answers_what_its_own_stream_asks() {
+async fn concurrent_calls_answer_asks_of_their_own_stream() {
     let server = FakeServer::legacy(|seen, told| {
         let (writer, say) = Events::new();
         let tool = seen.tool().to_owned();
@@ -138,7 +138,7 @@ async fn each_call_answers_what_its_own_stream_asks() {
     .await;
     let builder = Client::builder().on_form(|ask| async move {
         assert_eq!(ask.message, ask.asker.target, "asked for its own call");
-        Ok(Answer::accept(json!({"b": ask.asker.target}))?)
+        Ok(AskAnswer::accept(json!({"b": ask.asker.target}))?)
     });
     let client = builder.connect(&server.url).await.unwrap();
     let calls = ["one", "two", "three"].map(|tool| called(&client, tool));

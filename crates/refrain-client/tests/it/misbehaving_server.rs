@@ -4,13 +4,13 @@ use crate::support::{FakeServer, Respond, form};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use refrain_client::wire::AskKind;
-use refrain_client::{AuthError, Authorize, Client, Error, ErrorKind, Limits, Refusal};
+use refrain_client::{AuthError, AuthRejection, Authorize, Client, ClientLimits, Error, ErrorKind};
 use serde_json::json;
 use std::time::Duration;
 use url::Url;
 
 async fn connect(server: &FakeServer) -> Client {
-    let client = Client::builder().by_hand([AskKind::Form]);
+    let client = Client::builder().answer_manually([AskKind::Form]);
     client.connect(&server.url).await.expect("a server")
 }
 
@@ -20,7 +20,7 @@ async fn call(server: &FakeServer) -> Result<(), Error> {
 }
 
 #[tokio::test]
-async fn a_result_without_a_type_is_complete_and_one_of_another_type_is_refused() {
+async fn missing_result_type_means_complete_and_unknown_type_is_rejected() {
     let server = FakeServer::start(|_| Respond::Result(json!({"content": []}))).await;
     call(&server).await.unwrap();
     for kind in [json!("dance"), json!(null), json!(7)] {
@@ -36,7 +36,7 @@ async fn a_result_without_a_type_is_complete_and_one_of_another_type_is_refused(
 }
 
 #[tokio::test]
-async fn a_state_that_is_too_large_is_refused_and_the_round_before_is_kept() {
+async fn too_large_state_is_rejected_and_the_last_round_kept() {
     let huge = "x".repeat(10 * 1024 * 1024);
     let server = FakeServer::start(move |request| match request["params"].get("requestState") {
         None => Respond::asks(json!({"go": form("Go?", json!({}))}), Some("small")),
@@ -47,7 +47,7 @@ async fn a_state_that_is_too_large_is_refused_and_the_round_before_is_kept() {
     let error = client.call_tool("t", json!({})).await.unwrap_err();
     let mut pending = *error.pending.unwrap();
     pending
-        .answer("go", refrain_client::Answer::Decline)
+        .answer("go", refrain_client::AskAnswer::Decline)
         .unwrap();
     let error = client.finish(pending).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
@@ -58,11 +58,11 @@ async fn a_state_that_is_too_large_is_refused_and_the_round_before_is_kept() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_large_is_not_read_to_its_end() {
+async fn too_large_message_is_rejected() {
     let server = FakeServer::start(|_| Respond::text(&"x".repeat(3_000_000))).await;
-    let limits = Limits {
+    let limits = ClientLimits {
         message: 1_000_000,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let client = Client::builder()
         .limits(limits)
@@ -83,7 +83,7 @@ async fn a_message_that_is_too_large_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn too_many_asks_are_refused() {
+async fn too_many_asks_are_rejected() {
     let server = FakeServer::start(|_| {
         let many = (0..101).map(|n| (n.to_string(), json!({"method": "roots/list"})));
         Respond::asks(many.collect::<serde_json::Map<_, _>>().into(), None)
@@ -103,7 +103,7 @@ async fn too_many_asks_are_refused() {
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense_are_shown() {
+async fn invalid_responses_are_reported() {
     for (body, word) in [
         ("{\"jsonrpc\":\"2.0\",", "EOF"),
         ("{\"jsonrpc\":\"2.0\",\"id\":1}", "no JSON-RPC message"),
@@ -116,13 +116,16 @@ async fn answers_that_make_no_sense_are_shown() {
             FakeServer::start(move |_| Respond::Raw(200, "application/json", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidResponse(_)),
+            "{error}"
+        );
         assert!(error.to_string().contains(word), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_page_for_people_is_no_mcp_server() {
+async fn html_page_is_not_an_mcp_server() {
     let server = FakeServer::start_raw(|_| {
         Respond::Raw(200, "text/html", "<html>Welcome</html>".to_owned())
     })
@@ -133,7 +136,7 @@ async fn a_page_for_people_is_no_mcp_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_said_to_be_so() {
+async fn unreachable_server_and_invalid_addresses_are_reported() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     drop(listener);
@@ -149,12 +152,15 @@ async fn a_server_that_is_not_there_is_said_to_be_so() {
         "http://me:secret@localhost/",
     ] {
         let error = Client::builder().connect(address).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Address { .. }), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
+            "{error}"
+        );
     }
 }
 
 #[tokio::test]
-async fn a_busy_server_is_asked_again() {
+async fn busy_server_is_retried() {
     let times = std::sync::atomic::AtomicUsize::new(0);
     let server =
         FakeServer::start(
@@ -170,18 +176,18 @@ async fn a_busy_server_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_busy_for_long_is_given_up() {
+async fn long_retry_after_is_not_waited_for() {
     let server = FakeServer::start(|_| Respond::RetryAfter(429, "3600")).await;
     let error = call(&server).await.unwrap_err();
     assert!(
-        matches!(error.kind, ErrorKind::Status { status: 429, .. }),
+        matches!(error.kind, ErrorKind::HttpStatus { status: 429, .. }),
         "{error}"
     );
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
 #[tokio::test]
-async fn an_event_of_another_type_is_no_message() {
+async fn event_of_another_type_is_ignored() {
     let server = FakeServer::start(|request| {
         let result = json!({"resultType": "complete", "content": []});
         let last = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
@@ -210,24 +216,27 @@ impl Authorize for Slow {
         })
     }
 
-    fn refused<'a>(&'a self, _refusal: Refusal<'a>) -> BoxFuture<'a, Result<bool, AuthError>> {
+    fn handle_rejection<'a>(
+        &'a self,
+        _rejection: AuthRejection<'a>,
+    ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Ok(false) })
     }
 }
 
 #[tokio::test]
-async fn the_server_is_not_late_because_somebody_takes_time_to_log_in() {
+async fn login_time_does_not_count_as_server_silence() {
     let server = FakeServer::start(|_| Respond::text("done")).await;
-    let limits = Limits {
+    let limits = ClientLimits {
         silence: SILENCE,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
     let builder = Client::builder().limits(limits).authorize(Slow);
     builder.connect(&server.url).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_lost_response_is_not_asked_for_again_where_the_work_might_be_done_twice() {
+async fn lost_response_is_not_retried_without_call_ids() {
     // This server says nothing of call ids.
     for status in [502, 503, 504] {
         let server =
@@ -243,34 +252,34 @@ async fn a_lost_response_is_not_asked_for_again_where_the_work_might_be_done_twi
 }
 
 #[tokio::test]
-async fn a_result_that_does_not_fit_is_not_lost() {
+async fn invalid_result_is_returned_in_the_error() {
     let content = json!([{"type": "hologram", "beams": 7}]);
     let sent = json!({"resultType": "complete", "content": content});
     let answer = sent.clone();
     let server = FakeServer::start(move |_| Respond::Result(answer.clone())).await;
     let error = call(&server).await.unwrap_err();
-    let ErrorKind::BadResult { result, .. } = error.kind else {
+    let ErrorKind::InvalidResult { result, .. } = error.kind else {
         panic!("{error}")
     };
     assert_eq!(result, sent);
 }
 
 #[tokio::test]
-async fn a_status_is_not_lost_because_it_comes_with_a_stream() {
+async fn error_status_of_an_event_stream_is_reported() {
     for body in ["", ": nothing\n\n", "data: oops\n\n"] {
         let server =
             FakeServer::start(move |_| Respond::Raw(500, "text/event-stream", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
         assert!(
-            matches!(error.kind, ErrorKind::Status { status: 500, .. }),
+            matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. }),
             "{error}"
         );
     }
 }
 
 #[tokio::test]
-async fn a_password_in_a_url_is_not_repeated() {
+async fn password_in_a_url_is_not_repeated_in_errors() {
     for url in [
         "http://ada:secret@127.0.0.1:1/mcp",
         "http://secret@127.0.0.1:1/mcp",
@@ -280,7 +289,10 @@ async fn a_password_in_a_url_is_not_repeated() {
         "ada:secret@127.0.0.1/mcp",
     ] {
         let error = Client::builder().connect(url).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Address { .. }), "{error}");
+        assert!(
+            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
+            "{error}"
+        );
         let said = format!("{error} {error:?}");
         assert!(!said.contains("sec") && !said.contains("ret@"), "{said}");
         assert!(said.contains("127.0.0.1"), "{said}");
