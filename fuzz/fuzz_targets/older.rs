@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    self, SessionSettings, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
     split_batch, write_ask,
 };
 use refrain_wire::{Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, RpcError, parse};
@@ -33,7 +33,7 @@ fn take(data: &[u8]) {
     };
     is_modern(params);
     for revision in Revision::ALL {
-        let agreed = Agreed {
+        let agreed = SessionSettings {
             revision,
             capabilities: Default::default(),
             log_level: Some(LogLevel::Info),

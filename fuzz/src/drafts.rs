@@ -28,7 +28,7 @@ pub fn speak(draft: Draft, data: &[u8]) {
         Ok(DraftRequest::Notification) => {
             assert!(matches!(parse(data), Ok(Message::Notification { .. })));
         }
-        Ok(DraftRequest::Known(reply)) => drop(one_line(&reply)),
+        Ok(DraftRequest::Replied(reply)) => drop(one_line(&reply)),
         Ok(DraftRequest::Request { message, exchange }) => {
             let Ok(Message::Request { id, .. }) = parse(&message) else {
                 panic!("not a request: {}", String::from_utf8_lossy(&message));

@@ -82,7 +82,7 @@ impl Inner {
             Err(ErrorKind::Refused(refusal)) => return Err(not_mcp(refusal.to_string())),
             raw => raw?,
         };
-        let server = ServerInfo::discovered(&raw).map_err(|error| not_mcp(error.to_string()))?;
+        let server = ServerInfo::from_discover(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
             version: dialect.name().to_owned(),
             // A draft does not list revisions.
@@ -176,7 +176,7 @@ impl Inner {
     fn judge(&self, asked: LinkResult<Response>) -> Result<Verdict, ErrorKind> {
         match asked.map_err(ErrorKind::from) {
             Ok(response) => match response.outcome {
-                Ok(raw) => match ServerInfo::discovered(&raw) {
+                Ok(raw) => match ServerInfo::from_discover(&raw) {
                     Ok(server) => {
                         check_complete(&raw)?;
                         choose(server)

@@ -17,7 +17,7 @@ use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::{HeaderMap, HeaderValue};
 use refrain_wire::ErrorCode;
 use refrain_wire::client::{
-    ReadError, Request, ServerInfo, write_initialized, write_refusal, write_result,
+    ReadError, Request, ServerInfo, write_initialized, write_error, write_result,
 };
 use refrain_wire::legacy::Revision;
 use serde_json::{Value, json};
@@ -113,7 +113,7 @@ impl Inner {
         let response = self.read_response(&mut exchange, &HeaderMap::new()).await?;
         let refused = |refusal| LinkError::Final(ErrorKind::Refused(refusal));
         let raw = response.outcome.map_err(refused)?;
-        let server = ServerInfo::initialized(&raw)
+        let server = ServerInfo::from_initialize(&raw)
             .map_err(|error| LinkError::Final(self.not_mcp(error.to_string())))?;
         if !Revision::CLIENT.contains(&server.version.as_str()) {
             let supported = vec![server.version];
@@ -192,7 +192,7 @@ pub(crate) fn refuse_stray(id: &Value, method: &str) -> String {
         return write_result(id, &json!({}));
     }
     let why = format!("{method} is answered only within the call it belongs to");
-    write_refusal(id, ErrorCode::InvalidParams.as_i32(), &why)
+    write_error(id, ErrorCode::InvalidParams.as_i32(), &why)
 }
 
 /// Handles a message that belongs to no call. Returns the response to it, if there is one.

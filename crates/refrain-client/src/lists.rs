@@ -3,7 +3,7 @@
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
 use refrain_wire::client::{ReadError, Request, read_complete};
-use refrain_wire::{ErrorCode, Listed, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain_wire::{ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -49,7 +49,7 @@ impl Inner {
     }
 
     /// All pages of a list. If the server rejects a cursor, the list is read again from the start.
-    async fn list<T: Listed + DeserializeOwned>(
+    async fn list<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
     ) -> Result<Vec<T>, Error> {
@@ -67,7 +67,7 @@ impl Inner {
     }
 
     /// The pages of a list. `cursor` is that of the last page.
-    async fn pages<T: Listed + DeserializeOwned>(
+    async fn pages<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
         cursor: &mut Option<Value>,

@@ -221,7 +221,7 @@ impl PendingCall {
         let request = self.call.request();
         match &self.stage {
             Stage::Round { state } => {
-                request.answered(self.answers.clone().into_iter().collect(), state.as_deref())
+                request.with_answers(self.answers.clone().into_iter().collect(), state.as_deref())
             }
             Stage::Visits { .. } | Stage::Task { .. } | Stage::Ended => request,
         }

@@ -376,7 +376,7 @@ impl Inner {
 
     /// Whether a repeated round of such a call is executed only once.
     fn may_repeat(&self, kind: CallKind) -> bool {
-        kind != CallKind::Tool || (self.legacy.is_none() && self.server.knows_call_ids())
+        kind != CallKind::Tool || (self.legacy.is_none() && self.server.supports_call_ids())
     }
 
     fn argument_headers(&self, call: &Call) -> Result<HeaderMap, ErrorKind> {

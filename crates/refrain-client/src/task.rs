@@ -122,7 +122,7 @@ impl Inner {
         }
         // This is safe to repeat: the server ignores answers that it has.
         let answers = pending.answers.clone().into_iter().collect();
-        let request = Request::task(TaskMethod::Update, id).answered(answers, None);
+        let request = Request::task(TaskMethod::Update, id).with_answers(answers, None);
         let raw = self.request(request).await?;
         check_complete(&raw)?;
         pending.answers_sent();

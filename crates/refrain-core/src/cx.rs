@@ -149,7 +149,7 @@ impl Cx {
             let message = format!("{name:?} cannot be asked of a model: {reason}");
             self.shared.fault(&message);
         }
-        params.keep_to(self.shared.env.capabilities);
+        params.drop_undeclared(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
         AskFuture::new(self, Kind::Sampling, name, question, ask::sampled)
     }

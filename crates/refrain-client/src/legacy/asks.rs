@@ -12,7 +12,7 @@ use crate::transport::{Exchange, Incoming, LinkError, LinkResult, Outgoing, Resp
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use refrain_wire::client::{Request, cancelled_request, write_refusal, write_result};
+use refrain_wire::client::{Request, cancelled_request, write_error, write_result};
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -167,7 +167,7 @@ impl Inner {
             (Err(why), kind @ Some(AskKind::Form | AskKind::Url)) => {
                 (write_result(id, &Answer::Cancel.to_json(kind)), Some(why))
             }
-            (Err(why), kind) => (write_refusal(id, self.code(kind, method), &why), Some(why)),
+            (Err(why), kind) => (write_error(id, self.code(kind, method), &why), Some(why)),
         };
         let sent = self.tell(body, session).await;
         self.link.settled(id);

@@ -119,7 +119,7 @@ impl State {
                     params.check().map_err(|reason| {
                         Error::internal(format!("{name:?} cannot be asked of a model: {reason}"))
                     })?;
-                    params.keep_to(env.capabilities);
+                    params.drop_undeclared(env.capabilities);
                 }
                 Ask::Form { .. } | Ask::Url { .. } | Ask::Roots => {}
             }

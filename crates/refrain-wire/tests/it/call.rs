@@ -34,7 +34,7 @@ fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
 }
 
 #[test]
-fn a_second_round_is_read_in_full_and_borrowed() {
+fn second_round_is_decoded_without_copies() {
     let params = with_meta(
         r#""name":"get_weather","arguments":{"location":"New York"},"later":[{"x":1}],
            "inputResponses":{"github_login":{"action":"accept","content":{"name":"octocat"}},"roots":{"roots":[]}},
@@ -60,7 +60,7 @@ fn a_second_round_is_read_in_full_and_borrowed() {
 }
 
 #[test]
-fn a_resource_is_found_by_uri_and_a_stray_name_is_ignored() {
+fn resource_call_uses_uri_and_ignores_name() {
     let params = with_meta(r#""uri":"test://a","name":7,"arguments":8"#);
     let call = decode_call(CallKind::Resource, Some(&params)).unwrap();
     assert_eq!(call.target, "test://a");
@@ -71,7 +71,7 @@ fn a_resource_is_found_by_uri_and_a_stray_name_is_ignored() {
 }
 
 #[test]
-fn a_bad_call_is_told_which_member_is_wrong() {
+fn invalid_call_error_names_the_member() {
     let cases = [
         (r#""arguments":{}"#, "name is missing"),
         (r#""name":7"#, "name must be a string"),
@@ -137,7 +137,7 @@ fn a_bad_call_is_told_which_member_is_wrong() {
 }
 
 #[test]
-fn a_key_repeated_among_many_answers_is_found() {
+fn duplicate_among_many_answers_is_rejected() {
     let many: Vec<String> = (0..5000)
         .map(|i| format!(r#""k{}":{{}}"#, i % 4999))
         .collect();
@@ -153,7 +153,7 @@ fn a_key_repeated_among_many_answers_is_found() {
 }
 
 #[test]
-fn meta_must_be_there_with_version_and_capabilities() {
+fn meta_requires_version_and_capabilities() {
     let cases = [
         (r#"{"name":"a"}"#, "params._meta is missing"),
         (r#"{"name":"a","_meta":null}"#, "params._meta as an object"),
@@ -197,7 +197,7 @@ fn meta_must_be_there_with_version_and_capabilities() {
 }
 
 #[test]
-fn meta_is_read_in_full() {
+fn all_meta_members_are_decoded() {
     let params = meta(
         r#","io.modelcontextprotocol/clientInfo":{"name":"ExampleClient","version":"1.0.0"},
             "io.modelcontextprotocol/logLevel":"warning","progressToken":-4,"refrain/callId":"c-1",
@@ -224,7 +224,7 @@ fn meta_is_read_in_full() {
 }
 
 #[test]
-fn optional_meta_of_a_wrong_type_is_named() {
+fn optional_meta_of_wrong_type_is_rejected() {
     let long = format!(r#","{CALL_ID_KEY}":"{}""#, "x".repeat(129));
     let cases = [
         (
@@ -268,7 +268,7 @@ fn optional_meta_of_a_wrong_type_is_named() {
 }
 
 #[test]
-fn capabilities_follow_what_was_declared() {
+fn capabilities_are_decoded_as_declared() {
     let none = Capabilities::default();
     let cases = [
         ("{}", none),
@@ -328,7 +328,7 @@ fn capabilities_follow_what_was_declared() {
 }
 
 #[test]
-fn a_list_may_have_a_cursor() {
+fn list_cursor_is_optional() {
     let params = with_meta(r#""cursor":"next-page""#);
     assert_eq!(
         decode_list(Some(&params)).unwrap().cursor.as_deref(),
@@ -346,7 +346,7 @@ fn a_list_may_have_a_cursor() {
 }
 
 #[test]
-fn kinds_and_levels_have_their_names() {
+fn call_kinds_and_log_levels_have_wire_names() {
     for kind in [CallKind::Tool, CallKind::Prompt, CallKind::Resource] {
         assert_eq!(CallKind::from_method(kind.method()), Some(kind));
     }

@@ -70,7 +70,7 @@ fn refused(draft: Draft, message: &Value) -> (i32, String) {
 }
 
 #[test]
-fn a_client_that_says_nothing_of_itself_can_do_everything_but_tasks() {
+fn undeclared_client_supports_everything_but_tasks() {
     for draft in Draft::ALL {
         let call =
             json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t"}});
@@ -82,7 +82,7 @@ fn a_client_that_says_nothing_of_itself_can_do_everything_but_tasks() {
 }
 
 #[test]
-fn the_members_of_another_draft_are_not_read() {
+fn members_of_other_drafts_are_ignored() {
     let call = json!({
         "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {
             "name": "t", "inputResponses": {"a": {}}, "requestState": "s"},
@@ -100,7 +100,7 @@ fn the_members_of_another_draft_are_not_read() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_the_words_of_the_draft() {
+fn request_errors_use_the_member_names_of_the_draft() {
     let call = |more: Value| {
         let mut call =
             json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "t"}});
@@ -191,7 +191,7 @@ fn what_is_wrong_is_said_in_the_words_of_the_draft() {
 }
 
 #[test]
-fn a_member_given_twice_is_refused() {
+fn duplicate_member_is_rejected() {
     for text in [
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"},"input_responses":{},"input_responses":{}}"#,
         r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"t"},"input_responses":{"a":{"result":{}},"a":{"result":{}}}}"#,
@@ -218,7 +218,7 @@ fn error_in(draft: Draft, message: &str) -> Value {
 }
 
 #[test]
-fn an_error_that_is_about_a_member_speaks_of_the_drafts_own() {
+fn reply_errors_use_the_member_names_of_the_draft() {
     for (draft, answers, state) in [
         (Draft::Sketch, "dependent_responses", "request_state"),
         (Draft::First, "input_responses", "request_state"),
@@ -259,7 +259,7 @@ fn an_error_that_is_about_a_member_speaks_of_the_drafts_own() {
 
 /// The error of a task that failed is its handler's.
 #[test]
-fn the_error_of_a_task_is_left_as_it_is() {
+fn task_error_is_not_changed() {
     for draft in [Draft::First, Draft::Second] {
         let get = request(TASK_RESULT, json!({"taskId": "t"}), true);
         let (_, _, theirs) = there_and_back(draft, &get);
@@ -273,7 +273,7 @@ fn the_error_of_a_task_is_left_as_it_is() {
 }
 
 #[test]
-fn every_client_is_greeted_in_the_revision_of_the_handshake() {
+fn handshake_always_uses_2025_11_25() {
     for asked in ["2025-11-25", "2025-06-18", "2025-03-26", "2019-01-01"] {
         let params = json!({"protocolVersion": asked, "clientInfo": {},
             "capabilities": {"elicitation": {"url": {}}, "sampling": {"tools": {}}}});
@@ -290,7 +290,7 @@ fn every_client_is_greeted_in_the_revision_of_the_handshake() {
 
 /// A request that lacks what only the draft calls so.
 #[test]
-fn what_is_missing_is_named_as_the_draft_has_it() {
+fn missing_members_have_the_names_of_the_draft() {
     let empty = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {}});
     let mut answers = empty("tasks/input_response");
     let (code, message) = refused(Draft::Second, &answers);
@@ -317,7 +317,7 @@ fn what_is_missing_is_named_as_the_draft_has_it() {
 }
 
 #[test]
-fn what_a_server_says_of_itself_comes_back() {
+fn server_description_survives_the_round_trip() {
     let hello = json!({"jsonrpc": "2.0", "id": 7, "method": "server/discover", "params": {"_meta": {
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
         "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
@@ -360,7 +360,7 @@ fn what_a_server_says_of_itself_comes_back() {
 }
 
 #[test]
-fn what_a_draft_has_not_is_not_written() {
+fn unsupported_method_is_an_error() {
     let request = |method: &str| {
         json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"taskId": "x"}}).to_string()
     };
@@ -379,7 +379,7 @@ fn what_a_draft_has_not_is_not_written() {
 }
 
 #[test]
-fn a_call_that_is_read_has_its_task_and_how_long_it_may_live() {
+fn task_member_sets_extension_and_ttl() {
     let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call",
         "params": {"name": "t", "task": {"ttl": 60000}}});
     let message = read(Draft::Second, &call).to_string();
@@ -398,7 +398,7 @@ fn a_call_that_is_read_has_its_task_and_how_long_it_may_live() {
 
 /// Loss: the first draft tells of one time of a task only; that it was changed later is not known.
 #[test]
-fn the_first_draft_does_not_tell_when_a_task_was_changed() {
+fn first_draft_loses_last_updated_at() {
     let get = request("tasks/get", json!({"taskId": "t"}), true);
     let task = json!({"resultType": "complete", "taskId": "t", "status": "working",
         "createdAt": "a", "lastUpdatedAt": "b", "ttlMs": 1, "pollIntervalMs": 1});
@@ -410,7 +410,7 @@ fn the_first_draft_does_not_tell_when_a_task_was_changed() {
 
 /// Loss: the task of a tool that says so in its result has failed, as in 2025-11-25; the result is told all the same.
 #[test]
-fn a_task_whose_result_is_an_error_has_failed() {
+fn task_with_error_result_counts_as_failed() {
     let get = request("tasks/get", json!({"taskId": "t"}), true);
     let became = request(TASK_RESULT, json!({"taskId": "t"}), true);
     for (draft, failed, completed) in [
@@ -436,7 +436,7 @@ fn a_task_whose_result_is_an_error_has_failed() {
 
 /// Loss: the first draft's answers for a task have no place for what a client says of itself.
 #[test]
-fn answers_without_a_method_say_nothing_of_the_client() {
+fn answers_without_method_lose_client_meta() {
     let mut update = request(
         "tasks/update",
         json!({"taskId": "t", "inputResponses": {}}),
@@ -453,7 +453,7 @@ fn answers_without_a_method_say_nothing_of_the_client() {
 
 /// Loss: how long a task may live is part of the wish for one.
 #[test]
-fn a_time_to_live_without_a_wish_is_not_told() {
+fn ttl_without_task_request_is_lost() {
     for (draft, tasks) in [(Draft::Second, false), (Draft::Sketch, true)] {
         let mut call = request("tools/call", json!({"name": "t"}), tasks);
         call["params"]["_meta"]["refrain/taskTtl"] = 5.into();
@@ -466,7 +466,7 @@ fn a_time_to_live_without_a_wish_is_not_told() {
 
 /// Loss: which task a request is about is said by the request, and by nothing else.
 #[test]
-fn a_task_that_a_request_is_said_to_be_part_of_is_not_told() {
+fn related_task_of_a_request_is_lost() {
     for draft in Draft::ALL {
         let mut call = request("tools/call", json!({"name": "t"}), false);
         let related = json!({"taskId": "other"});
@@ -479,7 +479,7 @@ fn a_task_that_a_request_is_said_to_be_part_of_is_not_told() {
 
 /// Loss: how long a list or a resource may be kept is nothing that 2025-11-25 tells.
 #[test]
-fn how_long_a_list_may_be_kept_is_not_told() {
+fn cache_hints_are_lost() {
     for draft in Draft::ALL {
         for (method, params, member) in [
             ("tools/list", json!({}), "tools"),
@@ -498,7 +498,7 @@ fn how_long_a_list_may_be_kept_is_not_told() {
 
 /// Loss: without `resultType`, a result of the second draft that has the member of an ask is one.
 #[test]
-fn the_second_draft_knows_what_is_incomplete_by_its_members() {
+fn second_draft_detects_incomplete_results_by_members() {
     let call = request("tools/call", json!({"name": "t"}), false);
     for name in ["inputRequests", "requestState"] {
         let result = json!({"resultType": "complete", name: "mine"});
@@ -512,7 +512,7 @@ fn the_second_draft_knows_what_is_incomplete_by_its_members() {
 
 /// Loss: a result with a `task` in it is a task where one was wished for, and nowhere else.
 #[test]
-fn a_member_that_is_called_task_is_one_only_where_it_was_wished_for() {
+fn task_member_counts_only_if_a_task_was_requested() {
     let result = json!({"resultType": "complete", "task": {"taskId": "mine"}});
     for draft in Draft::ALL {
         for (method, params, tasks) in [
@@ -535,7 +535,7 @@ fn a_member_that_is_called_task_is_one_only_where_it_was_wished_for() {
 
 /// Loss: what asks for nothing and has no state is nothing, where that is said beside the id.
 #[test]
-fn an_incomplete_result_with_nothing_in_it_is_not_told() {
+fn empty_incomplete_result_is_lost() {
     let call = request("tools/call", json!({"name": "t"}), false);
     for (draft, kind) in [
         (Draft::Sketch, None),
@@ -549,7 +549,7 @@ fn an_incomplete_result_with_nothing_in_it_is_not_told() {
 }
 
 #[test]
-fn what_is_no_reply_stays_as_it_is() {
+fn non_replies_are_not_changed() {
     for draft in Draft::ALL {
         for method in ["tools/call", "tools/list", "server/discover"] {
             let (_, ours, _) = there_and_back(draft, &request(method, json!({"name": "t"}), false));
@@ -568,7 +568,7 @@ fn what_is_no_reply_stays_as_it_is() {
 }
 
 #[test]
-fn a_status_may_be_any_text() {
+fn unknown_status_is_translated() {
     let get = request("tasks/get", json!({"taskId": "t"}), true);
     for (status, capitalised) in [
         ("working", "Working"),

@@ -15,7 +15,7 @@ fn refuse(text: &str) -> (ErrorCode, String, Option<String>) {
 }
 
 #[test]
-fn a_request_is_borrowed_from_its_bytes() {
+fn request_is_parsed_without_copies() {
     let bytes = br#" {"jsonrpc":"2.0","id":"call-1","method":"tools/call","params":{"name":"x"}} "#;
     let Message::Request { id, method, params } = parse(bytes).unwrap() else {
         panic!()
@@ -26,7 +26,7 @@ fn a_request_is_borrowed_from_its_bytes() {
 }
 
 #[test]
-fn a_notification_has_no_id_and_need_not_have_params() {
+fn notification_has_no_id_and_optional_params() {
     let bytes = br#"{"method":"notifications/cancelled","jsonrpc":"2.0","extra":[1,{"a":null}]}"#;
     let Message::Notification { method, params } = parse(bytes).unwrap() else {
         panic!()
@@ -36,7 +36,7 @@ fn a_notification_has_no_id_and_need_not_have_params() {
 }
 
 #[test]
-fn ids_are_strings_and_integers_kept_as_sent() {
+fn ids_are_strings_or_integers_and_kept_verbatim() {
     for id in [
         "0",
         "-7",
@@ -60,7 +60,7 @@ fn ids_are_strings_and_integers_kept_as_sent() {
 }
 
 #[test]
-fn what_is_not_json_is_a_parse_error() {
+fn malformed_json_is_a_parse_error() {
     for text in [
         "",
         "  ",
@@ -82,7 +82,7 @@ fn what_is_not_json_is_a_parse_error() {
 }
 
 #[test]
-fn half_a_surrogate_pair_is_a_parse_error_in_a_key_and_refused_in_the_method() {
+fn lone_surrogate_is_rejected_in_key_and_method() {
     assert_eq!(refuse(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
     let (code, message, id) = refuse(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
     assert_eq!(code, ErrorCode::InvalidRequest);
@@ -91,7 +91,7 @@ fn half_a_surrogate_pair_is_a_parse_error_in_a_key_and_refused_in_the_method() {
 }
 
 #[test]
-fn what_is_json_but_no_message_is_an_invalid_request() {
+fn non_message_json_is_an_invalid_request() {
     let cases = [
         (
             r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
@@ -179,7 +179,7 @@ fn what_is_json_but_no_message_is_an_invalid_request() {
 }
 
 #[test]
-fn deep_nesting_is_carried_as_text_without_recursion() {
+fn deeply_nested_params_stay_raw_text() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{deep}}}}}"#);
     assert!(parse(text.as_bytes()).is_ok());

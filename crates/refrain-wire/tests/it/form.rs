@@ -35,7 +35,7 @@ fn choices(field: &Field) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn fields_keep_the_order_and_the_text_of_the_schema() {
+fn parsed_form_keeps_field_order_and_schema_text() {
     let text = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema", "type":"object","title":"T","additionalProperties":false,"required":["b"],
         "properties":{"z":{"type":"string"},"b":{"type":"boolean","title":"Really?","description":"d"},"a":{"type":"number"}}}"#;
     let form = Form::parse(&raw(text)).unwrap();
@@ -53,7 +53,7 @@ fn fields_keep_the_order_and_the_text_of_the_schema() {
 }
 
 #[test]
-fn every_kind_of_field_is_read() {
+fn all_field_kinds_are_parsed() {
     assert_eq!(
         field(&json!({"type": "string", "format": "date", "minLength": 1, "maxLength": 20.0}))
             .kind(),
@@ -82,7 +82,7 @@ fn every_kind_of_field_is_read() {
 
     let plain = field(&json!({"type": "string", "enum": ["r", "g"], "default": "g"}));
     assert_eq!(choices(&plain), [("r", "r"), ("g", "g")]);
-    assert_eq!(plain.preset(), Some(json!("g")));
+    assert_eq!(plain.default_json(), Some(json!("g")));
     let legacy =
         field(&json!({"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}));
     assert_eq!(choices(&legacy), [("r", "Red"), ("g", "Green")]);
@@ -98,7 +98,7 @@ fn every_kind_of_field_is_read() {
         "minItems": 1, "maxItems": 2, "default": ["g"]}),
     );
     assert_eq!(choices(&many), [("r", "r"), ("g", "g")]);
-    assert_eq!(many.preset(), Some(json!(["g"])));
+    assert_eq!(many.default_json(), Some(json!(["g"])));
     assert_eq!(
         many.check(&json!([])).unwrap_err().to_string(),
         "needs at least 1 choices"
@@ -113,7 +113,7 @@ fn every_kind_of_field_is_read() {
 }
 
 #[test]
-fn what_other_servers_write_for_an_optional_field_is_understood() {
+fn nullable_field_counts_as_optional() {
     for schema in [
         json!({"title": "Age", "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": null}),
         json!({"title": "Age", "anyOf": [{"type": "null"}, {"type": "integer", "minimum": 1}]}),
@@ -121,14 +121,14 @@ fn what_other_servers_write_for_an_optional_field_is_understood() {
     ] {
         let field = field(&schema);
         assert_eq!(field.label(), "Age");
-        assert_eq!(field.preset(), None);
+        assert_eq!(field.default_json(), None);
         assert_eq!(field.check(&json!(0)), Err(FieldError::TooSmall(1.0)));
         assert_eq!(field.check(&json!(null)), Ok(()));
     }
 }
 
 #[test]
-fn a_keyword_that_only_narrows_is_left_to_the_server() {
+fn narrowing_keywords_are_ignored() {
     let field = field(&json!({"type": "string", "format": "uuid", "pattern": "^[a-f]+$"}));
     assert!(matches!(
         field.kind(),
@@ -137,7 +137,7 @@ fn a_keyword_that_only_narrows_is_left_to_the_server() {
 }
 
 #[test]
-fn a_default_that_does_not_fit_is_ignored() {
+fn mismatched_default_is_ignored() {
     for schema in [
         json!({"type": "string", "minLength": 1, "default": ""}),
         json!({"type": "string", "default": 3}),
@@ -146,12 +146,12 @@ fn a_default_that_does_not_fit_is_ignored() {
         json!({"type": "string", "enum": ["a"], "default": "b"}),
         json!({"type": "array", "items": {"enum": ["a"]}, "default": ["a", 3]}),
     ] {
-        assert_eq!(field(&schema).preset(), None, "{schema}");
+        assert_eq!(field(&schema).default_json(), None, "{schema}");
     }
 }
 
 #[test]
-fn defaults_are_put_in_where_nothing_is() {
+fn missing_fields_get_defaults() {
     let form = parse(&json!({"type": "object", "properties": {
         "name": {"type": "string", "default": "John"},
         "id": {"type": "integer", "default": 9_007_199_254_740_993_u64},
@@ -178,7 +178,7 @@ fn defaults_are_put_in_where_nothing_is() {
 }
 
 #[test]
-fn a_dialect_is_a_published_one_or_refused_by_name() {
+fn unknown_schema_dialect_is_rejected() {
     let of = |dialect: Value| json!({"$schema": dialect, "type": "object", "properties": {}});
     for dialect in [
         "https://json-schema.org/draft/2020-12/schema",
@@ -198,7 +198,7 @@ fn a_dialect_is_a_published_one_or_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_form_is_said_to_be_none() {
+fn non_form_schema_is_rejected() {
     for (schema, why) in [
         ("[]", "invalid type: sequence, expected an object"),
         ("{}", "type must be \"object\""),
@@ -247,7 +247,7 @@ fn what_is_no_form_is_said_to_be_none() {
 }
 
 #[test]
-fn a_field_that_cannot_be_filled_in_is_named() {
+fn unsupported_field_error_names_the_field() {
     let no_part = "is not part of a form; it can be a string, number, integer, boolean, or an array of choices";
     for (schema, why) in [
         (json!(true), "must be an object".to_owned()),
@@ -327,7 +327,7 @@ fn a_field_that_cannot_be_filled_in_is_named() {
 }
 
 #[test]
-fn the_size_of_a_form_is_bounded() {
+fn form_size_is_bounded() {
     let fields = |n: usize| -> Map<String, Value> {
         (0..n)
             .map(|i| (format!("f{i}"), json!({"type": "string"})))
@@ -352,7 +352,7 @@ fn the_size_of_a_form_is_bounded() {
 }
 
 #[test]
-fn a_form_that_was_read_is_the_form_that_was_written() {
+fn form_survives_the_round_trip() {
     let written = Form::new([
         Field::email("to").title("To").describe("Who gets it"),
         Field::integer("copies").min(1.0).max(9.0).default_value(1),
@@ -369,7 +369,7 @@ fn a_form_that_was_read_is_the_form_that_was_written() {
 }
 
 #[test]
-fn one_field_can_be_checked_alone() {
+fn single_field_is_validated() {
     let name = Field::string("name").min(2.0);
     assert_eq!(name.check(&json!("Jo")), Ok(()));
     assert_eq!(

@@ -37,7 +37,7 @@ fn asked() -> SamplingParams {
 }
 
 #[test]
-fn a_conversation_with_tools_in_full() {
+fn conversation_with_tools_is_serialized() {
     let answer = wants_two();
     let [paris, london] = uses().try_into().unwrap();
     assert_eq!(
@@ -46,7 +46,7 @@ fn a_conversation_with_tools_in_full() {
     );
     let params = asked()
         .tool_choice(ToolChoice::Auto)
-        .said(&answer)
+        .answer(&answer)
         .results([paris.result("sunny"), london.failed("no idea")]);
     assert_eq!(params.check(), Ok(()));
     let value = serde_json::to_value(&params).unwrap();
@@ -86,7 +86,7 @@ fn a_conversation_with_tools_in_full() {
 
 /// The SDKs take an answer of one block in a list for one that uses tools, or for none at all.
 #[test]
-fn an_answer_of_one_block_is_written_as_that_block() {
+fn single_block_is_not_written_as_an_array() {
     let one =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}});
     let answer: SamplingAnswer = serde_json::from_value(one.clone()).unwrap();
@@ -96,7 +96,7 @@ fn an_answer_of_one_block_is_written_as_that_block() {
 }
 
 #[test]
-fn blocks_about_tools_are_read_or_refused() {
+fn tool_blocks_are_validated() {
     let read = |block: Value| {
         let answer = json!({"role": "assistant", "model": "m", "content": block});
         serde_json::from_value::<SamplingAnswer>(answer)
@@ -114,9 +114,9 @@ fn blocks_about_tools_are_read_or_refused() {
 }
 
 #[test]
-fn results_follow_what_was_used_and_stand_alone() {
+fn tool_results_must_match_the_tool_uses() {
     let [paris, london] = uses().try_into().unwrap();
-    let used = || asked().said(&wants_two());
+    let used = || asked().answer(&wants_two());
     let both = || [paris.result("x"), london.result("y")];
     let mut swapped = both();
     swapped.reverse();
@@ -127,7 +127,7 @@ fn results_follow_what_was_used_and_stand_alone() {
         used().results(both()),
         used().results(swapped),
         used().results(both()).assistant("Paris.").user("Thanks."),
-        used().results(both()).said(&wants_two()).results(both()),
+        used().results(both()).answer(&wants_two()).results(both()),
         // The assistant may talk while it works.
         asked()
             .blocks(
@@ -172,14 +172,14 @@ fn results_follow_what_was_used_and_stand_alone() {
 }
 
 #[test]
-fn what_a_client_needs_follows_from_what_is_asked() {
+fn required_capability_depends_on_the_request() {
     let [paris, _] = uses().try_into().unwrap();
     let plain = || SamplingParams::new(1).user("x");
     assert_eq!(plain().capability(), Capability::Sampling);
     for with_tools in [
         plain().tool(weather()),
         plain().tool_choice(ToolChoice::None),
-        plain().said(&wants_two()),
+        plain().answer(&wants_two()),
         plain().results([paris.result("x")]),
     ] {
         assert_eq!(with_tools.capability(), Capability::SamplingTools);
@@ -187,10 +187,10 @@ fn what_a_client_needs_follows_from_what_is_asked() {
     let mut params = plain();
     params.include_context = Some(IncludeContext::ThisServer);
     let mut without = params.clone();
-    without.keep_to(Capabilities::default());
+    without.drop_undeclared(Capabilities::default());
     assert_eq!(without, plain());
     let mut with = params.clone();
-    with.keep_to(Capabilities {
+    with.drop_undeclared(Capabilities {
         sampling_context: true,
         ..Capabilities::default()
     });

@@ -22,7 +22,7 @@ fn params(trace: serde_json::Value) -> Box<RawValue> {
 }
 
 #[test]
-fn a_traceparent_is_read_and_written() {
+fn traceparent_survives_the_round_trip() {
     let parent = Traceparent::parse(PARENT).unwrap();
     assert_eq!(
         parent.trace_id,
@@ -74,7 +74,7 @@ const MALFORMED: [&str; 17] = [
 ];
 
 #[test]
-fn what_is_malformed_is_passed_over_and_never_an_error() {
+fn malformed_trace_context_is_ignored() {
     let odd = [json!(null), json!(7), json!({"a": [1]}), json!([PARENT])];
     for text in MALFORMED {
         assert_eq!(Traceparent::parse(text), None, "{text}");
@@ -102,7 +102,7 @@ fn what_is_malformed_is_passed_over_and_never_an_error() {
 }
 
 #[test]
-fn what_is_too_long_is_passed_over() {
+fn oversized_trace_context_is_ignored() {
     for (key, most) in [("tracestate", 512), ("baggage", 8192)] {
         for (length, read) in [(most, true), (most + 1, false)] {
             let params = params(json!({"traceparent": PARENT, key: "x".repeat(length)}));
@@ -121,7 +121,7 @@ fn what_is_too_long_is_passed_over() {
 }
 
 #[test]
-fn a_request_need_not_belong_to_a_trace() {
+fn trace_context_is_optional() {
     let params = params(json!({}));
     let trace = decode_meta(Some(&params)).unwrap().trace;
     assert_eq!(trace, None);

@@ -1,7 +1,7 @@
 //! The dialects of earlier revisions, golden.
 
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    self, SessionSettings, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
     split_batch, write_ask, write_cancelled,
 };
 use refrain_wire::{
@@ -15,8 +15,8 @@ fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-fn agreed() -> Agreed {
-    Agreed {
+fn agreed() -> SessionSettings {
+    SessionSettings {
         revision: Revision::V2025_11_25,
         capabilities: Capabilities {
             form: true,
@@ -41,7 +41,7 @@ fn reply(members: &Value, revision: Revision) -> Value {
 }
 
 #[test]
-fn a_client_is_known_by_what_its_revision_knows() {
+fn initialize_yields_capabilities_of_the_revision() {
     let all = json!({
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}, "context": {}},
@@ -85,7 +85,7 @@ fn a_client_is_known_by_what_its_revision_knows() {
 }
 
 #[test]
-fn a_request_says_little_of_itself() {
+fn request_meta_comes_from_the_session() {
     let params =
         json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
     let params = raw(&params);
@@ -137,7 +137,7 @@ fn a_request_says_little_of_itself() {
 }
 
 #[test]
-fn a_modern_request_is_told_by_its_metadata() {
+fn modern_request_is_detected_by_its_meta() {
     let version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     assert!(is_modern(Some(&raw(&version))));
     for older in [
@@ -151,7 +151,7 @@ fn a_modern_request_is_told_by_its_metadata() {
 }
 
 #[test]
-fn results_lose_what_came_later() {
+fn results_lose_newer_members() {
     let listed = json!({
         "tools": [
             {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
@@ -189,7 +189,7 @@ fn results_lose_what_came_later() {
 }
 
 #[test]
-fn the_meta_of_a_result_is_kept() {
+fn result_meta_is_kept() {
     let body = ResultBody::from_members(json!({"content": []})).unwrap();
     let body = body.with_meta(json!({"com.example/a": 1})).unwrap();
     let id = raw(&json!("x"));
@@ -202,7 +202,7 @@ fn the_meta_of_a_result_is_kept() {
 }
 
 #[test]
-fn a_resource_that_is_not_there_has_the_number_of_its_time() {
+fn missing_resource_uses_the_error_code_of_its_revision() {
     let error = RpcError::resource_not_found("a:b");
     let said = written(|out| legacy::write_error(out, Some("1"), &error));
     assert_eq!(said["error"]["code"], -32002);
@@ -216,7 +216,7 @@ fn a_resource_that_is_not_there_has_the_number_of_its_time() {
 }
 
 #[test]
-fn asks_are_requests() {
+fn asks_are_written_as_requests() {
     let choices = json!([{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]);
     let schema =
         json!({"type": "object", "properties": {"colour": {"type": "string", "oneOf": choices}}});
@@ -287,7 +287,7 @@ fn response(bytes: &[u8]) -> Option<Response<'_>> {
 }
 
 #[test]
-fn responses_are_told_from_everything_else() {
+fn responses_are_distinguished_from_other_messages() {
     let good = br#"{"jsonrpc":"2.0","id":"i-1","result":{"action":"cancel"}}"#;
     let answered = response(good).unwrap();
     assert_eq!(answered.id.as_json(), r#""i-1""#);

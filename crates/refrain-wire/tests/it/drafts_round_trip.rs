@@ -15,8 +15,8 @@ use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest, TASK_RESULT};
 use refrain_wire::ratified::{read_call, write_reply};
 use refrain_wire::{
     Ask, CallKind, ErrorCode, Id, Incomplete, PROTOCOL_VERSION, Reply, ResultBody, RpcError,
-    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskState, ToolResult, error_at_rest,
-    result_at_rest,
+    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskState, ToolResult, stored_error,
+    stored_result,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -305,8 +305,8 @@ fn states() -> impl Strategy<Value = TaskState> {
             let asks = asks.map(|(key, ask)| (key, to_raw_value(&ask).unwrap()));
             TaskState::InputRequired(asks.collect())
         }),
-        results().prop_map(move |body| TaskState::Completed(raw(result_at_rest(&body)))),
-        errors().prop_map(move |error| TaskState::Failed(raw(error_at_rest(&error)))),
+        results().prop_map(move |body| TaskState::Completed(raw(stored_result(&body)))),
+        errors().prop_map(move |error| TaskState::Failed(raw(stored_error(&error)))),
     ]
 }
 
@@ -361,7 +361,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_call_comes_back_as_it_was((draft, call) in calls()) {
+    fn call_survives_the_round_trip((draft, call) in calls()) {
         let (back, ..) = there_and_back(draft, &call);
         prop_assert_eq!(&back, &call);
         let text = back.to_string();
@@ -369,7 +369,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_about_a_task_comes_back_as_it_was((draft, request) in task_requests()) {
+    fn task_request_survives_the_round_trip((draft, request) in task_requests()) {
         let (back, ours, theirs) = there_and_back(draft, &request);
         prop_assert_eq!(&back, &request);
         prop_assert_eq!(ours.is_silent(), theirs.is_silent());
@@ -378,7 +378,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reply_to_a_call_comes_back_as_it_was(
+    fn call_reply_survives_the_round_trip(
         (draft, call) in calls(),
         reply in any::<bool>().prop_flat_map(replies),
     ) {
@@ -396,7 +396,7 @@ proptest! {
     }
 
     #[test]
-    fn any_other_request_and_its_reply_come_back_as_they_were(
+    fn other_requests_and_replies_survive_the_round_trip(
         (draft, request) in others(),
         reply in prop_oneof![results().prop_map(Reply::Complete), errors().prop_map(Reply::Error)],
     ) {
@@ -407,7 +407,7 @@ proptest! {
     }
 
     #[test]
-    fn a_notification_comes_back_as_it_was(
+    fn notification_survives_the_round_trip(
         (draft, call) in calls(),
         params in objects(),
         method in "notifications/[a-z]{0,9}",
@@ -418,7 +418,7 @@ proptest! {
     }
 
     #[test]
-    fn a_task_comes_back_in_two_replies((draft, mut get) in task_requests(), mut task in tasks(states())) {
+    fn task_survives_the_round_trip_in_two_replies((draft, mut get) in task_requests(), mut task in tasks(states())) {
         get["method"] = "tasks/get".into();
         get["params"].as_object_mut().unwrap().remove("inputResponses");
         task.id = get["params"]["taskId"].as_str().unwrap().to_owned();
@@ -451,12 +451,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(draft in drafts(), bytes in vec(any::<u8>(), 0..64)) {
+    fn random_bytes_do_not_panic(draft in drafts(), bytes in vec(any::<u8>(), 0..64)) {
         let _ = draft.read_request(&bytes);
     }
 
     #[test]
-    fn any_members_are_read_or_refused(draft in drafts(), message in objects(), method in "[a-z/_]{0,12}") {
+    fn random_members_do_not_panic(draft in drafts(), message in objects(), method in "[a-z/_]{0,12}") {
         let mut message = message;
         message["method"] = method.into();
         let _ = draft.read_request(message.to_string().as_bytes());

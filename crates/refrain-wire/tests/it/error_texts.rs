@@ -2,7 +2,7 @@
 
 use refrain_wire::drafts::Draft;
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri,
+    self, SessionSettings, Revision, decode_initialize, decode_set_level, decode_uri,
 };
 use refrain_wire::ratified::{
     decode_call, decode_complete, decode_list, decode_listen, decode_meta, decode_task,
@@ -14,7 +14,7 @@ use refrain_wire::{
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-const AGREED: Agreed = Agreed {
+const AGREED: SessionSettings = SessionSettings {
     revision: Revision::LATEST,
     capabilities: Capabilities {
         form: true,
@@ -96,7 +96,7 @@ fn meta() -> Value {
 }
 
 #[test]
-fn of_requests_of_the_ratified_revision() {
+fn ratified_request_errors_use_protocol_terms() {
     let call = json!({"name": "t", "arguments": {"a": 1}, "inputResponses": {"k": {"action": "accept"}},
         "requestState": "s", "_meta": meta()});
     check(&call, |raw| told(decode_call(CallKind::Tool, Some(raw))));
@@ -117,7 +117,7 @@ fn of_requests_of_the_ratified_revision() {
 }
 
 #[test]
-fn of_requests_of_earlier_revisions() {
+fn legacy_request_errors_use_protocol_terms() {
     let hello = json!({"protocolVersion": "2025-11-25", "clientInfo": {"name": "c", "version": "1"},
         "capabilities": {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}},
             "roots": {"listChanged": true}}});
@@ -141,7 +141,7 @@ fn of_requests_of_earlier_revisions() {
 }
 
 #[test]
-fn of_answers() {
+fn answer_errors_use_protocol_terms() {
     let filled = json!({"action": "accept", "content": {"name": "octocat"}});
     let shape =
         |kind, raw: &RawValue| check_answer_shape(kind, raw).map_err(|error| error.to_string());
@@ -155,7 +155,7 @@ fn of_answers() {
 }
 
 #[test]
-fn of_messages() {
+fn message_errors_use_protocol_terms() {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 1}});
     check(&message, |raw| {
         let read = parse(raw.get().as_bytes()).map_err(|rejection| rejection.error);

@@ -4,10 +4,10 @@
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, write_ask};
+use refrain_wire::legacy::{self, SessionSettings, Revision, decode_initialize, write_ask};
 use refrain_wire::{
     Action, Annotations, Answers, Ask, AskKind, Cache, CallKind, Capabilities, Choice, Content,
-    ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, Message, PromptArgument,
+    ElicitAnswer, Field, Form, Icon, Id, ListResult, ListEntry, LogLevel, Message, PromptArgument,
     PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
     ResourceLink, ResourceTemplateInfo, ResultBody, Role, Root, RootsAnswer, RpcError,
     SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
@@ -327,7 +327,7 @@ fn read<T: DeserializeOwned>(value: &Value) -> T {
 }
 
 /// A list as the client of a revision reads it.
-fn listed<T: Listed + DeserializeOwned>(revision: Revision, items: &[T]) -> Vec<T> {
+fn listed<T: ListEntry + DeserializeOwned>(revision: Revision, items: &[T]) -> Vec<T> {
     let items: Vec<&T> = items.iter().collect();
     let list = ListResult {
         items: &items,
@@ -403,12 +403,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_result_of_a_tool_comes_back((revision, result) in known(tool_results)) {
+    fn tool_result_survives_the_round_trip((revision, result) in known(tool_results)) {
         prop_assert_eq!(read::<ToolResult>(&told(revision, &result)), result);
     }
 
     #[test]
-    fn the_result_of_a_prompt_comes_back(
+    fn prompt_result_survives_the_round_trip(
         (revision, content) in known(blocks),
         description in option::of(texts()),
     ) {
@@ -418,14 +418,14 @@ proptest! {
     }
 
     #[test]
-    fn what_is_in_a_resource_comes_back((revision, contents) in known(contents)) {
+    fn resource_contents_survive_the_round_trip((revision, contents) in known(contents)) {
         let result = ReadResult { contents: vec![contents], ..ReadResult::default() };
         let told = told(revision, &result);
         prop_assert_eq!(read::<Vec<ResourceContents>>(&told["contents"]), result.contents);
     }
 
     #[test]
-    fn lists_come_back(
+    fn lists_survive_the_round_trip(
         (revision, tool) in known(tools),
         (second, prompt) in known(prompts),
         (third, resource) in known(resources),
@@ -438,7 +438,7 @@ proptest! {
     }
 
     #[test]
-    fn any_result_comes_back_with_its_facts(revision in revisions(), meta in objects()) {
+    fn result_meta_survives_the_round_trip(revision in revisions(), meta in objects()) {
         let id = raw("x");
         let body = ResultBody::from_members(json!({"completion": {"values": []}})).unwrap();
         let body = Reply::Complete(body.with_meta(&meta).unwrap());
@@ -449,7 +449,7 @@ proptest! {
     }
 
     #[test]
-    fn errors_come_back(why in texts(), data in option::of(objects()), kind in 0..4) {
+    fn errors_survive_the_round_trip(why in texts(), data in option::of(objects()), kind in 0..4) {
         let mut error = match kind {
             0 => RpcError::invalid_params(why),
             1 => RpcError::internal(why),
@@ -467,7 +467,7 @@ proptest! {
     }
 
     #[test]
-    fn forms_come_back_field_by_field(
+    fn forms_survive_the_round_trip(
         revision in prop_oneof![Just(SECOND), Just(THIRD)],
         message in texts(),
         form in forms(),
@@ -498,7 +498,7 @@ proptest! {
     }
 
     #[test]
-    fn other_asks_come_back(
+    fn other_asks_survive_the_round_trip(
         (revision, content) in known(spoken),
         (message, url) in (texts(), texts()),
         system in option::of(texts()),
@@ -516,7 +516,7 @@ proptest! {
     }
 
     #[test]
-    fn answers_come_back(
+    fn answers_survive_the_round_trip(
         id in texts(),
         content in objects(),
         (text, root) in (texts(), texts()),
@@ -552,7 +552,7 @@ proptest! {
     }
 
     #[test]
-    fn calls_come_back(
+    fn calls_survive_the_round_trip(
         revision in revisions(),
         kind in prop_oneof![Just(CallKind::Tool), Just(CallKind::Prompt), Just(CallKind::Resource)],
         target in texts(),
@@ -568,7 +568,7 @@ proptest! {
         if let Some(token) = &progress {
             params["_meta"] = json!({"progressToken": token});
         }
-        let agreed = Agreed {
+        let agreed = SessionSettings {
             revision,
             capabilities: Capabilities { form, ..Capabilities::default() },
             log_level: Some(LogLevel::Error),
@@ -585,7 +585,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_client_can_do_comes_back(
+    fn capabilities_survive_the_round_trip(
         (form, url, roots) in any::<(bool, bool, bool)>(),
         (sampling, tools, context) in any::<(bool, bool, bool)>(),
     ) {
@@ -603,7 +603,7 @@ proptest! {
 }
 
 #[test]
-fn lost_what_a_client_cannot_do_in_its_revision() {
+fn capabilities_missing_in_the_revision_are_lost() {
     let can = Capabilities {
         form: true,
         url: true,
@@ -622,7 +622,7 @@ fn lost_what_a_client_cannot_do_in_its_revision() {
 }
 
 #[test]
-fn lost_how_long_a_result_may_be_kept() {
+fn cache_hints_are_lost() {
     let result = ReadResult {
         cache: Cache::public(Duration::from_secs(1)),
         ..ReadResult::default()
@@ -633,7 +633,7 @@ fn lost_how_long_a_result_may_be_kept() {
 }
 
 #[test]
-fn lost_structured_content_that_is_no_object_and_all_of_it_in_the_first() {
+fn unsupported_structured_content_is_lost() {
     let structured = |value: Value| ToolResult {
         structured_content: Some(value),
         ..ToolResult::text("x")
@@ -655,7 +655,7 @@ fn lost_structured_content_that_is_no_object_and_all_of_it_in_the_first() {
 }
 
 #[test]
-fn lost_icons_and_whether_a_tool_may_be_a_task_before_the_third() {
+fn icons_and_execution_are_lost_before_2025_11_25() {
     let icons = || vec![Icon::new("https://example.com/i.png")];
     let task_support = TaskSupport::Optional;
     let tool = ToolInfo {
@@ -698,7 +698,7 @@ fn lost_icons_and_whether_a_tool_may_be_a_task_before_the_third() {
 }
 
 #[test]
-fn lost_what_a_server_says_of_itself_beside_its_name() {
+fn server_description_is_lost_before_2025_11_25() {
     let info = json!({"name": "s", "title": "S", "version": "1", "description": "d",
         "websiteUrl": "https://example.com/", "icons": [{"src": "i"}]});
     let greeting = json!({"protocolVersion": "2025-03-26", "serverInfo": info});
@@ -710,7 +710,7 @@ fn lost_what_a_server_says_of_itself_beside_its_name() {
 }
 
 #[test]
-fn lost_titles_in_the_first_but_that_of_a_tool() {
+fn titles_except_of_tools_are_lost_in_2025_03_26() {
     let tool = ToolInfo {
         name: "t".to_owned(),
         title: Some("T".to_owned()),
@@ -753,7 +753,7 @@ fn lost_titles_in_the_first_but_that_of_a_tool() {
 }
 
 #[test]
-fn lost_facts_and_times_within_results_of_the_first() {
+fn nested_meta_and_times_are_lost_in_2025_03_26() {
     let facts = || Some(json!({"a": 1}));
     let hints = Annotations {
         priority: Some(0.5),
@@ -786,7 +786,7 @@ fn lost_facts_and_times_within_results_of_the_first() {
 }
 
 #[test]
-fn lost_links_in_the_first_which_are_texts() {
+fn resource_links_become_texts_in_2025_03_26() {
     let link = Content::link("notes://today", "notes");
     let result = PromptResult {
         messages: vec![PromptMessage::user(link)],
@@ -798,7 +798,7 @@ fn lost_links_in_the_first_which_are_texts() {
 }
 
 #[test]
-fn lost_the_number_of_a_resource_that_is_not_there() {
+fn missing_resource_gets_the_legacy_error_code() {
     let error = RpcError::resource_not_found("a:b");
     let told = written(|out| legacy::write_error(out, Some("1"), &error));
     assert_eq!(told["error"]["code"], -32002);
@@ -806,7 +806,7 @@ fn lost_the_number_of_a_resource_that_is_not_there() {
 }
 
 #[test]
-fn lost_which_blocks_are_one_message_before_the_third() {
+fn message_blocks_are_split_before_2025_11_25() {
     let mut params = SamplingParams::new(9).user("one").user("two");
     let second = params.messages.remove(1);
     params.messages[0].content.extend(second.content);
@@ -819,7 +819,7 @@ fn lost_which_blocks_are_one_message_before_the_third() {
 }
 
 #[test]
-fn lost_that_a_choice_has_no_title_of_its_own() {
+fn untitled_choice_gets_its_value_as_title() {
     let schema = json!({"type": "object", "properties": {
         "z": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b"}]},
         "a": {"type": "string"},
