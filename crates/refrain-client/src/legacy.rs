@@ -17,7 +17,7 @@ use crate::transport::{Incoming, LinkError, LinkResult, Outgoing, Response};
 use http::{HeaderMap, HeaderValue};
 use refrain_wire::ErrorCode;
 use refrain_wire::client::{
-    ReadError, Request, ServerInfo, write_initialized, write_error, write_result,
+    ReadError, Request, ServerInfo, write_error, write_initialized, write_result,
 };
 use refrain_wire::legacy::Revision;
 use serde_json::{Value, json};

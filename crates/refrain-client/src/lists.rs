@@ -3,7 +3,9 @@
 use crate::client::{Client, Inner};
 use crate::error::{Error, ErrorKind};
 use refrain_wire::client::{ReadError, Request, read_complete};
-use refrain_wire::{ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain_wire::{
+    ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

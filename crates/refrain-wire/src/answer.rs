@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ask::AskKind;
+use crate::canonical::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 use crate::decode::{RawObject, is_object};
 use crate::sampling::SamplingAnswer;
-use crate::canonical::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 
 /// The user's response to a form or a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -40,6 +40,7 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// The kind of ask.
     pub const fn kind(&self) -> AskKind {
         match self {
             Self::Form { .. } => AskKind::Form,

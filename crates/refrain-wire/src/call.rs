@@ -86,7 +86,8 @@ impl<'a> Answers<'a> {
     fn find_duplicate(&self) -> Option<&str> {
         if self.0.len() <= 16 {
             let mut earlier = self.0.iter().enumerate();
-            let duplicate = earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
+            let duplicate =
+                earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
             return duplicate.map(|(_, (key, _))| key.as_ref());
         }
         let mut keys: Vec<&str> = self.0.iter().map(|(key, _)| key.as_ref()).collect();

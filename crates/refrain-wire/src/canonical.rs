@@ -142,9 +142,7 @@ impl<'de> Visitor<'de> for UniqueKeys {
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if members.contains_key(&key) {
-                return Err(Error::custom(format_args!(
-                    "duplicate key {key:?}"
-                )));
+                return Err(Error::custom(format_args!("duplicate key {key:?}")));
             }
             let value = map.next_value_seed(Self)?;
             members.insert(key, value);

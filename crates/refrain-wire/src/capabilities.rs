@@ -207,7 +207,10 @@ impl<'de> Visitor<'de> for CapabilitiesVisitor {
         write!(f, "{CAPABILITIES_PATH} as an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<DeclaredCapabilities<'de>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> Result<DeclaredCapabilities<'de>, A::Error> {
         let mut found = Capabilities::default();
         let mut extensions: Option<RawObject<'de>> = None;
         let mut elicitation = false;

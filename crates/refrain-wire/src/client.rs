@@ -23,8 +23,8 @@ pub use message::{
 };
 pub use reply::{CallReply, check_complete, check_no_asks, read_complete, requested_urls};
 pub use request::{
-    DISCOVER, Request, RequestMeta, URLS_REQUIRED, write_cancelled, write_error,
-    write_initialized, write_result,
+    DISCOVER, Request, RequestMeta, URLS_REQUIRED, write_cancelled, write_error, write_initialized,
+    write_result,
 };
 pub use server::ServerInfo;
 pub use task::{Task, TaskStatus};

@@ -32,10 +32,10 @@ pub use task::join_task;
 
 use serde_json::value::RawValue;
 
+use crate::canonical::JsonError;
 use crate::envelope::Rejection;
 use crate::error::RpcError;
 use crate::legacy::{Initialize, Revision, decode_initialize_in};
-use crate::canonical::JsonError;
 
 /// A draft whose messages can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -122,7 +122,7 @@ const RATIFIED: MemberNames = MemberNames {
 const HANDSHAKE: Revision = Revision::V2025_11_25;
 
 /// The `_meta` key of the task that a message belongs to.
-pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related_task_value-task";
+pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
 
 /// The method that returns the outcome of a task. The ratified revision returns it from `tasks/get`.
 pub const TASK_RESULT: &str = "tasks/result";

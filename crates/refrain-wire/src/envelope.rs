@@ -116,7 +116,9 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
         let at = error.valid_up_to();
         reject(
             None,
-            RpcError::parse(format!("the message is not UTF-8: invalid byte at offset {at}")),
+            RpcError::parse(format!(
+                "the message is not UTF-8: invalid byte at offset {at}"
+            )),
         )
     })?;
     match text

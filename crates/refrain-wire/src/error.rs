@@ -106,7 +106,9 @@ impl RpcError {
 
     /// The resource does not exist. The data has its URI.
     pub fn resource_not_found(uri: &str) -> Self {
-        let message = format!("unknown resource {uri}; resources/list and resources/templates/list show the available ones");
+        let message = format!(
+            "unknown resource {uri}; resources/list and resources/templates/list show the available ones"
+        );
         Self::new(ErrorCode::ResourceNotFound, message).with_data(&json!({"uri": uri}))
     }
 
@@ -129,7 +131,9 @@ impl RpcError {
     pub fn missing_capability(missing: &[Capability]) -> Self {
         let names: Vec<&str> = missing.iter().map(|missing| missing.as_str()).collect();
         let names = names.join(", ");
-        let message = format!("this request requires the client capabilities {names}; declare them in clientCapabilities");
+        let message = format!(
+            "this request requires the client capabilities {names}; declare them in clientCapabilities"
+        );
         let required: Capabilities = missing.iter().copied().collect();
         Self::new(ErrorCode::MissingCapability, message)
             .with_data(&json!({"requiredCapabilities": required}))

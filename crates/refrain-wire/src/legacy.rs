@@ -23,8 +23,8 @@ pub use write::{
     InitializeResult, write_ask, write_cancelled, write_change, write_error, write_reply,
 };
 
-use crate::capabilities::{Capabilities};
-use crate::meta::{LogLevel};
+use crate::capabilities::Capabilities;
+use crate::meta::LogLevel;
 
 /// A legacy revision of the protocol, in chronological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,7 +21,7 @@
 //! let bytes = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","_meta":{
 //!     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
 //!     "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-//! let Ok(Message::Request { id, method, params }) = parse(bytes) else { panic!("a request") };
+//! let Ok(Message::Request { id, method, params }) = parse(bytes) else { panic!("expected a request") };
 //! let reply = match CallKind::from_method(&method) {
 //!     None => Reply::Error(RpcError::method_not_found(&method)),
 //!     Some(kind) => match decode_call(kind, params) {
@@ -86,14 +86,13 @@ pub use info::{
     ToolExecution, ToolInfo,
 };
 pub use list::{
-    Cache, CacheScope, DiscoverResult, ListResult, ListEntry, PromptMessage, PromptResult, ReadResult,
-    ToolResult,
+    Cache, CacheScope, DiscoverResult, ListEntry, ListResult, PromptMessage, PromptResult,
+    ReadResult, ToolResult,
 };
 pub use listen::{Change, Filter, ListenParams};
 pub use meta::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY,
-    LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
-    TASK_TTL_KEY,
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel, Meta,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY, TASK_TTL_KEY,
 };
 pub use param_headers::{
     InvalidHeaderArgument, ParamHeaderError, ParamHeaders, decode_header, encode_header,

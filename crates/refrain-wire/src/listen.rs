@@ -7,12 +7,12 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::value::RawValue;
 
 use crate::call::ResultBody;
+use crate::canonical::JsonError;
 use crate::envelope::Id;
 use crate::error::RpcError;
 use crate::members::{Members, Reader};
 use crate::meta::{Meta, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY};
 use crate::ratified::open;
-use crate::canonical::JsonError;
 use crate::write;
 
 /// The parameters of `subscriptions/listen`.
@@ -63,7 +63,8 @@ pub enum Change<'a> {
 /// Reads the params of `subscriptions/listen`.
 pub fn decode_listen<'a>(params: Option<&'a RawValue>) -> Result<ListenParams<'a>, RpcError> {
     let params = Reader::params(params, "_meta")?;
-    let missing = || RpcError::invalid_params("notifications is missing; name the changes to listen for");
+    let missing =
+        || RpcError::invalid_params("notifications is missing; name the changes to listen for");
     Ok(ListenParams {
         meta: params.meta()?,
         filter: Filter::read(&params.object("notifications")?.ok_or_else(missing)?)?,

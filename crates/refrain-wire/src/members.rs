@@ -6,10 +6,10 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::canonical::JsonError;
 use crate::decode::{RawObject, Text, is_object};
 use crate::error::RpcError;
 use crate::meta::Meta;
-use crate::canonical::JsonError;
 
 pub(crate) const MISSING_META: &str = "params._meta is missing; every request must carry it";
 

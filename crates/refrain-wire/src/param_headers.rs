@@ -62,7 +62,9 @@ pub enum ParamHeaderError {
 
 /// An argument that cannot be written into its header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("argument {0} cannot be sent in a header; it must be a string, a boolean or an integer up to 2^53 - 1")]
+#[error(
+    "argument {0} cannot be sent in a header; it must be a string, a boolean or an integer up to 2^53 - 1"
+)]
 pub struct InvalidHeaderArgument(pub String);
 
 impl ParamHeaders {

@@ -5,10 +5,10 @@ use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::canonical::JsonError;
+use crate::capabilities::{Capabilities, Capability};
 use crate::content::{Content, Role};
 use crate::info::ToolInfo;
-use crate::capabilities::{Capabilities, Capability};
-use crate::canonical::JsonError;
 
 /// A request to the client's model. If the model uses tools, send its message back with the results:
 ///
@@ -225,9 +225,7 @@ pub enum MessageError {
     #[error("tool uses are allowed only in assistant messages")]
     ToolUseByUser,
     /// Its results do not match the tool uses of the previous message.
-    #[error(
-        "the results {results:?} do not match the tool uses {used:?} of the previous message"
-    )]
+    #[error("the results {results:?} do not match the tool uses {used:?} of the previous message")]
     Results {
         /// The ids of the tool uses.
         used: Vec<String>,

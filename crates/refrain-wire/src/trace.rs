@@ -31,7 +31,7 @@ pub struct SpanId(pub [u8; 8]);
 /// ```
 /// # use refrain_wire::Traceparent;
 /// let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-/// let parent = Traceparent::parse(text).expect("well-formed");
+/// let parent = Traceparent::parse(text).expect("a valid traceparent");
 /// assert_eq!(parent.span_id.to_string(), "b7ad6b7169203331");
 /// assert_eq!(parent.to_string(), text);
 /// ```

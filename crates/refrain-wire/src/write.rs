@@ -28,7 +28,8 @@ pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
 /// Whether the string has characters to escape.
 fn needs_escape(value: &[u8]) -> bool {
     // Checks all bytes without an early exit, so that the compiler can vectorize the loop.
-    let is_special = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    let is_special =
+        |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
     let any_special = |chunk: &[u8; 16]| {
         let mut any = 0;
         for byte in chunk {

@@ -106,7 +106,7 @@ async fn too_many_asks_are_refused() {
 async fn answers_that_make_no_sense_are_shown() {
     for (body, word) in [
         ("{\"jsonrpc\":\"2.0\",", "EOF"),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1}", "no JSON-RPC message"),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1}", "not a JSON-RPC message"),
         (
             "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}",
             "another request",

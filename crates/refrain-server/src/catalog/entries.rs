@@ -10,7 +10,7 @@ use crate::handler::States;
 use crate::metrics::Metrics;
 use jsonschema::Validator;
 use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListResult, ListEntry, ParamHeaders, Reply, RpcError,
+    Cache, CallKind, Empty, ListCapability, ListEntry, ListResult, ParamHeaders, Reply, RpcError,
     ServerCapabilities,
 };
 use serde_json::{Map, Value};

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::message::{ReadError, RpcFailure};
 use super::request::URLS_REQUIRED;
 use crate::ask::AskKind;
-use crate::envelope::present;
 use crate::canonical::parse_value;
+use crate::envelope::present;
 
 /// The result of a round.
 #[derive(Debug)]

@@ -3,10 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::call::CallKind;
+use crate::capabilities::Capabilities;
 use crate::info::Implementation;
 use crate::listen::Filter;
-use crate::capabilities::{Capabilities};
-use crate::meta::{CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY};
+use crate::meta::{
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
+};
 use crate::tasks::TaskMethod;
 
 /// The method that lists the revisions a server supports.

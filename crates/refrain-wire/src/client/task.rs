@@ -96,8 +96,8 @@ impl Task {
         }
 
         let invalid = |why: &str| ReadError::Task(why.to_owned());
-        let task: RawTask = serde_json::from_str(raw.get())
-            .map_err(ReadError::result("invalid task"))?;
+        let task: RawTask =
+            serde_json::from_str(raw.get()).map_err(ReadError::result("invalid task"))?;
         let status = match (task.status.as_str(), task.result, task.error) {
             ("working", ..) => TaskStatus::Working,
             ("input_required", ..) => TaskStatus::InputRequired,

@@ -5,10 +5,12 @@ use serde_json::{Value, json};
 
 use super::object::{Object, into_object, set};
 use super::{DraftError, RELATED_TASK_KEY};
+use crate::capabilities::TASKS_EXTENSION;
 use crate::error::RpcError;
 use crate::legacy::SessionSettings;
-use crate::capabilities::{TASKS_EXTENSION};
-use crate::meta::{CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASK_TTL_KEY};
+use crate::meta::{
+    CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASK_TTL_KEY,
+};
 
 /// The `task` member of a call: the client accepts a task as the reply.
 #[derive(Serialize)]

@@ -3,8 +3,8 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::members::Reader;
 use crate::canonical::{JsonError, parse_value};
+use crate::members::Reader;
 
 pub(super) type Object = Map<String, Value>;
 

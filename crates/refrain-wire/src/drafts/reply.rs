@@ -4,7 +4,9 @@ use serde_json::{Value, json};
 
 use super::object::{Object, into_object, move_member, object, read_object, set, to_message};
 use super::request::related_task_value;
-use super::{Draft, DraftExchange, HANDSHAKE, RequestKind, MemberNames, RATIFIED, RELATED_TASK_KEY};
+use super::{
+    Draft, DraftExchange, HANDSHAKE, MemberNames, RATIFIED, RELATED_TASK_KEY, RequestKind,
+};
 use crate::error::ErrorCode;
 use crate::legacy::NEW_MEMBERS;
 use crate::meta::{PROTOCOL_VERSION, SERVER_INFO_KEY};
@@ -87,7 +89,11 @@ impl DraftExchange {
                 "error",
                 error("the task was cancelled; it has no result"),
             ),
-            _ => set(message, "error", error("the task is still working; try again later")),
+            _ => set(
+                message,
+                "error",
+                error("the task is still working; try again later"),
+            ),
         }
     }
 

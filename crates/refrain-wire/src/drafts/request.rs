@@ -8,8 +8,8 @@ use super::object::{
     Object, into_object, move_member, object, raw_id, read_object, set, to_message, to_text,
 };
 use super::{
-    Draft, DraftError, DraftExchange, DraftRequest, HANDSHAKE, RequestKind, RATIFIED, RELATED_TASK_KEY,
-    DraftResult, TASK_RESULT,
+    Draft, DraftError, DraftExchange, DraftRequest, DraftResult, HANDSHAKE, RATIFIED,
+    RELATED_TASK_KEY, RequestKind, TASK_RESULT,
 };
 use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
@@ -30,12 +30,20 @@ const METHODS: [(RequestKind, &str, &str); 13] = [
         "resources/templates/list",
         "resources/templates/list",
     ),
-    (RequestKind::Other, "completion/complete", "completion/complete"),
+    (
+        RequestKind::Other,
+        "completion/complete",
+        "completion/complete",
+    ),
     (RequestKind::Handshake, "initialize", "server/discover"),
     (RequestKind::TaskGet, "tasks/get", "tasks/get"),
     (RequestKind::TaskResult, TASK_RESULT, "tasks/get"),
     (RequestKind::TaskCancel, "tasks/cancel", "tasks/cancel"),
-    (RequestKind::TaskAnswers, "tasks/input_response", "tasks/update"),
+    (
+        RequestKind::TaskAnswers,
+        "tasks/input_response",
+        "tasks/update",
+    ),
 ];
 
 impl Draft {
@@ -44,7 +52,10 @@ impl Draft {
         match parse(bytes) {
             Ok(Message::Request { method, .. }) => {
                 let kind = self.kind(&method).map(|(kind, _)| kind);
-                !matches!(kind, None | Some(RequestKind::Other | RequestKind::Handshake))
+                !matches!(
+                    kind,
+                    None | Some(RequestKind::Other | RequestKind::Handshake)
+                )
             }
             Ok(Message::Notification { .. } | Message::Response(_)) => false,
             Err(_) => self == Self::First && find_answers(bytes).is_some(),
@@ -57,7 +68,11 @@ impl Draft {
     }
 
     /// Reads a message from a client, with the settings of its session if it has one.
-    pub fn read_session_request(self, session: Option<SessionSettings>, bytes: &[u8]) -> DraftResult<DraftRequest> {
+    pub fn read_session_request(
+        self,
+        session: Option<SessionSettings>,
+        bytes: &[u8],
+    ) -> DraftResult<DraftRequest> {
         if self == Self::First
             && let Some((id, answers)) = find_answers(bytes)
         {
@@ -173,7 +188,11 @@ impl Draft {
         params.shift_remove(RATIFIED.answers);
         params.shift_remove(RATIFIED.state);
         if let Some(answers) = request.shift_remove(names.answers) {
-            set(params, RATIFIED.answers, unwrap_answers(names.answers, answers)?);
+            set(
+                params,
+                RATIFIED.answers,
+                unwrap_answers(names.answers, answers)?,
+            );
         }
         move_member(request, names.state, params, RATIFIED.state);
         Ok(())
@@ -194,7 +213,8 @@ impl Draft {
         let mut meta = take_object(&mut params, "_meta")?;
         let task_member = meta::reduce(&mut meta)?;
         let (kind, drafted) = self.kind_of_ratified(&method)?;
-        let task_member = task_member.filter(|_| self.has_tasks() && method == CallKind::Tool.method());
+        let task_member =
+            task_member.filter(|_| self.has_tasks() && method == CallKind::Tool.method());
         let exchange = DraftExchange {
             draft: self,
             kind,
@@ -296,8 +316,19 @@ fn read_answers(id: Id<'_>, mut message: Object) -> Result<DraftRequest, RpcErro
     };
     let mut params = object([("taskId", task.into())]);
     let answers = message.shift_remove(name).unwrap_or_else(|| json!({}));
-    set(&mut params, RATIFIED.answers, unwrap_answers(name, answers)?);
-    Draft::First.ratified(id, RequestKind::TaskAnswers, "tasks/update", params, None, None)
+    set(
+        &mut params,
+        RATIFIED.answers,
+        unwrap_answers(name, answers)?,
+    );
+    Draft::First.ratified(
+        id,
+        RequestKind::TaskAnswers,
+        "tasks/update",
+        params,
+        None,
+        None,
+    )
 }
 
 fn require_member(params: &Object, name: &str, method: &str) -> Result<(), RpcError> {

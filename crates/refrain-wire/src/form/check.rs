@@ -121,7 +121,9 @@ fn check_value(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
                 .as_array()
                 .ok_or(FieldError::Type("a list of choices"))?;
             check_count(items.len(), *min, *max, "choices")?;
-            items.iter().try_for_each(|item| check_choice(choices, item))
+            items
+                .iter()
+                .try_for_each(|item| check_choice(choices, item))
         }
     }
 }

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Choice, Field, FieldKind, Format};
-use crate::members::Reader;
 use crate::canonical::{JsonError, UniqueKeys};
+use crate::members::Reader;
 
 /// The maximum number of fields.
 const MAX_FIELDS: usize = 256;
@@ -109,14 +109,10 @@ impl<'de> Visitor<'de> for PropertiesVisitor {
         let mut fields: Vec<(String, Value)> = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
             if fields.len() == MAX_FIELDS {
-                return Err(Error::custom(format_args!(
-                    "more than {MAX_FIELDS} fields"
-                )));
+                return Err(Error::custom(format_args!("more than {MAX_FIELDS} fields")));
             }
             if fields.iter().any(|(other, _)| *other == name) {
-                return Err(Error::custom(format_args!(
-                    "duplicate field {name:?}"
-                )));
+                return Err(Error::custom(format_args!("duplicate field {name:?}")));
             }
             fields.push((name, map.next_value_seed(UniqueKeys)?));
         }

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{SessionSettings, Revision};
+use super::{Revision, SessionSettings};
 use crate::call::{Call, CallKind};
+use crate::canonical::JsonError;
+use crate::capabilities::Capabilities;
 use crate::complete::{CompleteParams, read_complete};
 use crate::error::RpcError;
 use crate::members::Reader;
-use crate::capabilities::{Capabilities};
 use crate::meta::{LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
 use crate::ratified::ListParams;
-use crate::canonical::JsonError;
 use crate::trace::RawTrace;
 
 /// The params of `initialize`.

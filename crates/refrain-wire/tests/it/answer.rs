@@ -1,4 +1,4 @@
-//! Answers: their typed forms, and the check of their shape.
+//! Answers: decoding, and the check of their shape.
 
 use refrain_wire::{
     Action, Ask, AskKind, Capability, ElicitAnswer, RootsAnswer, SamplingAnswer, SamplingBlock,
@@ -129,7 +129,7 @@ fn too_deeply_nested_answer_is_rejected() {
             assert!(why.contains("deeper than 127"), "{why}");
             assert!(why.contains(kind.as_str()), "{why}");
         }
-        // Brackets in a string are no nesting, wherever the string seems to end.
+        // Brackets in strings do not count, even after an escaped quote.
         for string in [r#""\\""#, r#""\"""#, r#""\\\"""#] {
             let open = "[{".repeat(300);
             let text = text(&string.replacen('"', &format!("\"{open}"), 1));

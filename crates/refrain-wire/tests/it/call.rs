@@ -1,4 +1,4 @@
-//! Reading calls, lists and `_meta` in the ratified dialect.
+//! Decoding calls, lists and `_meta` of 2026-07-28.
 
 use std::borrow::Cow;
 
@@ -15,20 +15,20 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// Params of a call with the standard `_meta`.
+/// Call params with the standard `_meta`.
 fn with_meta(members: &str) -> Box<RawValue> {
     raw(&format!("{{{members},{META}}}"))
 }
 
-/// Params that are nothing but a `_meta` with these further members.
+/// Params with only a `_meta` that has additional members.
 fn meta(members: &str) -> Box<RawValue> {
     raw(&format!(
         r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}{members}}}}}"#
     ))
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("refused");
+fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
+    let error = result.expect_err("the request is invalid");
     assert_eq!(error.code, ErrorCode::InvalidParams);
     error.message.into_owned()
 }
@@ -67,7 +67,10 @@ fn resource_call_uses_uri_and_ignores_name() {
     assert!(call.arguments.is_none());
     let params = with_meta(r#""name":"x""#);
     let missing = decode_call(CallKind::Resource, Some(&params));
-    assert_eq!(refused(missing), "uri is missing; resources/read needs it");
+    assert_eq!(
+        rejection_text(missing),
+        "uri is missing; resources/read needs it"
+    );
 }
 
 #[test]
@@ -128,12 +131,14 @@ fn invalid_call_error_names_the_member() {
     ];
     for (members, says) in cases {
         let params = with_meta(members);
-        let message = refused(decode_call(CallKind::Tool, Some(&params)));
+        let message = rejection_text(decode_call(CallKind::Tool, Some(&params)));
         assert!(message.contains(says), "{members}: {message}");
         assert!(!message.contains(" at line "), "{message}");
     }
-    assert!(refused(decode_call(CallKind::Tool, None)).contains("params is missing"));
-    assert!(refused(decode_call(CallKind::Tool, Some(&raw("[]")))).contains("must be an object"));
+    assert!(rejection_text(decode_call(CallKind::Tool, None)).contains("params is missing"));
+    assert!(
+        rejection_text(decode_call(CallKind::Tool, Some(&raw("[]")))).contains("must be an object")
+    );
 }
 
 #[test]
@@ -145,7 +150,7 @@ fn duplicate_among_many_answers_is_rejected() {
         r#""name":"a","inputResponses":{{{}}}"#,
         many.join(",")
     ));
-    let message = refused(decode_call(CallKind::Tool, Some(&params)));
+    let message = rejection_text(decode_call(CallKind::Tool, Some(&params)));
     assert!(
         message.contains(r#"inputResponses["k0"] is given twice"#),
         "{message}"
@@ -188,12 +193,12 @@ fn meta_requires_version_and_capabilities() {
     ];
     for (params, says) in cases {
         let params = raw(params);
-        let from_call = refused(decode_call(CallKind::Tool, Some(&params)));
+        let from_call = rejection_text(decode_call(CallKind::Tool, Some(&params)));
         assert!(from_call.contains(says), "{params}: {from_call}");
-        assert_eq!(refused(decode_meta(Some(&params))), from_call);
-        assert_eq!(refused(decode_list(Some(&params))), from_call);
+        assert_eq!(rejection_text(decode_meta(Some(&params))), from_call);
+        assert_eq!(rejection_text(decode_list(Some(&params))), from_call);
     }
-    assert!(refused(decode_meta(None)).contains("params is missing"));
+    assert!(rejection_text(decode_meta(None)).contains("params is missing"));
 }
 
 #[test]
@@ -260,7 +265,7 @@ fn optional_meta_of_wrong_type_is_rejected() {
     ];
     for (members, says) in cases {
         let params = meta(members);
-        let message = refused(decode_meta(Some(&params)));
+        let message = rejection_text(decode_meta(Some(&params)));
         assert!(message.contains(says), "{members}: {message}");
     }
     let fits = meta(&format!(r#","{CALL_ID_KEY}":"{}""#, "x".repeat(128)));
@@ -336,7 +341,7 @@ fn list_cursor_is_optional() {
     );
     let params = with_meta(r#""cursor":3"#);
     assert_eq!(
-        refused(decode_list(Some(&params))),
+        rejection_text(decode_list(Some(&params))),
         "cursor must be a string"
     );
     assert!(

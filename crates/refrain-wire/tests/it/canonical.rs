@@ -1,4 +1,4 @@
-//! Strict reading and canonical writing.
+//! Duplicate keys, nesting limits and canonical text.
 
 use refrain_wire::{parse_value, write_canonical};
 use serde_json::json;
@@ -29,7 +29,7 @@ fn duplicate_key_is_rejected_at_any_depth() {
             parse_value(text)
                 .unwrap_err()
                 .to_string()
-                .contains(r#""kk" is given twice"#),
+                .contains(r#"duplicate key "kk""#),
             "{text}"
         );
     }

@@ -1,10 +1,10 @@
-//! The JSON-RPC envelope: what is read, what is refused, and what the refusal says.
+//! The JSON-RPC envelope: valid and invalid messages, and error texts.
 
 use std::borrow::Cow;
 
 use refrain_wire::{ErrorCode, Message, parse};
 
-fn refuse(text: &str) -> (ErrorCode, String, Option<String>) {
+fn rejection(text: &str) -> (ErrorCode, String, Option<String>) {
     let rejection = parse(text.as_bytes()).expect_err(text);
     let id = rejection.id.map(|raw| raw.get().to_owned());
     (
@@ -52,7 +52,7 @@ fn ids_are_strings_or_integers_and_kept_verbatim() {
     }
     for id in ["null", "1.5", "1.0", "1e3", "true", "{}", "[1]"] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-        let (code, message, echoed) = refuse(&text);
+        let (code, message, echoed) = rejection(&text);
         assert_eq!(code, ErrorCode::InvalidRequest, "{id}");
         assert!(message.starts_with("id must be"), "{message}");
         assert_eq!(echoed, None);
@@ -71,7 +71,7 @@ fn malformed_json_is_a_parse_error() {
         r#"{"jsonrpc":"2.0"} x"#,
         r#"{"a":"\q"}"#,
     ] {
-        let (code, message, id) = refuse(text);
+        let (code, message, id) = rejection(text);
         assert_eq!(code, ErrorCode::Parse, "{text}");
         assert!(message.contains("not JSON"), "{message}");
         assert_eq!(id, None);
@@ -83,8 +83,8 @@ fn malformed_json_is_a_parse_error() {
 
 #[test]
 fn lone_surrogate_is_rejected_in_key_and_method() {
-    assert_eq!(refuse(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
-    let (code, message, id) = refuse(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
+    assert_eq!(rejection(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
+    let (code, message, id) = rejection(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
     assert_eq!(code, ErrorCode::InvalidRequest);
     assert_eq!(message, "method must be a string");
     assert_eq!(id.as_deref(), Some("1"));
@@ -171,7 +171,7 @@ fn non_message_json_is_an_invalid_request() {
         ),
     ];
     for (text, says, echoed) in cases {
-        let (code, message, id) = refuse(text);
+        let (code, message, id) = rejection(text);
         assert_eq!(code, ErrorCode::InvalidRequest, "{text}");
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(id.as_deref(), echoed, "{text}");
@@ -183,5 +183,5 @@ fn deeply_nested_params_stay_raw_text() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{deep}}}}}"#);
     assert!(parse(text.as_bytes()).is_ok());
-    assert_eq!(refuse(&deep).0, ErrorCode::InvalidRequest);
+    assert_eq!(rejection(&deep).0, ErrorCode::InvalidRequest);
 }

@@ -1,4 +1,4 @@
-//! Forms that somebody else wrote, and what is filled into them.
+//! Forms: parsing schemas, and validating content.
 
 use refrain_wire::{Field, FieldError, FieldKind, Form, FormError, Format};
 use serde_json::value::{RawValue, to_raw_value};
@@ -12,16 +12,16 @@ fn parse(schema: &Value) -> Result<Form, FormError> {
     Form::parse(&to_raw_value(schema).unwrap())
 }
 
-/// The one field of a form that has this schema for it.
+/// The field of a form with this schema.
 fn field(schema: &Value) -> Field {
     let form = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap();
     form.fields()[0].clone()
 }
 
-fn refused(schema: &Value) -> String {
+fn rejection_text(schema: &Value) -> String {
     let error = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap_err();
     let text = error.to_string();
-    text.strip_prefix("the field \"x\": ").unwrap().to_owned()
+    text.strip_prefix("field \"x\": ").unwrap().to_owned()
 }
 
 fn choices(field: &Field) -> Vec<(&str, &str)> {
@@ -207,7 +207,7 @@ fn non_form_schema_is_rejected() {
         (r#"{"type":"object"}"#, "missing field `properties`"),
         (
             r#"{"type":"object","properties":[]}"#,
-            "invalid type: sequence, expected properties to be an object",
+            "invalid type: sequence, expected properties as an object",
         ),
         (
             r#"{"type":"object","properties":{},"required":"x"}"#,
@@ -215,19 +215,19 @@ fn non_form_schema_is_rejected() {
         ),
         (
             r#"{"type":"object","properties":{"a":{},"a":{}}}"#,
-            r#"the field "a" is given twice"#,
+            r#"duplicate field "a""#,
         ),
         (
             r#"{"type":"object","properties":{"a":{"type":"string","type":"string"}}}"#,
-            r#"the key "type" is given twice"#,
+            r#"duplicate key "type""#,
         ),
         (
             r#"{"type":"object","properties":{},"$ref":"https://example.com/form"}"#,
-            "$ref has no place in it",
+            "$ref is not supported",
         ),
         (
             r#"{"type":"object","properties":{},"allOf":[]}"#,
-            "allOf has no place in it",
+            "allOf is not supported",
         ),
     ] {
         let error = Form::parse(&raw(schema)).unwrap_err();
@@ -242,13 +242,14 @@ fn non_form_schema_is_rejected() {
     ));
     assert_eq!(
         error.unwrap_err().to_string(),
-        r#"the field "a": is required, and is not among the properties"#
+        r#"field "a": is required but not among the properties"#
     );
 }
 
 #[test]
 fn unsupported_field_error_names_the_field() {
-    let no_part = "is not part of a form; it can be a string, number, integer, boolean, or an array of choices";
+    let unsupported =
+        "is not supported in a form; use string, number, integer, boolean, or an array of choices";
     for (schema, why) in [
         (json!(true), "must be an object".to_owned()),
         (json!({}), "has no type".into()),
@@ -259,19 +260,19 @@ fn unsupported_field_error_names_the_field() {
         ),
         (
             json!({"type": "object", "properties": {}}),
-            format!("a value of type \"object\" {no_part}"),
+            format!("type \"object\" {unsupported}"),
         ),
         (
             json!({"$ref": "https://example.com/x"}),
-            "$ref is not part of a form, and is not followed".into(),
+            "$ref is not supported in a form".into(),
         ),
         (
             json!({"type": "string", "allOf": []}),
-            "allOf is not part of a form, and is not followed".into(),
+            "allOf is not supported in a form".into(),
         ),
         (
             json!({"type": "string", "enum": []}),
-            "has no choices".into(),
+            "the list of choices is empty".into(),
         ),
         (
             json!({"type": "string", "enum": ["a", 1]}),
@@ -287,7 +288,7 @@ fn unsupported_field_error_names_the_field() {
         ),
         (
             json!({"type": "string", "oneOf": [{"title": "A"}]}),
-            "a choice must be an object with a string as const".into(),
+            "a choice must be an object with a string in const".into(),
         ),
         (
             json!({"type": "string", "oneOf": [{"const": "a", "title": 1}]}),
@@ -295,11 +296,11 @@ fn unsupported_field_error_names_the_field() {
         ),
         (
             json!({"type": "array", "items": {"type": "string"}}),
-            "an array must be one of choices: items with enum or anyOf".into(),
+            "an array must list choices: items with enum or anyOf".into(),
         ),
         (
             json!({"type": "array", "items": {"$ref": "#/x", "enum": ["a"]}}),
-            "an array must be one of choices: items with enum or anyOf".into(),
+            "an array must list choices: items with enum or anyOf".into(),
         ),
         (
             json!({"type": "string", "title": 1}),
@@ -315,14 +316,14 @@ fn unsupported_field_error_names_the_field() {
         ),
         (
             json!({"type": "number", "minimum": 2, "maximum": 1.5}),
-            "nothing fits: it needs at least 2 and at most 1.5".into(),
+            "the minimum 2 is greater than the maximum 1.5".into(),
         ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 1}),
-            "nothing fits: it needs at least 2 and at most 1 characters".into(),
+            "the minimum 2 is greater than the maximum 1".into(),
         ),
     ] {
-        assert_eq!(refused(&schema), why, "{schema}");
+        assert_eq!(rejection_text(&schema), why, "{schema}");
     }
 }
 
@@ -340,7 +341,7 @@ fn form_size_is_bounded() {
     let choices = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
     let one = |n: usize| json!({"type": "string", "enum": choices(n)});
     assert_eq!(self::choices(&field(&one(1024))).len(), 1024);
-    assert_eq!(refused(&one(1025)), "has more than 1024 choices");
+    assert_eq!(rejection_text(&one(1025)), "more than 1024 choices");
 
     let deep = format!(
         r#"{{"type":"object","properties":{{"x":{}{}}}}}"#,

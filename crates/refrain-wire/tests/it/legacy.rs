@@ -1,7 +1,7 @@
-//! The dialects of earlier revisions, golden.
+//! Legacy revisions: exact messages.
 
 use refrain_wire::legacy::{
-    self, SessionSettings, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    self, Revision, SessionSettings, decode_initialize, decode_set_level, decode_uri, is_modern,
     split_batch, write_ask, write_cancelled,
 };
 use refrain_wire::{
@@ -15,7 +15,7 @@ fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-fn agreed() -> SessionSettings {
+fn session() -> SessionSettings {
     SessionSettings {
         revision: Revision::V2025_11_25,
         capabilities: Capabilities {
@@ -89,16 +89,16 @@ fn request_meta_comes_from_the_session() {
     let params =
         json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
     let params = raw(&params);
-    let call = legacy::decode_call(CallKind::Tool, Some(&params), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&params), session()).unwrap();
     assert_eq!(call.target, "greet");
     assert_eq!(call.arguments.unwrap().get(), r#"{"a":1}"#);
     assert_eq!(call.meta.progress_token.unwrap().get(), "7");
     assert_eq!(call.meta.log_level, Some(LogLevel::Warning));
     assert!(call.meta.capabilities.form);
     assert!(call.answers.is_none() && call.state.is_none());
-    // What belongs to the present revision is not read.
+    // Members of 2026-07-28 are ignored.
     let modern = raw(&json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
-    let call = legacy::decode_call(CallKind::Tool, Some(&modern), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&modern), session()).unwrap();
     assert!(
         call.answers
             .as_ref()
@@ -107,18 +107,18 @@ fn request_meta_comes_from_the_session() {
     assert_eq!(call.state, None);
 
     assert!(
-        legacy::decode_list(None, agreed())
+        legacy::decode_list(None, session())
             .unwrap()
             .cursor
             .is_none()
     );
     let page = raw(&json!({"cursor": "c"}));
-    let page = legacy::decode_list(Some(&page), agreed()).unwrap();
+    let page = legacy::decode_list(Some(&page), session()).unwrap();
     assert_eq!(page.cursor.as_deref(), Some("c"));
     let typed = raw(
         &json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
     );
-    let typed = legacy::decode_complete(Some(&typed), agreed()).unwrap();
+    let typed = legacy::decode_complete(Some(&typed), session()).unwrap();
     assert_eq!((typed.argument.as_ref(), typed.value.as_ref()), ("a", "v"));
     let level = raw(&json!({"level": "notice"}));
     assert_eq!(decode_set_level(Some(&level)).unwrap(), LogLevel::Notice);
@@ -130,7 +130,7 @@ fn request_meta_comes_from_the_session() {
         json!({"name": "a", "arguments": []}),
     ] {
         let wrong = raw(&wrong);
-        assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), agreed()).is_err());
+        assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), session()).is_err());
         assert!(decode_set_level(Some(&wrong)).is_err());
         assert!(decode_uri(Some(&wrong)).is_err());
     }
@@ -184,8 +184,8 @@ fn results_lose_newer_members() {
         json!([text])
     );
     let messages = json!({"messages": [{"role": "user", "content": link}]});
-    let told = reply(&messages, Revision::V2025_03_26);
-    assert_eq!(told["messages"][0]["content"], text);
+    let reason = reply(&messages, Revision::V2025_03_26);
+    assert_eq!(reason["messages"][0]["content"], text);
 }
 
 #[test]
@@ -289,27 +289,27 @@ fn response(bytes: &[u8]) -> Option<Response<'_>> {
 #[test]
 fn responses_are_distinguished_from_other_messages() {
     let good = br#"{"jsonrpc":"2.0","id":"i-1","result":{"action":"cancel"}}"#;
-    let answered = response(good).unwrap();
-    assert_eq!(answered.id.as_json(), r#""i-1""#);
-    assert_eq!(answered.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
-    let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
-    let refused = response(refused).unwrap();
-    assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
-    let beside = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
-    let beside = response(beside).unwrap().outcome.unwrap();
-    assert_eq!(beside.get(), r#"{"action":"cancel"}"#);
+    let answer = response(good).unwrap();
+    assert_eq!(answer.id.as_json(), r#""i-1""#);
+    assert_eq!(answer.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
+    let rejection = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
+    let rejection = response(rejection).unwrap();
+    assert_eq!(rejection.outcome.unwrap_err(), "no \"one\"");
+    let with_null_error = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
+    let with_null_error = response(with_null_error).unwrap().outcome.unwrap();
+    assert_eq!(with_null_error.get(), r#"{"action":"cancel"}"#);
     for (members, why) in [
         (r#""result":null,"error":{"code":1,"message":"no"}"#, "no"),
         (r#""result":7"#, "not an object"),
         (r#""result":null"#, "not an object"),
-        (r#""error":{"code":1}"#, "without a message"),
-        (r#""error":"no""#, "without a message"),
-        (r#""error":null"#, "without a message"),
+        (r#""error":{"code":1}"#, "no message"),
+        (r#""error":"no""#, "no message"),
+        (r#""error":null"#, "no message"),
         (r#""result":{},"error":{"code":1,"message":"no"}"#, "both"),
     ] {
         let message = format!(r#"{{"jsonrpc":"2.0","id":1,{members}}}"#);
-        let told = response(message.as_bytes()).unwrap().outcome.unwrap_err();
-        assert!(told.contains(why), "{members}: {told}");
+        let reason = response(message.as_bytes()).unwrap().outcome.unwrap_err();
+        assert!(reason.contains(why), "{members}: {reason}");
     }
     for other in [
         &br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#[..],

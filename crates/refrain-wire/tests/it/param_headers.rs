@@ -14,7 +14,7 @@ fn write(
     arguments: &Value,
 ) -> Result<Vec<(String, String)>, InvalidHeaderArgument> {
     let arguments = arguments.as_object().expect("an object");
-    let headers = read(properties).expect("valid marks");
+    let headers = read(properties).expect("valid header names");
     let written = headers.write(arguments)?.into_iter();
     Ok(written
         .map(|(name, value)| (name.to_owned(), value))

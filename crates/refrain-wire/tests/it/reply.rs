@@ -1,4 +1,4 @@
-//! What goes out: replies, errors, notifications and the bodies inside them.
+//! Serialization of replies, errors, notifications and result bodies.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Conversations with a model: how they are written and read, and which make sense.
+//! Sampling: serialization and validation of conversations.
 
 use refrain_wire::{
     Capabilities, Capability, Content, IncludeContext, Role, SamplingAnswer, SamplingBlock,
@@ -18,8 +18,8 @@ fn city(id: &str, city: &str) -> Value {
     json!({"type": "tool_use", "id": id, "name": "get_weather", "input": {"city": city}})
 }
 
-/// A model that wants two tools used.
-fn wants_two() -> SamplingAnswer {
+/// An answer with two tool uses.
+fn two_tool_uses() -> SamplingAnswer {
     let content = json!([city("a", "Paris"), city("b", "London")]);
     let answer =
         json!({"role": "assistant", "model": "m", "stopReason": "toolUse", "content": content});
@@ -27,10 +27,10 @@ fn wants_two() -> SamplingAnswer {
 }
 
 fn uses() -> Vec<ToolUse> {
-    wants_two().tool_uses().cloned().collect()
+    two_tool_uses().tool_uses().cloned().collect()
 }
 
-fn asked() -> SamplingParams {
+fn request() -> SamplingParams {
     SamplingParams::new(9)
         .user("Paris or London?")
         .tool(weather())
@@ -38,13 +38,13 @@ fn asked() -> SamplingParams {
 
 #[test]
 fn conversation_with_tools_is_serialized() {
-    let answer = wants_two();
+    let answer = two_tool_uses();
     let [paris, london] = uses().try_into().unwrap();
     assert_eq!(
         (paris.name.as_str(), &paris.input["city"]),
         ("get_weather", &json!("Paris"))
     );
-    let params = asked()
+    let params = request()
         .tool_choice(ToolChoice::Auto)
         .answer(&answer)
         .results([paris.result("sunny"), london.failed("no idea")]);
@@ -67,7 +67,7 @@ fn conversation_with_tools_is_serialized() {
         serde_json::from_value::<SamplingParams>(value).unwrap(),
         params
     );
-    // One result is a message by itself.
+    // A single result is not an array.
     let one = SamplingParams::new(1).results([paris.result("sunny")]);
     let written = serde_json::to_value(&one).unwrap();
     assert_eq!(written["messages"][0]["content"]["type"], "tool_result");
@@ -84,14 +84,14 @@ fn conversation_with_tools_is_serialized() {
     }
 }
 
-/// The SDKs take an answer of one block in a list for one that uses tools, or for none at all.
+/// The SDKs misread an array of one block.
 #[test]
 fn single_block_is_not_written_as_an_array() {
     let one =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}});
     let answer: SamplingAnswer = serde_json::from_value(one.clone()).unwrap();
     assert_eq!(serde_json::to_value(&answer).unwrap(), one);
-    let several = serde_json::to_value(wants_two()).unwrap();
+    let several = serde_json::to_value(two_tool_uses()).unwrap();
     assert_eq!(several["content"].as_array().map(Vec::len), Some(2));
 }
 
@@ -116,20 +116,23 @@ fn tool_blocks_are_validated() {
 #[test]
 fn tool_results_must_match_the_tool_uses() {
     let [paris, london] = uses().try_into().unwrap();
-    let used = || asked().answer(&wants_two());
+    let used = || request().answer(&two_tool_uses());
     let both = || [paris.result("x"), london.result("y")];
     let mut swapped = both();
     swapped.reverse();
     let text = || SamplingBlock::from("and");
     let result = || SamplingBlock::ToolResult(paris.result("x"));
     for good in [
-        asked(),
+        request(),
         used().results(both()),
         used().results(swapped),
         used().results(both()).assistant("Paris.").user("Thanks."),
-        used().results(both()).answer(&wants_two()).results(both()),
-        // The assistant may talk while it works.
-        asked()
+        used()
+            .results(both())
+            .answer(&two_tool_uses())
+            .results(both()),
+        // Text next to a tool use.
+        request()
             .blocks(
                 Role::Assistant,
                 vec![text(), SamplingBlock::ToolUse(paris.clone())],
@@ -149,21 +152,21 @@ fn tool_results_must_match_the_tool_uses() {
         (used().assistant("well"), "messages[2]"),
         (
             used().blocks(Role::User, vec![result(), text()]),
-            "nothing else",
+            "only content",
         ),
         (
             used().blocks(Role::Assistant, vec![result()]),
-            "of the user",
+            "user message",
         ),
-        (asked().results([paris.result("x")]), "messages[1]"),
+        (request().results([paris.result("x")]), "messages[1]"),
         (used().results(both()).results(both()), "messages[3]"),
         (
-            asked().message(Role::User, SamplingBlock::ToolUse(paris.clone())),
-            "only the assistant",
+            request().message(Role::User, SamplingBlock::ToolUse(paris.clone())),
+            "only in assistant",
         ),
         (
-            asked().message(Role::User, Content::link("file:///a", "a")),
-            "no resources",
+            request().message(Role::User, Content::link("file:///a", "a")),
+            "resources are not supported",
         ),
     ] {
         let reason = bad.check().unwrap_err().to_string();
@@ -179,7 +182,7 @@ fn required_capability_depends_on_the_request() {
     for with_tools in [
         plain().tool(weather()),
         plain().tool_choice(ToolChoice::None),
-        plain().answer(&wants_two()),
+        plain().answer(&two_tool_uses()),
         plain().results([paris.result("x")]),
     ] {
         assert_eq!(with_tools.capability(), Capability::SamplingTools);

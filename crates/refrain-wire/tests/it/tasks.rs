@@ -1,4 +1,4 @@
-//! The extension for tasks: its requests read, and tasks written.
+//! The tasks extension: decoding requests and serializing tasks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ fn with_meta(members: &str) -> Box<RawValue> {
     raw(&format!("{{{members},{META}}}"))
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("refused");
+fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
+    let error = result.expect_err("the request is invalid");
     assert_eq!(error.code, ErrorCode::InvalidParams);
     error.message.into_owned()
 }
@@ -108,12 +108,12 @@ fn invalid_request_error_names_the_member() {
         ),
     ] {
         let params = with_meta(text);
-        assert_eq!(refused(decode_task(method, Some(&params))), expected);
+        assert_eq!(rejection_text(decode_task(method, Some(&params))), expected);
     }
     let params = raw(r#"{"taskId":"a"}"#);
-    assert!(refused(decode_task(get, Some(&params))).contains("_meta is missing"));
-    assert!(refused(decode_task(get, None)).contains("taskId"));
-    assert!(refused(decode_task(get, Some(&raw("[]")))).contains("must be an object"));
+    assert!(rejection_text(decode_task(get, Some(&params))).contains("_meta is missing"));
+    assert!(rejection_text(decode_task(get, None)).contains("taskId"));
+    assert!(rejection_text(decode_task(get, Some(&raw("[]")))).contains("must be an object"));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn tasks_capability_requires_the_extension() {
             r#"{"extensions":{"a/b":{"io.modelcontextprotocol/tasks":{}}}}"#,
             false,
         ),
-        // The capability of an earlier revision says nothing about the extension.
+        // The capability of a legacy revision does not declare the extension.
         (r#"{"tasks":{"list":{}}}"#, false),
         (
             r#"{"extensions":{"a/b":7,"io.modelcontextprotocol/tasks":{}}}"#,
@@ -157,7 +157,10 @@ fn tasks_capability_requires_the_extension() {
             "_meta.io.modelcontextprotocol/clientCapabilities.extensions.io.modelcontextprotocol/tasks is given twice; send it once",
         ),
     ] {
-        assert_eq!(refused(decode_meta(Some(&meta(capabilities)))), expected);
+        assert_eq!(
+            rejection_text(decode_meta(Some(&meta(capabilities)))),
+            expected
+        );
     }
 }
 
@@ -308,7 +311,7 @@ fn subscription_filter_accepts_tasks() {
     );
     let params = with_meta(r#""notifications":{"taskIds":"a"}"#);
     assert_eq!(
-        refused(decode_listen(Some(&params))),
+        rejection_text(decode_listen(Some(&params))),
         "notifications.taskIds must be an array of strings"
     );
 

@@ -275,7 +275,7 @@ async fn a_line_that_answers_a_call_and_cannot_be_read_ends_it() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for (tool, word) in [
         ("beside", "choose that dialect"),
-        ("bare", "no JSON-RPC message"),
+        ("bare", "not a JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
         assert!(matches!(error.kind, ErrorKind::BadAnswer(_)), "{error}");
