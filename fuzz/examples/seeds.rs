@@ -1,18 +1,18 @@
-//! Writes the seeds that hold a journal: rounds of the handlers as they are really played.
+//! Writes the seeds with journals of real rounds.
 //!
-//! Needed again only when the form of the journal changes: `cargo run --example seeds` in this folder.
+//! Run `cargo run --example seeds` in this folder when the format of the journal changes.
 
 use refrain_core::{FlowId, Snapshot};
 use refrain_fuzz::compose::answers_to;
 use refrain_fuzz::handlers::HANDLERS;
-use refrain_fuzz::play::{Setting, encode, round_twice};
+use refrain_fuzz::rounds::{RoundSetting, encode, round_twice};
 use refrain_fuzz::source::NOW;
 use refrain_wire::Answers;
 use std::fs::write;
 
 fn main() -> std::io::Result<()> {
     for handler in 0..HANDLERS {
-        let setting = Setting {
+        let setting = RoundSetting {
             handler,
             capabilities: 0,
             mode: 0,
@@ -20,8 +20,8 @@ fn main() -> std::io::Result<()> {
         let mut snapshot = Snapshot::first(FlowId::from_bytes([9; 16]), NOW + 1000);
         let mut answers = "{}".to_owned();
         for n in 0..3 {
-            let given: Answers<'_> = serde_json::from_str(&answers).expect("answers are JSON");
-            let Some(cut) = round_twice(&snapshot, Some(&given), n == 0, setting) else {
+            let decoded: Answers<'_> = serde_json::from_str(&answers).expect("answers are JSON");
+            let Some(cut) = round_twice(&snapshot, Some(&decoded), n == 0, setting) else {
                 break;
             };
             snapshot = cut.snapshot;
@@ -38,7 +38,7 @@ fn main() -> std::io::Result<()> {
             write("seeds/token/journal", seed)?;
         }
     }
-    // Composed ones, to begin with.
+    // Composed journals.
     for (number, fill) in [0_u8, 0x55, 0x13].into_iter().enumerate() {
         let mut seed = vec![5, fill, 0, 0, 1];
         let bytes = (0..200_u8).map(|at| at.wrapping_mul(fill) ^ (at >> 3));

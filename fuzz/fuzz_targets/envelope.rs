@@ -1,4 +1,4 @@
-//! Any bytes can come in: they are read or refused, both readers read the same, and what goes out is JSON on one line.
+//! Random messages are decoded or rejected, both decoders agree, and all output is JSON on one line.
 
 #![no_main]
 
@@ -18,70 +18,74 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 fuzz_target!(|data: &[u8]| {
-    let fast = read_call(data);
+    let one_pass = read_call(data);
     match parse(data) {
         Err(rejection) => {
-            assert!(fast.is_none(), "read, and refused");
-            rejected(data, &rejection);
+            assert!(one_pass.is_none(), "one decoder accepts, the other rejects");
+            check_rejection(data, &rejection);
         }
         Ok(Message::Response(response)) => {
-            assert!(fast.is_none(), "read as a call, and as a response");
+            assert!(one_pass.is_none(), "decoded as a call and as a response");
             if let Ok(result) = response.outcome {
                 assert!(result.get().starts_with('{'));
             }
         }
         Ok(Message::Notification { params, .. }) => {
-            assert!(fast.is_none(), "read as a call, and as a notification");
-            others(params);
+            assert!(
+                one_pass.is_none(),
+                "decoded as a call and as a notification"
+            );
+            check_params(params);
         }
         Ok(Message::Request { id, method, params }) => {
             let kind = CallKind::from_method(&method);
             let call = kind.map(|kind| decode_call(kind, params));
-            match (&fast, &call) {
-                (Some((fast_id, fast)), Some(Ok(call))) => {
-                    assert_eq!(*fast_id, id);
-                    assert_eq!(call_texts(fast), call_texts(call));
+            match (&one_pass, &call) {
+                (Some((one_pass_id, one_pass)), Some(Ok(call))) => {
+                    assert_eq!(*one_pass_id, id);
+                    assert_eq!(call_texts(one_pass), call_texts(call));
                 }
-                (Some(_), other) => panic!("read in one pass, and otherwise {other:?}"),
+                (Some(_), other) => {
+                    panic!("decoded in one pass, but decode_call returns {other:?}")
+                }
                 (None, _) => {}
             }
-            let meta = others(params);
+            let meta = check_params(params);
             match &call {
                 Some(Ok(call)) => {
-                    let meta = meta.expect("what a call says of itself can be read without it");
+                    let meta = meta.expect("the meta of a valid call is valid");
                     assert_eq!(meta_texts(&meta), meta_texts(&call.meta));
-                    called(id, call);
+                    check_call(id, call);
                 }
                 Some(Err(error)) => {
                     assert_eq!(error.code, ErrorCode::InvalidParams);
-                    replied(id, &Reply::Error(error.clone()));
+                    check_reply(id, &Reply::Error(error.clone()));
                 }
-                None => replied(id, &Reply::Error(RpcError::method_not_found(&method))),
+                None => check_reply(id, &Reply::Error(RpcError::method_not_found(&method))),
             }
         }
     }
 });
 
-// Every other change is one that leaves JSON as JSON.
 refrain_fuzz::mutate_json!();
 
-/// A message was refused: the reason given must be true, and can be sent.
-fn rejected(data: &[u8], rejection: &Rejection) {
+/// The reason of a rejection is correct and serializes.
+fn check_rejection(data: &[u8], rejection: &Rejection) {
     let error = &rejection.error;
     let text = std::str::from_utf8(data).ok();
     let is_json = text.is_some_and(|text| serde_json::from_str::<Value>(text).is_ok());
     match error.code {
-        ErrorCode::Parse => assert!(!is_json, "JSON, and refused as something else"),
+        ErrorCode::Parse => assert!(!is_json, "valid JSON rejected as malformed"),
         ErrorCode::InvalidRequest => {
             let ignored = text.map(serde_json::from_str::<IgnoredAny>);
             assert!(matches!(ignored, Some(Ok(_))));
         }
-        other => panic!("refused as {other:?}"),
+        other => panic!("rejected with {other:?}"),
     }
     if error.message.starts_with("params must") {
         let value = text.map(serde_json::from_str::<Value>);
         if let Some(Ok(value)) = value {
-            let params = value.get("params").expect("params are there");
+            let params = value.get("params").expect("the message has params");
             assert!(!params.is_object(), "params are an object");
         }
     }
@@ -94,11 +98,11 @@ fn rejected(data: &[u8], rejection: &Rejection) {
     assert!(response.error.is_some() && response.result.is_none());
 }
 
-/// The params of anything but a call.
-fn others(params: Option<&RawValue>) -> Option<Meta<'_>> {
+/// Decodes the params as those of a list and of other methods.
+fn check_params(params: Option<&RawValue>) -> Option<Meta<'_>> {
     let meta = decode_meta(params).ok();
     if let Ok(list) = decode_list(params) {
-        let meta = meta.as_ref().expect("a list's params are params");
+        let meta = meta.as_ref().expect("the meta of a valid list is valid");
         assert_eq!(meta_texts(&list.meta), meta_texts(meta));
     }
     if let Some(token) = meta.as_ref().and_then(|meta| meta.progress_token) {
@@ -111,16 +115,16 @@ fn others(params: Option<&RawValue>) -> Option<Meta<'_>> {
     meta
 }
 
-fn called(id: Id<'_>, call: &Call<'_>) {
+fn check_call(id: Id<'_>, call: &Call<'_>) {
     if let Some(arguments) = call.arguments {
-        canonical(arguments.get());
-        shapes(arguments);
+        check_canonical(arguments.get());
+        check_shapes(arguments);
     }
     if let Some(Answers(answers)) = &call.answers {
         for (at, (key, raw)) in answers.iter().enumerate() {
             assert!(answers[..at].iter().all(|(earlier, _)| earlier != key));
-            shapes(raw);
-            canonical(raw.get());
+            check_shapes(raw);
+            check_canonical(raw.get());
         }
     }
     let text = |kind: AskKind| match kind {
@@ -143,13 +147,13 @@ fn called(id: Id<'_>, call: &Call<'_>) {
         asks: asks.to_vec(),
         state: call.state.as_deref().map(str::to_owned),
     };
-    replied(id, &Reply::Incomplete(incomplete));
-    replied(id, &Reply::complete(ToolResult::text(call.target.as_ref())));
-    replied(id, &Reply::complete(call.arguments));
+    check_reply(id, &Reply::Incomplete(incomplete));
+    check_reply(id, &Reply::complete(ToolResult::text(call.target.as_ref())));
+    check_reply(id, &Reply::complete(call.arguments));
     let failed = RpcError::internal("no").with_data(&call.arguments);
-    replied(id, &Reply::Error(failed));
+    check_reply(id, &Reply::Error(failed));
     let version = &call.meta.protocol_version;
-    replied(
+    check_reply(
         id,
         &Reply::Error(RpcError::unsupported_version(version, &["1"])),
     );
@@ -160,8 +164,8 @@ fn called(id: Id<'_>, call: &Call<'_>) {
     one_line(&out);
 }
 
-/// A reply goes out under its id, and once more as it was recorded.
-fn replied(id: Id<'_>, reply: &Reply) {
+/// A reply has the id of the request, and a recorded reply has the same bytes.
+fn check_reply(id: Id<'_>, reply: &Reply) {
     let server = RawValue::from_string(r#"{"name":"f","version":"1"}"#.into()).expect("JSON");
     let mut out = Vec::new();
     write_reply(&mut out, Some(id), reply, &server);
@@ -174,16 +178,16 @@ fn replied(id: Id<'_>, reply: &Reply) {
     assert_eq!(out, again);
 }
 
-/// The canonical text of a value is that of the value it is read as.
-fn canonical(raw: &str) {
+/// Canonical text is stable when it is parsed again.
+fn check_canonical(raw: &str) {
     let Ok(value) = parse_value(raw) else { return };
-    let mut once = Vec::new();
-    write_canonical(&value, &mut once);
-    let text = std::str::from_utf8(&once).expect("UTF-8");
-    let again = parse_value(text).expect("canonical text can be read");
-    let mut twice = Vec::new();
-    write_canonical(&again, &mut twice);
-    assert_eq!(text, String::from_utf8_lossy(&twice));
+    let mut first = Vec::new();
+    write_canonical(&value, &mut first);
+    let text = std::str::from_utf8(&first).expect("UTF-8");
+    let again = parse_value(text).expect("canonical text is JSON");
+    let mut second = Vec::new();
+    write_canonical(&again, &mut second);
+    assert_eq!(text, String::from_utf8_lossy(&second));
 }
 
 const KINDS: [AskKind; 4] = [
@@ -193,8 +197,8 @@ const KINDS: [AskKind; 4] = [
     AskKind::Roots,
 ];
 
-/// What has the shape of an answer can be read as one.
-fn shapes(raw: &RawValue) {
+/// An answer that passes the shape check can be decoded.
+fn check_shapes(raw: &RawValue) {
     for kind in KINDS {
         if let Err(why) = check_answer_shape(kind, raw) {
             assert!(!why.to_string().is_empty());
@@ -203,7 +207,10 @@ fn shapes(raw: &RawValue) {
         let text = raw.get();
         if let Err(why) = parse_value(text) {
             let why = why.to_string();
-            assert!(!why.contains("recursion"), "it has the shape: {why}");
+            assert!(
+                !why.contains("recursion"),
+                "accepted by the shape check: {why}"
+            );
         }
         let read = match kind {
             AskKind::Form | AskKind::Url => serde_json::from_str::<ElicitAnswer<'_>>(text).is_ok(),
@@ -212,7 +219,7 @@ fn shapes(raw: &RawValue) {
                 .is_ok(),
             AskKind::Roots => serde_json::from_str::<RootsAnswer>(text).is_ok(),
         };
-        assert!(read, "it has the shape, and cannot be read");
+        assert!(read, "accepted by the shape check, but cannot be decoded");
     }
 }
 
@@ -241,7 +248,7 @@ fn one_line(out: &[u8]) -> &str {
     text
 }
 
-/// All that a call says.
+/// All values of a call, for comparison.
 fn call_texts<'a>(call: &'a Call<'_>) -> impl PartialEq + std::fmt::Debug + use<'a> {
     let answers = call.answers.as_ref().map(|Answers(answers)| {
         let texts = answers.iter().map(|(key, raw)| (key.as_ref(), raw.get()));
@@ -257,7 +264,7 @@ fn call_texts<'a>(call: &'a Call<'_>) -> impl PartialEq + std::fmt::Debug + use<
     )
 }
 
-/// All that a request says about itself.
+/// All values of a `_meta`, for comparison.
 fn meta_texts<'a>(meta: &'a Meta<'_>) -> impl PartialEq + std::fmt::Debug + use<'a> {
     (
         meta.protocol_version.as_ref(),

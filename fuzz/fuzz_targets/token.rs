@@ -1,15 +1,15 @@
-//! No text opens as a token but one that was sealed, and that one only for the call it was sealed for.
+//! Only sealed tokens can be opened, and only for the call that they were sealed for.
 //!
-//! The first byte chooses what the others are:
+//! The first byte selects the meaning of the rest:
 //!
-//! | first byte, mod 6 | the others |
+//! | first byte, mod 6 | rest |
 //! | --- | --- |
 //! | 0 | the text of a token |
 //! | 1 | the bytes of a token |
-//! | 2 | which token's header, and the bytes after it |
-//! | 3 | which token, how it is edited as text, and the edits |
-//! | 4 | which token, a second, and the call it is presented for: principal, target and arguments, with 0xFF between |
-//! | 5 | the number of edits, the edits, and a journal that is sealed first |
+//! | 2 | the number of a token whose header is used, and the bytes after the header |
+//! | 3 | the number of a token, whether to edit its text or its bytes, and the edits |
+//! | 4 | the number of a token, the kind of call, a time in seconds, and the call: principal, target and arguments, separated by 0xFF |
+//! | 5 | the number of edits, the edits, and a journal to seal |
 
 #![no_main]
 
@@ -19,45 +19,45 @@ use libfuzzer_sys::fuzz_target;
 use refrain_core::{
     Binding, KeyRing, LiveToken, OpenError, Principal, SealError, Sealer, SealerOptions, Snapshot,
 };
-use refrain_fuzz::play::encode;
-use refrain_fuzz::source::{Fixed, NOW};
+use refrain_fuzz::rounds::encode;
+use refrain_fuzz::source::{FixedSource, NOW};
 use refrain_wire::{CallKind, parse_value, write_canonical};
 use serde_json::{Value, json};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes of a token before what is sealed.
+/// The length of a token's header in bytes.
 const HEADER: usize = 33;
 
-/// A call that tokens are sealed for.
-struct Bound {
+/// A call that tokens are bound to.
+struct BoundCall {
     principal: Principal,
     kind: CallKind,
     target: &'static str,
     arguments: Option<Value>,
 }
 
-struct Sealed {
+struct SealedToken {
     token: String,
     call: usize,
     snapshot: Vec<u8>,
 }
 
 /// The token of a live call.
-struct Held {
+struct SealedLiveToken {
     token: String,
     call: usize,
-    said: LiveToken,
+    content: LiveToken,
 }
 
-/// Tokens of two instances and three calls, the same in every run.
+/// The tokens of two instances for three calls.
 struct World {
     keys: KeyRing,
-    calls: Vec<Bound>,
-    tokens: Vec<Sealed>,
-    live: Vec<Held>,
+    calls: Vec<BoundCall>,
+    tokens: Vec<SealedToken>,
+    live: Vec<SealedLiveToken>,
 }
 
-fn bind(sealer: &Sealer, call: &Bound) -> Binding {
+fn bind(sealer: &Sealer, call: &BoundCall) -> Binding {
     sealer.bind(
         &call.principal,
         call.kind,
@@ -66,8 +66,8 @@ fn bind(sealer: &Sealer, call: &Bound) -> Binding {
     )
 }
 
-fn sealer(keys: &KeyRing, seed: u64, audience: &str) -> (Sealer, Arc<Fixed>) {
-    let source = Fixed::new(seed);
+fn sealer(keys: &KeyRing, seed: u64, audience: &str) -> (Sealer, Arc<FixedSource>) {
+    let source = FixedSource::new(seed);
     let options = SealerOptions {
         audience: audience.to_owned(),
         max_token: 8 * 1024,
@@ -79,22 +79,22 @@ fn sealer(keys: &KeyRing, seed: u64, audience: &str) -> (Sealer, Arc<Fixed>) {
 fn world() -> &'static World {
     static WORLD: OnceLock<World> = OnceLock::new();
     WORLD.get_or_init(|| {
-        let source = Fixed::new(1);
+        let source = FixedSource::new(1);
         let mut keys = KeyRing::generate(&*source);
         let calls = vec![
-            Bound {
+            BoundCall {
                 principal: Principal::anonymous(),
                 kind: CallKind::Tool,
                 target: "tool",
                 arguments: None,
             },
-            Bound {
+            BoundCall {
                 principal: Principal::new("alice"),
                 kind: CallKind::Tool,
                 target: "tool",
                 arguments: Some(json!({"a": 1, "b": [true, null, "x"]})),
             },
-            Bound {
+            BoundCall {
                 principal: Principal::new("alice"),
                 kind: CallKind::Resource,
                 target: "file:///a",
@@ -109,7 +109,7 @@ fn world() -> &'static World {
                     let binding = bind(&sealer, call);
                     let snapshot = sealer.first(&binding, None);
                     let token = sealer.seal(&binding, &snapshot, version);
-                    tokens.push(Sealed {
+                    tokens.push(SealedToken {
                         token: token.expect("a new flow is small"),
                         call: at,
                         snapshot: encode(&snapshot, ""),
@@ -118,21 +118,21 @@ fn world() -> &'static World {
             }
             for (at, call) in calls.iter().enumerate() {
                 let binding = bind(&sealer, call);
-                let said = LiveToken {
+                let content = LiveToken {
                     flow: sealer.first(&binding, None).flow(),
                     round: 2,
                     holder: "a".repeat(at + 1),
                     deadline: NOW + 1000,
                 };
-                live.push(Held {
-                    token: sealer.seal_live(&binding.live(), &said),
+                live.push(SealedLiveToken {
+                    token: sealer.seal_live(&binding.live(), &content),
                     call: at,
-                    said,
+                    content,
                 });
             }
-            // The second instance seals with a key that came later, and the first one's goes on opening.
+            // The second instance seals with a newer key. Tokens of the old key still open.
             let next = keys.stage(&*source).to_string();
-            keys.promote(&next).expect("it was just staged");
+            keys.promote(&next).expect("the key is staged");
         }
         World {
             keys,
@@ -144,25 +144,25 @@ fn world() -> &'static World {
 }
 
 impl World {
-    fn sealer(&self) -> (Sealer, Arc<Fixed>) {
+    fn sealer(&self) -> (Sealer, Arc<FixedSource>) {
         sealer(&self.keys, 4, "fuzz")
     }
 
-    fn pick(&self, number: u8) -> &Sealed {
+    fn pick(&self, number: u8) -> &SealedToken {
         &self.tokens[usize::from(number) % self.tokens.len()]
     }
 
-    /// One of all tokens, live or not.
+    /// One of all tokens, including live ones.
     fn pick_any(&self, number: u8) -> &str {
         let live = self.live.iter().map(|held| &held.token);
         let all = self.tokens.iter().map(|sealed| &sealed.token).chain(live);
         let count = self.tokens.len() + self.live.len();
         let mut all = all.skip(usize::from(number) % count);
-        all.next().expect("there are as many")
+        all.next().expect("the index is in range")
     }
 
-    /// Presents a text for every call: only a token that was sealed for it may open, with what was sealed in it.
-    fn present(&self, text: &str) {
+    /// Opens a text for every call. Only a token for that call may open, with its original content.
+    fn check_opens(&self, text: &str) {
         let (sealer, _) = self.sealer();
         for (at, call) in self.calls.iter().enumerate() {
             let opened = sealer.open(&bind(&sealer, call), text);
@@ -176,22 +176,22 @@ impl World {
                 .iter()
                 .find(|held| held.call == at && same(&held.token, text));
             match (live, held) {
-                (Ok(said), Some(held)) => assert_eq!(said, held.said),
-                (Ok(_), None) => panic!("it opens as live, and was never sealed"),
-                (Err(error), Some(_)) => panic!("it is live, and is refused: {error}"),
+                (Ok(content), Some(held)) => assert_eq!(content, held.content),
+                (Ok(_), None) => panic!("a text that was never sealed opens as a live token"),
+                (Err(error), Some(_)) => panic!("a live token is rejected: {error}"),
                 (Err(_), None) => {}
             }
             match (opened, sealed) {
                 (Ok(snapshot), Some(sealed)) => assert_eq!(encode(&snapshot, ""), sealed.snapshot),
-                (Ok(_), None) => panic!("it opens, and was never sealed"),
-                (Err(error), Some(_)) => panic!("it was sealed, and is refused: {error}"),
+                (Ok(_), None) => panic!("a text that was never sealed opens"),
+                (Err(error), Some(_)) => panic!("a sealed token is rejected: {error}"),
                 (Err(_), None) => {}
             }
         }
     }
 }
 
-/// Compares without a library call, which would tell the fuzzer what to write.
+/// Compares without a library call, because the fuzzer would learn the expected text from it.
 fn same(a: &str, b: &str) -> bool {
     a.len() == b.len() && a.bytes().zip(b.bytes()).fold(0, |d, (a, b)| d | (a ^ b)) == 0
 }
@@ -202,8 +202,8 @@ fuzz_target!(|data: &[u8]| {
     };
     let world = world();
     match case % 6 {
-        0 => world.present(&String::from_utf8_lossy(data)),
-        1 => world.present(&URL_SAFE_NO_PAD.encode(data)),
+        0 => world.check_opens(&String::from_utf8_lossy(data)),
+        1 => world.check_opens(&URL_SAFE_NO_PAD.encode(data)),
         2 => {
             let Some((which, tail)) = data.split_first() else {
                 return;
@@ -212,34 +212,34 @@ fuzz_target!(|data: &[u8]| {
             let mut bytes = token.expect("a token is base64url");
             bytes.truncate(HEADER);
             bytes.extend_from_slice(tail);
-            world.present(&URL_SAFE_NO_PAD.encode(&bytes));
+            world.check_opens(&URL_SAFE_NO_PAD.encode(&bytes));
         }
         3 => {
             let [which, as_text, edits @ ..] = data else {
                 return;
             };
             let token = world.pick_any(*which);
-            world.present(&edited(token, as_text & 1 != 0, edits));
+            world.check_opens(&apply_edits(token, as_text & 1 != 0, edits));
         }
-        4 => elsewhere(world, data),
-        _ => sealed(world, data),
+        4 => check_binding(world, data),
+        _ => check_journal(world, data),
     }
 });
 
-/// A token after some edits, three bytes each, to its characters or to the bytes they stand for.
-fn edited(token: &str, as_text: bool, edits: &[u8]) -> String {
+/// Applies edits of three bytes each to the text or the bytes of a token.
+fn apply_edits(token: &str, as_text: bool, edits: &[u8]) -> String {
     let mut bytes = if as_text {
         token.as_bytes().to_vec()
     } else {
         URL_SAFE_NO_PAD.decode(token).expect("a token is base64url")
     };
     for edit in edits.chunks_exact(3).take(16) {
-        let [operation, place, value] = edit else {
+        let [operation, offset, value] = edit else {
             continue;
         };
-        // The upper half of the operation reaches the places that one byte does not.
-        let place = usize::from(*place) + usize::from(operation >> 4) * 256;
-        let at = place % (bytes.len() + 1);
+        // The upper half of the operation extends the offset beyond one byte.
+        let offset = usize::from(*offset) + usize::from(operation >> 4) * 256;
+        let at = offset % (bytes.len() + 1);
         match operation % 6 {
             0 => bytes.truncate(at),
             1 => bytes.insert(at, *value),
@@ -257,8 +257,8 @@ fn edited(token: &str, as_text: bool, edits: &[u8]) -> String {
     }
 }
 
-/// A token opens for its own call, in its time, and for no other.
-fn elsewhere(world: &World, data: &[u8]) {
+/// A token opens only for its call, until it expires.
+fn check_binding(world: &World, data: &[u8]) {
     let [which, kind, a, b, call @ ..] = data else {
         return;
     };
@@ -301,8 +301,8 @@ fn canonical(arguments: Option<&Value>) -> Vec<u8> {
     out
 }
 
-/// Any journal that is sealed opens as it was, and is refused once edited.
-fn sealed(world: &World, data: &[u8]) {
+/// A sealed journal opens unchanged, and is rejected after an edit.
+fn check_journal(world: &World, data: &[u8]) {
     let Some((edits, data)) = data.split_first() else {
         return;
     };
@@ -313,7 +313,7 @@ fn sealed(world: &World, data: &[u8]) {
     let Some((claims, snapshot)) = Snapshot::decode(journal) else {
         return;
     };
-    // An audience of its own: none of these opens for the calls above.
+    // Another audience, so that these tokens do not open for the calls above.
     let (sealer, _) = sealer(&world.keys, 5, "other");
     let binding = bind(&sealer, &world.calls[1]);
     let token = match sealer.seal(&binding, &snapshot, claims.version) {
@@ -326,14 +326,17 @@ fn sealed(world: &World, data: &[u8]) {
     assert!(token.len() <= sealer.options().max_token);
     match sealer.open(&binding, &token) {
         Ok(opened) => assert_eq!(encode(&opened, ""), encode(&snapshot, "")),
-        // The flow's own time may be over.
+        // The flow itself may have expired.
         Err(error) => assert_eq!(error, OpenError::Expired),
     }
-    world.present(&token);
+    world.check_opens(&token);
     for as_text in [false, true] {
-        let text = edited(&token, as_text, edits);
+        let text = apply_edits(&token, as_text, edits);
         if !same(&text, &token) {
-            assert!(sealer.open(&binding, &text).is_err(), "edited, and opens");
+            assert!(
+                sealer.open(&binding, &text).is_err(),
+                "an edited token opens"
+            );
         }
     }
 }

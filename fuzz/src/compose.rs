@@ -1,17 +1,17 @@
-//! Journals and answers made out of the words that the handlers use: far deeper than bytes at random would get.
+//! Journals and answers composed from the names that the handlers use, which reach deeper than random bytes.
 
 use crate::handlers::fingerprints;
 use arbitrary::{Result, Unstructured};
 use refrain_wire::{Ask, AskKind};
 use serde::Serialize;
 
-/// The names of the handlers' asks, steps and checkpoints, and one that none of them uses.
+/// The names of the handlers' asks, steps and checkpoints, and an unused one.
 const NAMES: [&str; 8] = ["n", "s", "item", "work", "roots", "model", "url", "x"];
 const WIRE_KEYS: [&str; 10] = [
     "n", "item", "roots", "model", "url", "item#2", "a/n", "b/n", "b/a/n", "roots#2",
 ];
 
-/// Answers, and values of steps, that some operation takes.
+/// Answers and step results.
 const VALUES: [&str; 22] = [
     r#"{"action":"accept","content":{"v":3}}"#,
     r#"{"action":"accept","content":{"v":1}}"#,
@@ -46,7 +46,7 @@ const FAILURES: [&str; 6] = [
     "{}",
 ];
 
-/// A journal in the form of a token's content, for postcard to write. It must have the fields of the journal's own.
+/// The serialized form of a journal. Must have the same fields as the type in `refrain-core`.
 #[derive(Serialize)]
 struct Journal<'a> {
     flow: [u8; 16],
@@ -73,7 +73,7 @@ struct Key<'a> {
     ordinal: u32,
 }
 
-/// A journal as bytes.
+/// Composes an encoded journal.
 pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
     let journal = Journal {
         flow: [9; 16],
@@ -89,12 +89,12 @@ pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         entries: list(u, 40, |u| {
             let key = key(u)?;
             let failed = u.ratio(1, 6)?;
-            let held = if failed {
+            let value = if failed {
                 text(u, &FAILURES)?
             } else {
                 text(u, &VALUES)?
             };
-            Ok((key, fingerprint(u)?, failed, held))
+            Ok((key, fingerprint(u)?, failed, value))
         })?,
         retries: list(u, 4, |u| {
             let (key, count) = (key(u)?, number(u, 5)?);
@@ -108,37 +108,37 @@ pub fn journal(u: &mut Unstructured<'_>) -> Result<Vec<u8>> {
         trace: u.ratio(1, 4)?.then(|| u.arbitrary()).transpose()?,
         used: list(u, 3, |u| text(u, &WIRE_KEYS))?,
     };
-    Ok(postcard::to_allocvec(&journal).expect("a vector takes any number of bytes"))
+    Ok(postcard::to_allocvec(&journal).expect("writing to a vector does not fail"))
 }
 
-/// Answers to a first or later request, as JSON.
+/// Composes answers as JSON.
 pub fn answers(u: &mut Unstructured<'_>) -> Result<String> {
-    let given = list(u, 6, |u| Ok((text(u, &WIRE_KEYS)?, text(u, &VALUES)?)))?;
-    Ok(object(given))
+    let pairs = list(u, 6, |u| Ok((text(u, &WIRE_KEYS)?, text(u, &VALUES)?)))?;
+    Ok(object(pairs))
 }
 
-/// Answers to these asks, chosen by a number; some are left out, and some do not fit.
+/// Answers to these asks, selected by a seed. Some are missing or invalid.
 pub fn answers_to(asks: &[(String, Ask)], mut choice: u64) -> String {
-    let mut given = Vec::new();
+    let mut pairs = Vec::new();
     for (key, ask) in asks {
         choice = crate::source::mix(choice);
-        let fitting = match ask.kind() {
+        let candidates = match ask.kind() {
             AskKind::Form => &VALUES[..13],
             AskKind::Url => &VALUES[9..13],
             AskKind::Sampling => &VALUES[15..17],
             AskKind::Roots => &VALUES[13..15],
         };
         if !choice.is_multiple_of(8) {
-            let at = (choice >> 8) as usize % fitting.len();
-            given.push((key.as_str(), fitting[at]));
+            let at = (choice >> 8) as usize % candidates.len();
+            pairs.push((key.as_str(), candidates[at]));
         }
     }
-    object(given)
+    object(pairs)
 }
 
-fn object(given: Vec<(&str, &str)>) -> String {
+fn object(pairs: Vec<(&str, &str)>) -> String {
     let mut json = String::from("{");
-    for (key, value) in given {
+    for (key, value) in pairs {
         let comma = if json.len() > 1 { "," } else { "" };
         let key = serde_json::Value::from(key);
         json.push_str(&format!("{comma}{key}:{value}"));
@@ -146,7 +146,7 @@ fn object(given: Vec<(&str, &str)>) -> String {
     json + "}"
 }
 
-/// Mostly one of the known texts, sometimes any.
+/// Usually one of the known texts, sometimes a random one.
 fn text<'a>(u: &mut Unstructured<'a>, known: &[&'static str]) -> Result<&'a str> {
     if u.ratio(1, 20)? {
         return u.arbitrary();
@@ -154,15 +154,15 @@ fn text<'a>(u: &mut Unstructured<'a>, known: &[&'static str]) -> Result<&'a str>
     Ok(u.choose(known)?)
 }
 
-/// Mostly small, sometimes any.
-fn number(u: &mut Unstructured<'_>, most: u32) -> Result<u32> {
+/// Usually a small number, sometimes a random one.
+fn number(u: &mut Unstructured<'_>, max: u32) -> Result<u32> {
     if u.ratio(1, 20)? {
         return u.arbitrary();
     }
-    u.int_in_range(0..=most)
+    u.int_in_range(0..=max)
 }
 
-/// Mostly that of one of the handlers' forms.
+/// Usually the fingerprint of one of the handlers' forms.
 fn fingerprint(u: &mut Unstructured<'_>) -> Result<u64> {
     let known = u.choose(fingerprints())?;
     Ok(known.wrapping_add(u64::from(u.ratio(1, 10)?)))
@@ -177,7 +177,7 @@ fn key<'a>(u: &mut Unstructured<'a>) -> Result<Key<'a>> {
     let scope = scope(u)?;
     let kind = u.int_in_range(0..=8)?;
     let name = match kind {
-        // The time and random numbers have no names.
+        // The clock and random numbers have no names.
         7 | 8 => "",
         _ => text(u, &NAMES)?,
     };
@@ -192,11 +192,11 @@ fn key<'a>(u: &mut Unstructured<'a>) -> Result<Key<'a>> {
 
 fn list<'a, T>(
     u: &mut Unstructured<'a>,
-    most: u32,
+    max: u32,
     mut one: impl FnMut(&mut Unstructured<'a>) -> Result<T>,
 ) -> Result<Vec<T>> {
     let mut all = Vec::new();
-    while (all.len() as u32) < most && !u.is_empty() && u.ratio(7, 8)? {
+    while (all.len() as u32) < max && !u.is_empty() && u.ratio(7, 8)? {
         all.push(one(u)?);
     }
     Ok(all)

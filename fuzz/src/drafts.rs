@@ -1,4 +1,4 @@
-//! What must hold of a draft, whatever bytes come in.
+//! Properties of the drafts for random messages.
 
 use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest};
 use refrain_wire::ratified::write_error;
@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Replies of every kind, as the ratified revision has them; the id is put in.
+/// Ratified replies of every kind. The id is replaced.
 const REPLIES: [&str; 8] = [
     r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","content":[],"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"s"}}}}"#,
     r#"{"jsonrpc":"2.0","id":0,"result":{"resultType":"input_required","inputRequests":{"a":{"method":"roots/list"}},"requestState":"s"}}"#,
@@ -20,26 +20,27 @@ const REPLIES: [&str; 8] = [
     r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
 ];
 
-/// A message is read or refused. What is read is a request of the ratified revision under the same id, and can be written
-/// and read again; its replies are JSON on one line, for both ends.
-pub fn speak(draft: Draft, data: &[u8]) {
+/// Checks that a message is rejected, or translated to a ratified request with the same id that survives a round trip.
+/// Its replies must be JSON on one line.
+pub fn check_message(draft: Draft, data: &[u8]) {
     match draft.read_request(data) {
-        Err(rejection) => refused(&rejection),
+        Err(rejection) => check_rejection(&rejection),
         Ok(DraftRequest::Notification) => {
             assert!(matches!(parse(data), Ok(Message::Notification { .. })));
         }
-        Ok(DraftRequest::Known(reply)) => drop(one_line(&reply)),
+        Ok(DraftRequest::Replied(reply)) => drop(one_line(&reply)),
         Ok(DraftRequest::Request { message, exchange }) => {
             let Ok(Message::Request { id, .. }) = parse(&message) else {
                 panic!("not a request: {}", String::from_utf8_lossy(&message));
             };
-            let sent: Sent<'_> = serde_json::from_slice(data).expect("it was read");
+            let sent: RawId<'_> =
+                serde_json::from_slice(data).expect("an accepted message has an id");
             assert_eq!(sent.id.get(), id.as_json());
-            again(draft, &message);
-            replied(id, &exchange);
+            check_round_trip(draft, &message);
+            check_replies(id, &exchange);
         }
     }
-    // A server may send anything too.
+    // The message as a reply from a server.
     if let Ok(text) = std::str::from_utf8(data) {
         for method in [
             "tools/call",
@@ -54,7 +55,7 @@ pub fn speak(draft: Draft, data: &[u8]) {
             if let Ok((_, exchange)) = draft.write_request(&request) {
                 let read = exchange.read_reply(text);
                 assert_eq!(is_json(read.as_bytes()), is_json(data));
-                stands(text, &exchange);
+                check_texts(text, &exchange);
             }
         }
         let _ = draft.write_request(text);
@@ -62,12 +63,12 @@ pub fn speak(draft: Draft, data: &[u8]) {
 }
 
 #[derive(Deserialize)]
-struct Sent<'a> {
+struct RawId<'a> {
     #[serde(borrow)]
     id: &'a RawValue,
 }
 
-fn refused(rejection: &Rejection) {
+fn check_rejection(rejection: &Rejection) {
     let id = rejection.id.as_deref();
     assert!(id.is_none_or(|id| Id::from_raw(id).is_some()));
     let mut out = Vec::new();
@@ -75,20 +76,20 @@ fn refused(rejection: &Rejection) {
     one_line(&out);
 }
 
-/// What was read can be written as a client would, and is read as it was.
-fn again(draft: Draft, message: &[u8]) {
+/// A translated request survives a round trip.
+fn check_round_trip(draft: Draft, message: &[u8]) {
     let text = std::str::from_utf8(message).expect("JSON is UTF-8");
     let Ok((written, _)) = draft.write_request(text) else {
         return;
     };
-    let second = match draft.read_request(written.as_bytes()) {
+    let reread = match draft.read_request(written.as_bytes()) {
         Ok(DraftRequest::Request { message, .. }) => one_line(&message),
         other => panic!("{written} is read as {other:?}"),
     };
-    let (Some(read), Some(second)) = (one_line(message), second) else {
+    let (Some(read), Some(reread)) = (one_line(message), reread) else {
         return;
     };
-    assert_eq!(second["method"], read["method"]);
+    assert_eq!(reread["method"], read["method"]);
     for name in [
         "name",
         "uri",
@@ -98,15 +99,15 @@ fn again(draft: Draft, message: &[u8]) {
         "taskId",
     ] {
         assert_eq!(
-            second["params"].get(name),
+            reread["params"].get(name),
             read["params"].get(name),
             "{name}"
         );
     }
 }
 
-/// A task may have any status, and a handler may say anything.
-fn stands(text: &str, exchange: &DraftExchange) {
+/// Random task statuses and error messages can be translated.
+fn check_texts(text: &str, exchange: &DraftExchange) {
     let text = Value::from(text);
     for reply in [
         format!(
@@ -120,7 +121,7 @@ fn stands(text: &str, exchange: &DraftExchange) {
     }
 }
 
-fn replied(id: Id<'_>, exchange: &DraftExchange) {
+fn check_replies(id: Id<'_>, exchange: &DraftExchange) {
     for reply in REPLIES {
         let reply = reply.replace("\"id\":0", &format!("\"id\":{}", id.as_json()));
         let Some(written) = exchange.write_reply(reply.as_bytes()) else {
@@ -133,7 +134,7 @@ fn replied(id: Id<'_>, exchange: &DraftExchange) {
     }
 }
 
-/// What goes out, if it is not too deep to be looked at.
+/// Checks that output is JSON on one line. Returns `None` if it is nested too deeply to parse.
 fn one_line(bytes: &[u8]) -> Option<Value> {
     assert!(!bytes.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
     assert!(is_json(bytes), "{}", String::from_utf8_lossy(bytes));

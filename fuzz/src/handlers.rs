@@ -1,4 +1,4 @@
-//! Handlers that use everything a [`Cx`] has, and that never panic, whatever a journal tells them.
+//! Handlers that use all operations of [`Cx`] and never panic, even with a random journal.
 
 use futures_util::future::{Either, join, join3, select};
 use refrain_core::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::pin::pin;
 use std::sync::OnceLock;
 
-/// A form with a whole number.
+/// A form with an integer.
 #[derive(serde::Deserialize)]
 struct Num {
     v: i64,
@@ -22,7 +22,7 @@ impl Elicit for Num {
     }
 }
 
-/// A form with a field of every sort.
+/// A form with a field of every kind.
 #[derive(serde::Deserialize)]
 struct Person {
     name: String,
@@ -47,7 +47,7 @@ impl Elicit for Person {
     }
 }
 
-/// The fingerprints of the handlers' asks, as journals keep them: FNV-1a of the schema, and 0 where there is none.
+/// The fingerprints of the handlers' asks: FNV-1a of the schema, or 0 without a schema.
 pub fn fingerprints() -> &'static [u64] {
     static ALL: OnceLock<[u64; 4]> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -57,29 +57,29 @@ pub fn fingerprints() -> &'static [u64] {
                 (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
             })
         };
-        [0, of(Num::form()), of(Person::form()), of(&free())]
+        [0, of(Num::form()), of(Person::form()), of(&dynamic_form())]
     })
 }
 
-/// A form that is made at run time.
-fn free() -> Form {
+/// A form built at run time.
+fn dynamic_form() -> Form {
     Form::new([Field::string("free").optional()])
 }
 
-/// How many handlers there are.
+/// The number of handlers.
 pub const HANDLERS: u8 = 8;
 
-/// The handler with this number, counted round.
+/// The handler with this number, modulo [`HANDLERS`].
 pub fn handler(number: u8) -> fn(Cx) -> HandlerFuture {
     match number % HANDLERS {
-        0 => |cx| complete(in_sequence(cx)),
-        1 => |cx| complete(together(cx)),
+        0 => |cx| complete(sequential(cx)),
+        1 => |cx| complete(concurrent(cx)),
         2 => |cx| Box::pin(explicit(cx)),
         3 => |cx| complete(endless(cx)),
         4 => |cx| complete(racing(cx)),
-        5 => |cx| complete(swallowing(cx)),
+        5 => |cx| complete(ignoring_errors(cx)),
         6 => |cx| complete(scoped(cx)),
-        _ => |cx| complete(mistaken(cx)),
+        _ => |cx| complete(misusing(cx)),
     }
 }
 
@@ -92,8 +92,8 @@ fn finished(out: &Value) -> Result<Outcome> {
     body.map(Outcome::Complete).map_err(Error::msg)
 }
 
-/// An ask, a step, and a loop that can be handed on.
-async fn in_sequence(cx: Cx) -> Result<Value> {
+/// An ask, a step, and a loop with checkpoints.
+async fn sequential(cx: Cx) -> Result<Value> {
     let (now, drawn) = (cx.now(), cx.random());
     let first = cx.elicit::<Num>("n", "How many?").await?.v;
     let more: i64 = cx.step("s", async { ok(first.wrapping_add(1)) }).await?;
@@ -114,8 +114,8 @@ async fn in_sequence(cx: Cx) -> Result<Value> {
     Ok(json!([format!("{now:?}"), drawn, more, names, done]))
 }
 
-/// Asks of every kind at once, and steps beside them.
-async fn together(cx: Cx) -> Result<Value> {
+/// Concurrent asks of every kind and steps.
+async fn concurrent(cx: Cx) -> Result<Value> {
     let asks = join3(
         cx.elicit::<Num>("n", "?"),
         cx.roots("roots"),
@@ -139,7 +139,7 @@ async fn together(cx: Cx) -> Result<Value> {
     ]))
 }
 
-/// The explicit style: nothing is awaited.
+/// The explicit style, without awaits.
 async fn explicit(cx: Cx) -> Result<Outcome> {
     let seen: u32 = cx.state()?.unwrap_or_default();
     let answer = cx.answer("n");
@@ -156,7 +156,7 @@ async fn explicit(cx: Cx) -> Result<Outcome> {
     Ok(Outcome::Incomplete(reply))
 }
 
-/// Asks until it is told to stop.
+/// Asks until the user declines.
 async fn endless(cx: Cx) -> Result<Value> {
     let mut sum = 0_i64;
     loop {
@@ -169,7 +169,7 @@ async fn endless(cx: Cx) -> Result<Value> {
     }
 }
 
-/// Drops what comes second, and does one thing at most once.
+/// Races asks and steps, and has an at-most-once effect.
 async fn racing(cx: Cx) -> Result<Value> {
     let first = {
         let ask = pin!(cx.elicit::<Num>("n", "?"));
@@ -191,22 +191,22 @@ async fn racing(cx: Cx) -> Result<Value> {
     Ok(json!([first, once.ok(), again]))
 }
 
-/// Goes on whatever the answers are.
-async fn swallowing(cx: Cx) -> Result<Value> {
-    let mut told = Vec::new();
+/// Ignores all errors.
+async fn ignoring_errors(cx: Cx) -> Result<Value> {
+    let mut texts = Vec::new();
     for i in 0..3_u32 {
         let answer = cx.elicit::<Person>("item", "?").await;
-        told.push(answer.map_or_else(|e| e.to_string(), |person| person.name));
+        texts.push(answer.map_or_else(|e| e.to_string(), |person| person.name));
         let _ = cx.roots("roots").await;
         let _: Result<u32> = cx.step("s", async { ok(i) }).await;
         let waited = cx.elicit_url("url", "?", "https://example.com/", || async { ok(i > 0) });
         let _ = waited.await;
-        told.push(cx.random().to_string());
+        texts.push(cx.random().to_string());
     }
-    Ok(json!(told))
+    Ok(json!(texts))
 }
 
-/// The same names in scopes of their own.
+/// The same names in different scopes.
 async fn scoped(cx: Cx) -> Result<Value> {
     let (a, b) = (cx.scope("a"), cx.scope("b"));
     let one = async {
@@ -221,13 +221,13 @@ async fn scoped(cx: Cx) -> Result<Value> {
         ok(x?.v.wrapping_add(y?.len() as i64))
     };
     let (one, two) = join(one, two).await;
-    let last = cx.ask_form("n", "?", &free()).await?;
+    let last = cx.ask_form("n", "?", &dynamic_form()).await?;
     let last = matches!(last, Answer::Accepted(_));
     Ok(json!([one?, two?, last, a.resume::<i64>("at")?]))
 }
 
-/// Makes the mistakes that are reported as faults.
-async fn mistaken(cx: Cx) -> Result<Value> {
+/// Misuses the API, which is reported as faults.
+async fn misusing(cx: Cx) -> Result<Value> {
     let first = cx.elicit::<Num>("n", "?").await?.v;
     if first == 1 {
         let inner = cx.clone();

@@ -1,11 +1,10 @@
-//! What the fuzz targets share.
+//! Shared parts of the fuzz targets.
 //!
-//! Always true: nothing here depends on the time, on chance or on an earlier input, so that an input that was found
-//! does the same when it is run again.
+//! Invariant: nothing depends on the time, on randomness or on earlier inputs, so that failures are reproducible.
 
 pub mod compose;
 pub mod drafts;
 pub mod handlers;
 pub mod mutate;
-pub mod play;
+pub mod rounds;
 pub mod source;

@@ -1,9 +1,9 @@
-//! Changes to a JSON text that keep it whole: its members and items are doubled, moved, left out or exchanged.
+//! Mutations that keep JSON valid: members and items are duplicated, moved, removed or swapped.
 
 use crate::source::mix;
 use std::ops::Range;
 
-/// A changed text, or `None` where there is nothing to take hold of.
+/// Mutates a text. `None` if it has no members or items.
 pub fn mutate(text: &[u8], seed: u64) -> Option<Vec<u8>> {
     let pieces = pieces(text);
     if pieces.is_empty() {
@@ -25,7 +25,7 @@ pub fn mutate(text: &[u8], seed: u64) -> Option<Vec<u8>> {
             &text[one.start..],
         ]),
         2 => {
-            // The comma goes with it, the one after it or the one before.
+            // Remove a comma too: the one after the piece, or else the one before.
             let after = text[one.end..].starts_with(b",");
             let before = !after && text[..one.start].ends_with(b",");
             let start = one.start - usize::from(before);
@@ -54,7 +54,7 @@ fn join(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
 
-/// The members of all objects and the items of all lists, at every depth.
+/// The members of all objects and the items of all arrays, at every depth.
 fn pieces(text: &[u8]) -> Vec<Range<usize>> {
     let mut pieces = Vec::new();
     let mut starts = Vec::new();
@@ -81,7 +81,7 @@ fn pieces(text: &[u8]) -> Vec<Range<usize>> {
     pieces
 }
 
-/// Has a target change what comes in: every other change is one that leaves JSON as JSON.
+/// Defines the mutator of a target: every second mutation keeps JSON valid.
 #[macro_export]
 macro_rules! mutate_json {
     () => {

@@ -1,20 +1,20 @@
-//! Time that stands still, and bytes that only look random.
+//! A fixed clock and deterministic random bytes.
 
 use refrain_core::Source;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The second at which everything happens.
+/// The initial time of the clock, in seconds since the epoch.
 pub const NOW: u64 = 1_800_000_000;
 
-/// A source that gives the same to everyone who starts with the same seed.
-pub struct Fixed {
+/// A source with a fixed clock and bytes that depend only on the seed.
+pub struct FixedSource {
     seconds: AtomicU64,
     drawn: AtomicU64,
 }
 
-impl Fixed {
+impl FixedSource {
     /// A source at [`NOW`].
     pub fn new(seed: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -29,7 +29,7 @@ impl Fixed {
     }
 }
 
-impl Source for Fixed {
+impl Source for FixedSource {
     fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(self.seconds.load(Ordering::Relaxed))
     }
@@ -42,7 +42,7 @@ impl Source for Fixed {
     }
 }
 
-/// One number out of another (splitmix64).
+/// The next pseudo-random number (splitmix64).
 pub fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -87,7 +87,7 @@ impl ClientInner {
             Err(ErrorKind::Rpc(failure)) => return Err(not_mcp(failure.to_string())),
             raw => raw?,
         };
-        let server = ServerInfo::discovered(&raw).map_err(|error| not_mcp(error.to_string()))?;
+        let server = ServerInfo::from_discover(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
             version: dialect.name().to_owned(),
             // Translated responses do not list revisions.
@@ -182,7 +182,7 @@ impl ClientInner {
     fn interpret(&self, discovered: LinkResult<LinkResponse>) -> Result<Discovery, ErrorKind> {
         match discovered.map_err(ErrorKind::from) {
             Ok(response) => match response.outcome {
-                Ok(raw) => match ServerInfo::discovered(&raw) {
+                Ok(raw) => match ServerInfo::from_discover(&raw) {
                     Ok(server) => {
                         check_complete(&raw)?;
                         choose_revision(server)

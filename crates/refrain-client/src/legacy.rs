@@ -17,7 +17,7 @@ use crate::transport::{IncomingMessage, LinkError, LinkResponse, LinkResult, Out
 use http::{HeaderMap, HeaderValue};
 use refrain_wire::ErrorCode;
 use refrain_wire::client::{
-    ReadError, Request, ServerInfo, write_initialized, write_refusal, write_result,
+    ReadError, Request, ServerInfo, write_error, write_initialized, write_result,
 };
 use refrain_wire::legacy::Revision;
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ impl ClientInner {
         let response = self.read_response(&mut exchange, &HeaderMap::new()).await?;
         let rejected = |failure| LinkError::Final(ErrorKind::Rpc(failure));
         let raw = response.outcome.map_err(rejected)?;
-        let server = ServerInfo::initialized(&raw)
+        let server = ServerInfo::from_initialize(&raw)
             .map_err(|error| LinkError::Final(self.not_mcp(error.to_string())))?;
         if !Revision::CLIENT.contains(&server.version.as_str()) {
             let supported = vec![server.version];
@@ -196,7 +196,7 @@ pub(crate) fn respond_to_stray(id: &Value, method: &str) -> String {
     }
     let why =
         format!("{method} must be sent on the response stream of the call that it belongs to");
-    write_refusal(id, ErrorCode::InvalidParams.as_i32(), &why)
+    write_error(id, ErrorCode::InvalidParams.as_i32(), &why)
 }
 
 /// Handles a message that belongs to no call. Returns the response to send, if any.

@@ -3,7 +3,9 @@
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind};
 use refrain_wire::client::{ReadError, Request, read_complete};
-use refrain_wire::{ErrorCode, Listed, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain_wire::{
+    ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -49,7 +51,7 @@ impl ClientInner {
     }
 
     /// All pages of a list. If the server rejects a cursor, starts once more from the first page.
-    async fn list<T: Listed + DeserializeOwned>(
+    async fn list<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
     ) -> Result<Vec<T>, Error> {
@@ -67,7 +69,7 @@ impl ClientInner {
     }
 
     /// Reads the pages of a list. Leaves the cursor of the last page in `cursor`.
-    async fn pages<T: Listed + DeserializeOwned>(
+    async fn pages<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
         cursor: &mut Option<Value>,

@@ -238,7 +238,7 @@ impl PendingCall {
         let request = self.call.request();
         match &self.stage {
             CallStage::Round { state } => {
-                request.answered(self.answers.clone().into_iter().collect(), state.as_deref())
+                request.with_answers(self.answers.clone().into_iter().collect(), state.as_deref())
             }
             CallStage::Visits { .. } | CallStage::Task { .. } | CallStage::Ended => request,
         }

@@ -377,7 +377,7 @@ impl ClientInner {
 
     /// Whether sending a round of such a call twice is safe.
     fn can_repeat(&self, kind: CallKind) -> bool {
-        kind != CallKind::Tool || (self.legacy.is_none() && self.server.knows_call_ids())
+        kind != CallKind::Tool || (self.legacy.is_none() && self.server.supports_call_ids())
     }
 
     fn argument_headers(&self, call: &CallRequest) -> Result<HeaderMap, ErrorKind> {

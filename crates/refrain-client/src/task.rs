@@ -123,7 +123,7 @@ impl ClientInner {
         }
         // Safe to retry: the server ignores answers that it already has.
         let answers = pending.answers.clone().into_iter().collect();
-        let request = Request::task(TaskMethod::Update, id).answered(answers, None);
+        let request = Request::task(TaskMethod::Update, id).with_answers(answers, None);
         let raw = self.request(request).await?;
         check_complete(&raw)?;
         pending.mark_answers_sent();

@@ -257,7 +257,7 @@ impl Cx {
             self.shared
                 .fault(&format!("invalid sampling request {name:?}: {reason}"));
         }
-        params.keep_to(self.shared.env.capabilities);
+        params.drop_undeclared(self.shared.env.capabilities);
         let question = Question::Sampling(Box::new(params));
         AskFuture::new(self, OperationKind::Sampling, name, question, ask::sampled)
     }

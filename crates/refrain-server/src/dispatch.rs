@@ -134,7 +134,7 @@ impl<'a> Request<'a> {
     ) -> Result<Self, RpcError> {
         Self::read(server, method, params).map_err(|error| match other_version(params) {
             Some(version) => unsupported(&version),
-            None if method == "initialize" => RpcError::unknown_handshake(&[PROTOCOL_VERSION]),
+            None if method == "initialize" => RpcError::initialize_unsupported(&[PROTOCOL_VERSION]),
             None => error,
         })
     }

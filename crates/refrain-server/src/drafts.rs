@@ -87,7 +87,7 @@ impl Drafted {
 
     /// Whether a message in a session is translated. All others are those of 2025-11-25.
     fn claims(&self, bytes: &[u8], message: &Parsed<'_>) -> bool {
-        self.draft.has_own_shape(bytes) || self.shows_task_support(message)
+        self.draft.is_draft_specific(bytes) || self.shows_task_support(message)
     }
 
     /// Answers a message outside of a session, or one that the draft claims.
@@ -127,12 +127,12 @@ impl Drafted {
             Sessions::Open(session) => Some(self.server.0.legacy.agreed(session)),
             _ => None,
         };
-        let (request, exchange) = match self.draft.read_request_of(agreed, bytes) {
+        let (request, exchange) = match self.draft.read_session_request(agreed, bytes) {
             Ok(DraftRequest::Request { message, exchange }) => (message, exchange),
             Ok(DraftRequest::Notification) => {
                 return Handled::Response(Response::accepted(&self.server));
             }
-            Ok(DraftRequest::Known(reply)) => {
+            Ok(DraftRequest::Replied(reply)) => {
                 return Handled::Response(Response::written(&self.server, reply));
             }
             Err(rejection) => {

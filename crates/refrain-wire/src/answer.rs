@@ -1,31 +1,31 @@
-//! What a client answers, read from the raw text of an answer.
+//! A client's answers to asks, and the check of their shape.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::ask::AskKind;
+use crate::canonical::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 use crate::decode::{RawObject, is_object};
 use crate::sampling::SamplingAnswer;
-use crate::strict::{JsonError, MAX_DEPTH, is_too_deep, parse_value};
 
-/// What a person did with a form or a URL.
+/// The user's response to a form or a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// Did what was asked.
+    /// The user submitted the form or opened the URL.
     Accept,
-    /// Said no.
+    /// The user declined.
     Decline,
-    /// Turned away without choosing.
+    /// The user dismissed the request without a choice.
     Cancel,
 }
 
 /// The answer to a form or a URL.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ElicitAnswer<'a> {
-    /// What the person did.
+    /// The user's response.
     pub action: Action,
-    /// The text of what was filled in.
+    /// The raw JSON of the submitted form.
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub content: Option<&'a RawValue>,
 }
@@ -37,12 +37,12 @@ pub struct RootsAnswer {
     pub roots: Vec<Root>,
 }
 
-/// A place the client lets the server work in.
+/// A directory or file that the server may work in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Root {
-    /// Where it is.
+    /// Its `file://` URI.
     pub uri: String,
-    /// What a person calls it.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -57,53 +57,51 @@ impl Root {
     }
 }
 
-/// Why raw text is not an answer to an ask.
+/// An invalid answer to an ask.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// It is not an object.
+    /// The answer is not an object.
     #[error("the answer to a {} ask must be an object", .0.as_str())]
     NotAnObject(AskKind),
-    /// It does not have the shape of an answer to this kind of ask.
-    #[error("not an answer to a {} ask: {source}", kind.as_str())]
+    /// A member of the answer is missing or invalid.
+    #[error("invalid answer to a {} ask: {source}", kind.as_str())]
     Shape {
         /// The kind of the ask.
         kind: AskKind,
-        /// What is wrong with it.
+        /// The invalid part.
         source: ShapeError,
     },
 }
 
-/// What is wrong with the shape of an answer.
+/// The invalid part of an answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShapeError {
-    /// It is nested too deeply.
+    /// The answer is nested too deeply.
     #[error("nested deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// The content of a form is not an object.
     #[error("content must be an object")]
     Content,
-    /// A member is missing or has another type.
+    /// A member is missing or has the wrong type.
     #[error(transparent)]
     Json(#[from] JsonError),
     /// A root is malformed.
     #[error("roots[{index}]: {source}")]
     Root {
-        /// The position of the root.
+        /// The index of the root.
         index: usize,
-        /// What is wrong with it.
+        /// The invalid member.
         source: JsonError,
     },
 }
 
-/// Checks that raw text has the shape of an answer to this kind of ask.
-///
-/// The content of a form is not compared with its schema here.
+/// Checks the shape of an answer to this kind of ask. Does not validate the content of a form against its schema.
 pub fn check_answer_shape(kind: AskKind, raw: &RawValue) -> Result<(), AnswerError> {
     read_answer(kind, raw).map(drop)
 }
 
-/// Checks the shape of an answer like [`check_answer_shape`]. Returns the answer to a form or a URL.
+/// Like [`check_answer_shape`], but returns the answer to a form or a URL.
 pub fn read_answer(kind: AskKind, raw: &RawValue) -> Result<Option<ElicitAnswer<'_>>, AnswerError> {
     if !is_object(raw) {
         return Err(AnswerError::NotAnObject(kind));
@@ -126,7 +124,7 @@ fn read_elicit(raw: &RawValue) -> Result<ElicitAnswer<'_>, ShapeError> {
 }
 
 fn check_sampling(raw: &RawValue) -> Result<(), ShapeError> {
-    // Blocks may contain any JSON, but no key twice.
+    // Blocks may contain any JSON, but no duplicate keys.
     let value = parse_value(raw.get())?;
     let answer: Result<SamplingAnswer, _> = serde_json::from_value(value);
     Ok(answer.map(drop).map_err(JsonError::from)?)

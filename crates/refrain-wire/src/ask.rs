@@ -1,4 +1,4 @@
-//! Asks: questions of a call to its client.
+//! Asks: a handler's requests for input from the client.
 //!
 //! | ask | method on the wire |
 //! | --- | --- |
@@ -13,10 +13,10 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::meta::Capability;
+use crate::capabilities::Capability;
 use crate::sampling::SamplingParams;
 
-/// One question to the client.
+/// One request for input from the client.
 #[derive(Debug, Clone)]
 pub enum Ask {
     /// Show a form and return its content.
@@ -26,16 +26,16 @@ pub enum Ask {
         /// The schema of the form.
         schema: Arc<RawValue>,
     },
-    /// Send the person to a URL.
+    /// Send the user to a URL.
     Url {
         /// The text to show.
         message: String,
         /// The URL.
         url: String,
     },
-    /// Ask a model.
+    /// Sample the client's model.
     Sampling(Box<SamplingParams>),
-    /// List the roots.
+    /// List the client's roots.
     Roots,
 }
 
@@ -65,14 +65,14 @@ impl Ask {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum AskParams<'a> {
-    Elicit(Elicit<'a>),
+    Elicit(ElicitParams<'a>),
     Sampling(Cow<'a, SamplingParams>),
 }
 
 /// The `params` of `elicitation/create`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Elicit<'a> {
+pub(crate) struct ElicitParams<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) mode: Option<&'static str>,
     pub(crate) message: &'a str,
@@ -88,7 +88,7 @@ pub(crate) struct Elicit<'a> {
 impl Ask {
     pub(crate) fn params(&self) -> Option<AskParams<'_>> {
         let elicit = |message, schema, url| {
-            AskParams::Elicit(Elicit {
+            AskParams::Elicit(ElicitParams {
                 mode: Some(self.kind().as_str()),
                 message,
                 requested_schema: schema,
@@ -120,21 +120,21 @@ impl Serialize for Ask {
     }
 }
 
-/// The kinds of ask.
+/// The kind of an [`Ask`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AskKind {
     /// A form.
     Form,
-    /// A visit to a URL.
+    /// A URL to open.
     Url,
-    /// A question to a model.
+    /// A request to the client's model.
     Sampling,
     /// The list of roots.
     Roots,
 }
 
 impl AskKind {
-    /// The kind's name, for messages and logs.
+    /// The name in messages and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Form => "form",
@@ -153,7 +153,7 @@ impl AskKind {
         }
     }
 
-    /// The kind of an ask that was written as JSON, or `None` if the JSON is not an ask.
+    /// The kind of an ask in JSON, or `None` if the JSON is not an ask.
     pub fn of_request(json: &str) -> Option<Self> {
         let request: Value = serde_json::from_str(json).ok()?;
         match (request.get("method")?.as_str()?, &request["params"]["mode"]) {

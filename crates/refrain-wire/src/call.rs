@@ -1,4 +1,4 @@
-//! The neutral shape of a round: a [`Call`] in, a [`Reply`] out, whatever the dialect.
+//! One round of a call in every dialect: the request ([`Call`]) and its response ([`Reply`]).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,7 +15,7 @@ use crate::list::ToolResult;
 use crate::meta::Meta;
 use crate::write;
 
-/// Which of the three calls a call is.
+/// The three methods that call a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CallKind {
     /// `tools/call`.
@@ -27,7 +27,7 @@ pub enum CallKind {
 }
 
 impl CallKind {
-    /// The method of this kind of call.
+    /// The JSON-RPC method.
     pub const fn method(self) -> &'static str {
         match self {
             Self::Tool => "tools/call",
@@ -36,7 +36,7 @@ impl CallKind {
         }
     }
 
-    /// The member of the params that names what is called.
+    /// The member of the params that names the target.
     pub const fn target_member(self) -> &'static str {
         match self {
             Self::Tool | Self::Prompt => "name",
@@ -44,7 +44,7 @@ impl CallKind {
         }
     }
 
-    /// The kind of call a method is, if it is one.
+    /// The kind of call with this method.
     pub fn from_method(method: &str) -> Option<Self> {
         [Self::Tool, Self::Prompt, Self::Resource]
             .into_iter()
@@ -52,24 +52,24 @@ impl CallKind {
     }
 }
 
-/// One round of a call, as the client sent it.
+/// The request of one round.
 #[derive(Debug, Clone)]
 pub struct Call<'a> {
-    /// Which call it is.
+    /// The method.
     pub kind: CallKind,
     /// The name of the tool or prompt, or the URI of the resource.
     pub target: Cow<'a, str>,
-    /// The text of the `arguments` object.
+    /// The raw `arguments` object.
     pub arguments: Option<&'a RawValue>,
-    /// The answers to what was asked before.
+    /// The answers to the asks of the previous round.
     pub answers: Option<Answers<'a>>,
-    /// The token of the round before.
+    /// The token of the previous round.
     pub state: Option<Cow<'a, str>>,
-    /// What the request says about itself and its sender.
+    /// The `_meta` of the request.
     pub meta: Meta<'a>,
 }
 
-/// Answers by key, each the text of an object, in the order they were sent; no key occurs twice.
+/// Raw answer objects by unique key, in the order they were sent.
 #[derive(Debug, Clone, Default)]
 pub struct Answers<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
 
@@ -83,14 +83,15 @@ impl<'a> Answers<'a> {
     }
 
     /// A key that occurs more than once.
-    fn repeated(&self) -> Option<&str> {
+    fn find_duplicate(&self) -> Option<&str> {
         if self.0.len() <= 16 {
             let mut earlier = self.0.iter().enumerate();
-            let again = earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
-            return again.map(|(_, (key, _))| key.as_ref());
+            let duplicate =
+                earlier.find(|(i, (key, _))| self.0[..*i].iter().any(|(k, _)| k == key));
+            return duplicate.map(|(_, (key, _))| key.as_ref());
         }
         let mut keys: Vec<&str> = self.0.iter().map(|(key, _)| key.as_ref()).collect();
-        // Sorting keeps a hostile number of keys cheap.
+        // Sorting avoids quadratic time for a huge number of keys.
         keys.sort_unstable();
         keys.windows(2)
             .find(|pair| pair[0] == pair[1])
@@ -122,7 +123,7 @@ impl<'de> Visitor<'de> for AnswersVisitor {
             })?;
             answers.0.push((key, raw));
         }
-        if let Some(key) = answers.repeated() {
+        if let Some(key) = answers.find_duplicate() {
             let message = format_args!("inputResponses[{key:?}] is given twice; send it once");
             return Err(Error::custom(message));
         }
@@ -130,55 +131,54 @@ impl<'de> Visitor<'de> for AnswersVisitor {
     }
 }
 
-/// What a round comes to.
+/// The response of one round.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// The call is done.
+    /// The call has finished.
     Complete(ResultBody),
-    /// The call needs answers, or to be sent again.
+    /// The call needs answers, or must be continued by another request.
     Incomplete(Incomplete),
-    /// The call has become a task, described by these members.
+    /// The call continues as a task with these members.
     Task(ResultBody),
     /// The call failed.
     Error(RpcError),
-    /// A reply that was given before, as [`record_reply`](crate::ratified::record_reply) kept it.
+    /// An earlier reply that [`record_reply`](crate::ratified::record_reply) serialized.
     Recorded(String),
 }
 
 impl Reply {
-    /// A finished call with these members in its result; members that cannot be written make it
-    /// an internal error.
+    /// A finished call with these members in its result. Members that cannot be serialized yield an internal error.
     pub fn complete(members: impl Serialize) -> Self {
         ResultBody::from_members(members).map_or_else(Self::Error, Self::Complete)
     }
 
-    /// A tool call with this result.
+    /// A finished tool call.
     pub fn of_tool(result: ToolResult) -> Self {
         ResultBody::from_tool(result).map_or_else(Self::Error, Self::Complete)
     }
 }
 
-/// The members of a result object as JSON text, without those the dialect adds.
-///
-/// Kept as the text of a whole object, braces included, and handed out without them.
+/// The serialized members of a result object, without those that the dialect adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResultBody {
+    /// A whole object, braces included.
     members: String,
     meta: Option<String>,
-    /// A tool's own account of whether it failed.
+    /// Whether a tool reported failure.
     is_error: bool,
-    /// A tool's structured content, which is among the members too.
+    /// A copy of a tool's structured content, which is also in `members`.
     structured: Option<Box<Value>>,
 }
 
 impl ResultBody {
-    /// Writes the members of a struct; one that is no JSON object is an internal error. The results of tools are written
-    /// with [`from_tool`](Self::from_tool).
+    /// Serializes the members of a struct. A value that is not a JSON object is an internal error.
+    ///
+    /// Use [`from_tool`](Self::from_tool) for tool results.
     pub fn from_members(members: impl Serialize) -> Result<Self, RpcError> {
         Ok(Self::of(object(&members)?))
     }
 
-    /// Writes the result of a tool, its `_meta` included.
+    /// Serializes a tool result with its `_meta`.
     pub fn from_tool(result: ToolResult) -> Result<Self, RpcError> {
         let mut body = Self::from_members(&result)?;
         if let Some(meta) = &result.meta {
@@ -198,14 +198,14 @@ impl ResultBody {
         }
     }
 
-    /// The same result with these members in its `_meta`, beside those the dialect puts there.
+    /// Adds members to the `_meta` of the result.
     pub fn with_meta(mut self, meta: impl Serialize) -> Result<Self, RpcError> {
         let text = object(&meta)?;
         self.meta = (!inside(&text).is_empty()).then_some(text);
         Ok(self)
     }
 
-    /// The result of a tool that answers with one text, written without a detour: most results are that.
+    /// A tool result of one text. Bypasses serde, because most results have this form.
     pub fn text(text: &str) -> Self {
         let mut out = Vec::with_capacity(text.len() + 64);
         out.extend_from_slice(br#"{"content":[{"type":"text","text":"#);
@@ -214,48 +214,48 @@ impl ResultBody {
         Self::from_object(out)
     }
 
-    /// The members of an object that was written as text of one line.
+    /// Takes a serialized object without line breaks.
     pub(crate) fn from_object(members: Vec<u8>) -> Self {
-        Self::of(String::from_utf8(members).expect("only whole strings were written"))
+        Self::of(String::from_utf8(members).expect("serialized JSON is UTF-8"))
     }
 
-    /// Whether it is the result of a tool that failed.
+    /// Whether a tool reported failure.
     pub fn is_error(&self) -> bool {
         self.is_error
     }
 
-    /// The structured content of a tool's result.
+    /// The structured content of a tool result.
     pub fn structured_content(&self) -> Option<&Value> {
         self.structured.as_deref()
     }
 
-    /// The text of the members, commas between them and none around them.
+    /// The serialized members, separated by commas, without braces.
     pub fn members(&self) -> &str {
         inside(&self.members)
     }
 
-    /// The text of the members of its `_meta`, where there are any.
+    /// The serialized members of `_meta`, if any.
     pub fn meta(&self) -> Option<&str> {
         self.meta.as_deref().map(inside)
     }
 }
 
-/// The JSON text of an object.
+/// Serializes an object without line breaks.
 fn object(members: &impl Serialize) -> Result<String, RpcError> {
     let text = serde_json::to_string(members)
-        .map_err(|error| RpcError::internal(format!("the result cannot be written: {error}")))?;
+        .map_err(|error| RpcError::internal(format!("could not serialize the result: {error}")))?;
     if !text.starts_with('{') {
         return Err(RpcError::internal("the result is not an object"));
     }
     Ok(write::one_line(text))
 }
 
-/// What is between the braces of an object. An empty one that was written by hand may have white space in it.
+/// The text between the braces of an object. Hand-written empty objects may contain white space.
 fn inside(object: &str) -> &str {
     object[1..object.len() - 1].trim_ascii()
 }
 
-/// A call that is not done: what it asks, and the token to send back.
+/// The response of an unfinished call: its asks, and the token to send back.
 #[derive(Debug, Clone, Default)]
 pub struct Incomplete {
     /// The asks by key, in the order they were made.

@@ -1,4 +1,4 @@
-//! The client's side of the protocol: requests are written, and what servers send is read.
+//! The client side of the protocol: writes requests and reads server messages.
 //!
 //! ```
 //! use refrain_wire::client::{CallReply, ServerMessage, Request, read_message};
@@ -7,7 +7,7 @@
 //! assert!(request.contains(r#""method":"server/discover""#));
 //!
 //! let reply = r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","content":[]}}"#;
-//! let (_, ServerMessage::Response(Ok(result))) = read_message(reply)? else { panic!("a result") };
+//! let (_, ServerMessage::Response(Ok(result))) = read_message(reply)? else { panic!("expected a result") };
 //! assert!(matches!(CallReply::read(&result)?, CallReply::Complete(_)));
 //! # Ok::<(), refrain_wire::client::ReadError>(())
 //! ```
@@ -23,8 +23,8 @@ pub use message::{
 };
 pub use reply::{CallReply, check_complete, check_no_asks, read_complete, requested_urls};
 pub use request::{
-    DISCOVER, Request, RequestMeta, URLS_REQUIRED, write_cancelled, write_initialized,
-    write_refusal, write_result,
+    DISCOVER, Request, RequestMeta, URLS_REQUIRED, write_cancelled, write_error, write_initialized,
+    write_result,
 };
 pub use server::ServerInfo;
 pub use task::{Task, TaskStatus};

@@ -10,7 +10,7 @@ use crate::error::RpcError;
 use crate::members::Reader;
 use crate::meta::Meta;
 
-/// The most suggestions that one result may hold.
+/// The maximum number of suggestions in one result.
 pub const MAX_SUGGESTIONS: usize = 100;
 
 /// The parameters of `completion/complete`.
@@ -24,16 +24,16 @@ pub struct CompleteParams<'a> {
     pub argument: Cow<'a, str>,
     /// The value typed so far.
     pub value: Cow<'a, str>,
-    /// The arguments that have a value already.
-    pub given: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// The arguments that already have a value.
+    pub context: Vec<(Cow<'a, str>, Cow<'a, str>)>,
 }
 
 /// A prompt or resource template whose arguments can be completed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference<'a> {
-    /// The prompt of this name.
+    /// The prompt with this name.
     Prompt(Cow<'a, str>),
-    /// The resource template of this form, or the one a URI belongs to.
+    /// This resource template, or the one that matches this URI.
     Resource(Cow<'a, str>),
 }
 
@@ -43,10 +43,10 @@ pub enum Reference<'a> {
 pub struct Completion {
     /// Suggestions, the best first; at most [`MAX_SUGGESTIONS`] of them.
     pub values: Vec<String>,
-    /// How many there are altogether.
+    /// The total number of suggestions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// Whether there are more than these.
+    /// Whether further suggestions were left out.
     pub has_more: bool,
 }
 
@@ -58,7 +58,7 @@ pub struct CompleteResult {
 }
 
 impl Completion {
-    /// The same with no more suggestions than one result may hold.
+    /// Truncates the suggestions to [`MAX_SUGGESTIONS`].
     #[must_use]
     pub fn bounded(mut self) -> Self {
         if self.values.len() > MAX_SUGGESTIONS {
@@ -71,7 +71,7 @@ impl Completion {
 }
 
 impl<S: Into<String>> FromIterator<S> for Completion {
-    /// All suggestions there are, the best first. Those beyond the hundredth are counted and left out.
+    /// Takes all suggestions, the best first. Those after the hundredth are counted but left out.
     fn from_iter<I: IntoIterator<Item = S>>(values: I) -> Self {
         let mut values = values.into_iter().map(Into::into);
         let first: Vec<String> = values.by_ref().take(MAX_SUGGESTIONS).collect();
@@ -115,14 +115,14 @@ pub(crate) fn read_complete<'a>(
     let argument = params.object("argument")?;
     let argument = argument.ok_or_else(|| params.missing("argument"))?;
     let text = |name| argument.text(name)?.ok_or_else(|| argument.missing(name));
-    let mut given = Vec::new();
-    if let Some(context) = params.object("context")?
-        && let Some(arguments) = context.object("arguments")?
+    let mut context = Vec::new();
+    if let Some(members) = params.object("context")?
+        && let Some(arguments) = members.object("arguments")?
     {
         for (Text(name), value) in arguments.members.0.iter() {
             let value = serde_json::from_str::<Text<'a>>(value.get());
             let value = value.map_err(|_| arguments.error(name, "must be a string"))?;
-            given.push((name.clone(), value.0));
+            context.push((name.clone(), value.0));
         }
     }
     Ok(CompleteParams {
@@ -130,6 +130,6 @@ pub(crate) fn read_complete<'a>(
         reference,
         argument: text("name")?,
         value: text("value")?,
-        given,
+        context,
     })
 }

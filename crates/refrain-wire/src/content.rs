@@ -1,15 +1,15 @@
-//! Blocks of content in results of tools, prompts and messages of models.
+//! Content blocks in tool results, prompts and model messages.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::info::Icon;
 
-/// A speaker or audience.
+/// The author or audience of content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// The person.
+    /// The user.
     User,
     /// The model.
     Assistant,
@@ -30,53 +30,53 @@ pub enum Content {
         /// Hints for the client.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
-        /// Further facts about the block.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
     /// An image.
     Image {
-        /// The image in base64.
+        /// The image data in base64.
         data: String,
         /// Its media type.
         mime_type: String,
         /// Hints for the client.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
-        /// Further facts about the block.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
-    /// A sound.
+    /// Audio.
     Audio {
-        /// The sound in base64.
+        /// The audio data in base64.
         data: String,
         /// Its media type.
         mime_type: String,
         /// Hints for the client.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
-        /// Further facts about the block.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
-    /// A resource the client may read.
+    /// A link to a resource that the client can read.
     ResourceLink(Box<ResourceLink>),
-    /// A resource with its contents.
+    /// An embedded resource.
     Resource {
         /// The contents.
         resource: ResourceContents,
         /// Hints for the client.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         annotations: Option<Annotations>,
-        /// Further facts about the block.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
 }
 
 impl Content {
-    /// A block of text.
+    /// A text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text {
             text: text.into(),
@@ -85,7 +85,7 @@ impl Content {
         }
     }
 
-    /// An image, in base64, of a media type.
+    /// An image in base64.
     pub fn image(data_base64: impl Into<String>, mime_type: impl Into<String>) -> Self {
         Self::Image {
             data: data_base64.into(),
@@ -95,7 +95,7 @@ impl Content {
         }
     }
 
-    /// A sound, in base64, of a media type.
+    /// Audio in base64.
     pub fn audio(data_base64: impl Into<String>, mime_type: impl Into<String>) -> Self {
         Self::Audio {
             data: data_base64.into(),
@@ -105,7 +105,7 @@ impl Content {
         }
     }
 
-    /// A resource with its contents.
+    /// An embedded resource.
     pub fn resource(resource: ResourceContents) -> Self {
         Self::Resource {
             resource,
@@ -114,12 +114,12 @@ impl Content {
         }
     }
 
-    /// A link to a resource; [`ResourceLink`] has more fields.
+    /// A link to a resource. [`ResourceLink`] has more fields.
     pub fn link(uri: impl Into<String>, name: impl Into<String>) -> Self {
         ResourceLink::new(uri, name).into()
     }
 
-    /// The same block with hints for the client.
+    /// Sets the hints for the client.
     #[must_use]
     pub fn annotated(mut self, hints: Annotations) -> Self {
         *match &mut self {
@@ -132,7 +132,7 @@ impl Content {
         self
     }
 
-    /// The text of a text block.
+    /// The text, if it is a text block.
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text { text, .. } => Some(text),
@@ -140,7 +140,7 @@ impl Content {
         }
     }
 
-    /// Whether blocks of this type are read here.
+    /// Whether [`Content`] has a variant for this block type.
     pub(crate) fn is_known(kind: &str) -> bool {
         matches!(
             kind,
@@ -174,23 +174,23 @@ pub struct Annotations {
     /// Its audience.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub audience: Vec<Role>,
-    /// From 0 to 1, how much it matters.
+    /// The importance, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<f64>,
-    /// When it was last changed, in ISO 8601.
+    /// The time of the last change, in ISO 8601.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_modified: Option<String>,
 }
 
-/// A resource the client may read, without its contents.
+/// A link to a resource that the client can read.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceLink {
     /// Its URI.
     pub uri: String,
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its description.
@@ -202,13 +202,13 @@ pub struct ResourceLink {
     /// Its size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
     /// Hints for the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Annotations>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Value>,
 }
@@ -224,7 +224,7 @@ impl ResourceLink {
     }
 }
 
-/// The contents of a resource, as text or as bytes.
+/// The contents of a resource: text or binary data.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
 pub enum ResourceContents {
@@ -237,27 +237,27 @@ pub enum ResourceContents {
         mime_type: Option<String>,
         /// The text.
         text: String,
-        /// Further facts about it.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
-    /// Bytes.
+    /// Binary data.
     Blob {
         /// The URI of the resource.
         uri: String,
         /// Its media type.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mime_type: Option<String>,
-        /// The bytes in base64.
+        /// The data in base64.
         blob: String,
-        /// Further facts about it.
+        /// Additional metadata.
         #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
         meta: Option<Value>,
     },
 }
 
 impl ResourceContents {
-    /// Text of a media type.
+    /// Text contents.
     pub fn text(
         uri: impl Into<String>,
         mime_type: impl Into<String>,
@@ -271,7 +271,7 @@ impl ResourceContents {
         }
     }
 
-    /// Bytes, in base64, of a media type.
+    /// Binary contents in base64.
     pub fn blob(
         uri: impl Into<String>,
         mime_type: impl Into<String>,

@@ -1,7 +1,6 @@
-//! Borrowing building blocks for the decoders.
+//! Building blocks for decoders.
 //!
-//! What always holds: nothing is copied unless a string has escapes in it, and a failure carries
-//! the name of the member it is about.
+//! Invariants: only strings with escapes are copied; every error names the invalid member.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,8 +8,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A string, borrowed where the text allows it (also inside an `Option`, where `Cow` alone would
-/// always copy).
+/// A string that borrows unless it has escapes. A plain `Cow` inside an `Option` would always copy.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
 
@@ -36,20 +34,20 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     }
 }
 
-/// Any object, its members skipped.
-pub(crate) struct Object;
+/// Any object; its members are skipped.
+pub(crate) struct AnyObject;
 
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for AnyObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct ObjectVisitor;
         impl<'de> Visitor<'de> for ObjectVisitor {
-            type Value = Object;
+            type Value = AnyObject;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<AnyObject, A::Error> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-                Ok(Object)
+                Ok(AnyObject)
             }
         }
         deserializer.deserialize_map(ObjectVisitor)
@@ -71,19 +69,19 @@ impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
     }
 }
 
-/// Whether the raw text is that of an object.
+/// Whether the raw value is an object.
 pub(crate) fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// Whether the raw text is that of a string or of an integer written without fraction or exponent.
+/// Whether the raw value is a string, or an integer without fraction and exponent.
 pub(crate) fn is_string_or_integer(raw: &RawValue) -> bool {
     let text = raw.get();
     let digits = text.strip_prefix('-').unwrap_or(text);
     text.starts_with('"') || (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Reads a member's value into its slot, which must still be empty.
+/// Reads a member's value into an empty slot. A filled slot means a duplicate member.
 pub(crate) fn once<'de, A, T>(
     map: &mut A,
     slot: &mut Option<T>,
@@ -94,13 +92,13 @@ where
     A: MapAccess<'de>,
     T: Deserialize<'de>,
 {
-    refuse_second(slot.is_some(), name)?;
+    reject_duplicate(slot.is_some(), name)?;
     let value = map.next_value();
     *slot = Some(value.map_err(|_| Error::custom(format_args!("{name} must be {expected}")))?);
     Ok(())
 }
 
-/// Like [`once`], for a value that names its own members when it fails.
+/// Like [`once`], for a type whose errors already name the invalid member.
 pub(crate) fn once_nested<'de, A, T>(
     map: &mut A,
     slot: &mut Option<T>,
@@ -110,12 +108,12 @@ where
     A: MapAccess<'de>,
     T: Deserialize<'de>,
 {
-    refuse_second(slot.is_some(), name)?;
+    reject_duplicate(slot.is_some(), name)?;
     *slot = Some(map.next_value()?);
     Ok(())
 }
 
-fn refuse_second<E: Error>(filled: bool, name: &str) -> Result<(), E> {
+fn reject_duplicate<E: Error>(filled: bool, name: &str) -> Result<(), E> {
     if filled {
         return Err(Error::custom(format_args!(
             "{name} is given twice; send it once"
@@ -124,19 +122,19 @@ fn refuse_second<E: Error>(filled: bool, name: &str) -> Result<(), E> {
     Ok(())
 }
 
-/// Skips the value of a member nobody reads.
+/// Skips the value of an unknown member.
 pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> {
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 
-/// What an error says, without the position in a text its reader never saw.
+/// The message of an error without its position: the client does not see the text that it refers to.
 pub(crate) fn reason(error: &serde_json::Error) -> String {
     let mut text = error.to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     if text.ends_with(&position) {
         text.truncate(text.len() - position.len());
     }
-    // To the reader it is a value that is none of those that there are.
+    // Serde's "variant" is a Rust term; the reader sees a value.
     match text.strip_prefix("unknown variant ") {
         Some(rest) => format!("unknown value {rest}"),
         None => text,

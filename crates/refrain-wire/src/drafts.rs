@@ -1,28 +1,26 @@
-//! Three drafts of the ratified revision, each a translation of its messages.
+//! Translates the messages of three drafts to and from the ratified revision.
 //!
 //! | dialect | asks | answers | state | tasks |
 //! | --- | --- | --- | --- | --- |
-//! | second draft | `result.inputRequests` | `params.inputResponses` | `requestState` beside them | `task` in params, `tasks/result`, `tasks/input_response` |
-//! | first draft | `input_requests` beside the id | `input_responses` beside the id, each in a `result` | `request_state` beside them | the same, answered by a message without a method |
-//! | sketch | `dependent_requests` beside the id | `dependent_responses` beside the id, each in a `result` | none; `request_state`, where the client sends it back | none |
-//!
-//! Servers read requests and write replies, clients write requests and read replies; no other module knows drafts.
+//! | second draft | `result.inputRequests` | `params.inputResponses` | `requestState` next to them | `task` in params, `tasks/result`, `tasks/input_response` |
+//! | first draft | `input_requests` next to the id | `input_responses` next to the id, each in a `result` | `request_state` next to them | the same, but answers are a message without a method |
+//! | sketch | `dependent_requests` next to the id | `dependent_responses` next to the id, each in a `result` | `request_state`, optional | not supported |
 //!
 //! ```
 //! use refrain_wire::drafts::{Draft, DraftRequest};
 //!
 //! let request = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet"}}"#;
 //! let read = Draft::Sketch.read_request(request)?;
-//! let DraftRequest::Request { message, exchange } = read else { panic!("a request") };
+//! let DraftRequest::Request { message, exchange } = read else { panic!("expected a request") };
 //! assert!(refrain_wire::ratified::read_call(&message).is_some());
 //!
 //! let reply = br#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}}"#;
-//! let written = exchange.write_reply(reply).expect("a reply");
+//! let written = exchange.write_reply(reply).expect("calls have a reply");
 //! assert_eq!(written, br#"{"jsonrpc":"2.0","id":1,"dependent_requests":{"r":{"method":"roots/list"}}}"#);
 //! # Ok::<(), Box<refrain_wire::Rejection>>(())
 //! ```
 //!
-//! Invariants: members keep their order; members that a draft cannot express are left out.
+//! Invariants: members keep their order; members that a draft does not have are removed.
 
 mod meta;
 mod object;
@@ -34,15 +32,15 @@ pub use task::join_task;
 
 use serde_json::value::RawValue;
 
+use crate::canonical::JsonError;
 use crate::envelope::Rejection;
 use crate::error::RpcError;
 use crate::legacy::{Initialize, Revision, decode_initialize_in};
-use crate::strict::JsonError;
 
 /// A draft whose messages can be translated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Draft {
-    /// The sketch that came first: one more round, without state.
+    /// The initial sketch: one more round, without state.
     Sketch,
     /// The first draft of the proposal.
     First,
@@ -51,10 +49,10 @@ pub enum Draft {
 }
 
 impl Draft {
-    /// All of them, the oldest first.
+    /// All drafts, the oldest first.
     pub const ALL: [Self; 3] = [Self::Sketch, Self::First, Self::Second];
 
-    /// Its name.
+    /// The draft's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Sketch => "draft-0",
@@ -63,12 +61,12 @@ impl Draft {
         }
     }
 
-    /// The draft of this name.
+    /// The draft with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|draft| draft.name() == name)
     }
 
-    /// The path of its endpoint.
+    /// The path of the draft's HTTP endpoint.
     pub const fn path(self) -> &'static str {
         match self {
             Self::Sketch => "/drafts/0/mcp",
@@ -77,23 +75,23 @@ impl Draft {
         }
     }
 
-    /// Whether it has tasks.
+    /// Whether the draft has tasks.
     pub const fn has_tasks(self) -> bool {
         !matches!(self, Self::Sketch)
     }
 
-    /// Reads the params of `initialize`. The revision is always that of the draft's handshake.
+    /// Reads the params of `initialize`. The revision is always 2025-11-25, which the drafts extend.
     pub fn decode_initialize(self, raw: Option<&RawValue>) -> Result<Initialize, RpcError> {
         decode_initialize_in(Some(HANDSHAKE), raw)
     }
 
-    const fn names(self) -> Names {
+    const fn names(self) -> MemberNames {
         let (asks, answers, state) = match self {
             Self::Sketch => ("dependent_requests", "dependent_responses", "request_state"),
             Self::First => ("input_requests", "input_responses", "request_state"),
             Self::Second => return RATIFIED,
         };
-        Names {
+        MemberNames {
             asks,
             answers,
             state,
@@ -107,59 +105,58 @@ impl std::fmt::Display for Draft {
     }
 }
 
-/// The names of the members of a round.
-struct Names {
+/// The names of the members for asks, answers and state.
+struct MemberNames {
     asks: &'static str,
     answers: &'static str,
     state: &'static str,
 }
 
-/// The names in the ratified revision.
-const RATIFIED: Names = Names {
+const RATIFIED: MemberNames = MemberNames {
     asks: "inputRequests",
     answers: "inputResponses",
     state: "requestState",
 };
 
-/// The revision whose handshake the drafts have.
+/// The revision that the drafts extend, and whose handshake they use.
 const HANDSHAKE: Revision = Revision::V2025_11_25;
 
-/// The `_meta` key that names the task a message belongs to.
+/// The `_meta` key of the task that a message belongs to.
 pub const RELATED_TASK_KEY: &str = "io.modelcontextprotocol/related-task";
 
-/// The request for the outcome of a task; in the ratified revision that is part of `tasks/get`.
+/// The method that returns the outcome of a task. The ratified revision returns it from `tasks/get`.
 pub const TASK_RESULT: &str = "tasks/result";
 
-/// A message of a draft's client.
+/// A message from a client of a draft.
 #[derive(Debug)]
 pub enum DraftRequest {
     /// A request.
     Request {
-        /// The request in the ratified revision.
+        /// The request, translated to the ratified revision.
         message: Vec<u8>,
-        /// The context to write the reply.
+        /// The context for translating the reply.
         exchange: DraftExchange,
     },
-    /// A notification, which is the same in all dialects.
+    /// A notification, which needs no translation.
     Notification,
-    /// A request whose reply is known.
-    Known(Vec<u8>),
+    /// A request that is already answered, with its reply.
+    Replied(Vec<u8>),
 }
 
-/// A request of a draft that waits for its reply.
+/// A request of a draft whose reply is outstanding.
 #[derive(Debug, Clone)]
 pub struct DraftExchange {
     draft: Draft,
-    kind: Kind,
-    /// The task it is about.
+    kind: RequestKind,
+    /// The id of the task that the request names.
     task: Option<String>,
-    /// Whether the reply may be a task.
+    /// Whether the client accepts a task as the reply.
     wants_task: bool,
 }
 
-/// The kind of a request, as far as its reply depends on it.
+/// Requests grouped by the translation of their reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum RequestKind {
     Call,
     Handshake,
     TaskGet,
@@ -170,32 +167,32 @@ enum Kind {
 }
 
 impl DraftExchange {
-    /// Whether the reply waits until the task no longer works.
+    /// Whether to delay the reply until the task stops working.
     pub fn waits_for_task(&self) -> bool {
-        self.kind == Kind::TaskResult
+        self.kind == RequestKind::TaskResult
     }
 
-    /// Whether the reply shows the cancelled task.
+    /// Whether the reply contains the cancelled task.
     pub fn shows_task(&self) -> bool {
-        self.kind == Kind::TaskCancel
+        self.kind == RequestKind::TaskCancel
     }
 
-    /// Whether the reply waits until the task asks again if an answer is invalid.
+    /// Whether to delay the reply until an invalid answer has been asked again.
     pub fn settles_task(&self) -> bool {
-        self.kind == Kind::TaskAnswers
+        self.kind == RequestKind::TaskAnswers
     }
 
-    /// Whether a successful request has no reply.
+    /// Whether a successful request gets no reply.
     pub fn is_silent(&self) -> bool {
-        self.kind == Kind::TaskAnswers && self.draft == Draft::First
+        self.kind == RequestKind::TaskAnswers && self.draft == Draft::First
     }
 }
 
-/// Why a ratified request cannot be written in a draft.
+/// A request that cannot be translated to a draft.
 #[derive(Debug, thiserror::Error)]
 pub enum DraftError {
     /// The draft does not have the method.
-    #[error("{draft} has no {method}")]
+    #[error("{draft} does not support {method}")]
     Unsupported {
         /// The draft.
         draft: Draft,
@@ -203,7 +200,7 @@ pub enum DraftError {
         method: String,
     },
     /// A member is missing.
-    #[error("the request has no {0}")]
+    #[error("the request lacks {0}")]
     Missing(&'static str),
     /// A member is not an object.
     #[error("{0} is not an object")]
@@ -213,5 +210,4 @@ pub enum DraftError {
     Json(#[from] JsonError),
 }
 
-/// A request that was refused by the dialect itself.
-type Refused<T> = Result<T, Box<Rejection>>;
+type DraftResult<T> = Result<T, Box<Rejection>>;

@@ -1,8 +1,7 @@
-//! The JSON-RPC envelope: one message in, its parts borrowed out.
+//! The JSON-RPC envelope of a message.
 //!
-//! What always holds: a message that leaves here has an id that can be echoed as it stands, a
-//! method that is a string, and params that are an object or absent. A good message is read in
-//! one pass; a bad one is read again, to say what is wrong with it.
+//! Invariants of a parsed message: the id is a string or an integer, the method is a string, the params are an object or
+//! absent. A valid message is read in one pass. An invalid one is read again to find the error.
 
 use std::borrow::Cow;
 
@@ -13,102 +12,101 @@ use crate::decode::{Text, is_object, is_string_or_integer};
 use crate::error::RpcError;
 use crate::members::Members;
 
-/// A message from the other side.
+/// A JSON-RPC message.
 #[derive(Debug, Clone)]
 pub enum Message<'a> {
-    /// Wants a response.
+    /// A message that requires a response.
     Request {
-        /// What the response must echo.
+        /// The id that the response must echo.
         id: Id<'a>,
-        /// What is asked for.
+        /// The method.
         method: Cow<'a, str>,
-        /// The text of the `params` object.
+        /// The raw `params` object.
         params: Option<&'a RawValue>,
     },
-    /// Wants no response.
+    /// A message without a response.
     Notification {
-        /// What happened.
+        /// The method.
         method: Cow<'a, str>,
-        /// The text of the `params` object.
+        /// The raw `params` object.
         params: Option<&'a RawValue>,
     },
-    /// Answers a request that was sent to the other side.
+    /// A response to our own request.
     Response(Response<'a>),
 }
 
-/// The response to a request that was sent to the other side.
+/// A response to our own request.
 #[derive(Debug, Clone)]
 pub struct Response<'a> {
     /// The id of the request.
     pub id: Id<'a>,
-    /// The text of the result object, or why there is none.
+    /// The raw result object, or the error message.
     pub outcome: Result<&'a RawValue, Cow<'a, str>>,
 }
 
-/// The id of a request: the JSON text of a string or an integer, kept as it was sent.
+/// The id of a request: the raw JSON of a string or an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Id<'a>(&'a str);
 
 impl<'a> Id<'a> {
-    /// Takes the raw text if it is that of a string or an integer.
+    /// Returns `None` unless the value is a string or an integer.
     pub fn from_raw(raw: &'a RawValue) -> Option<Self> {
         is_string_or_integer(raw).then(|| Self(raw.get()))
     }
 
-    /// The id as JSON text.
+    /// The raw JSON.
     pub fn as_json(&self) -> &str {
         self.0
     }
 
-    /// A copy that outlives the message.
+    /// An owned copy.
     pub fn to_buf(&self) -> IdBuf {
         let mut text = [0; IdBuf::INLINE];
         match (text.get_mut(..self.0.len()), u8::try_from(self.0.len())) {
             (Some(start), Ok(len)) => {
                 start.copy_from_slice(self.0.as_bytes());
-                IdBuf(Stored::Inline { text, len })
+                IdBuf(IdText::Inline { text, len })
             }
-            _ => IdBuf(Stored::Heap(self.0.into())),
+            _ => IdBuf(IdText::Heap(self.0.into())),
         }
     }
 }
 
-/// An [`Id`] that owns its text. Ids up to the length of a UUID are stored without an allocation.
+/// An owned [`Id`]. Ids up to the length of a UUID need no allocation.
 #[derive(Debug, Clone)]
-pub struct IdBuf(Stored);
+pub struct IdBuf(IdText);
 
 #[derive(Debug, Clone)]
-enum Stored {
+enum IdText {
     Inline { text: [u8; IdBuf::INLINE], len: u8 },
     Heap(Box<str>),
 }
 
 impl IdBuf {
-    /// A UUID and its quotes.
+    /// The length of a UUID in quotes.
     const INLINE: usize = 38;
 
     /// The id.
     pub fn as_id(&self) -> Id<'_> {
         Id(match &self.0 {
-            Stored::Inline { text, len } => {
-                std::str::from_utf8(&text[..usize::from(*len)]).expect("a whole id was stored")
+            IdText::Inline { text, len } => {
+                std::str::from_utf8(&text[..usize::from(*len)]).expect("an id is UTF-8")
             }
-            Stored::Heap(text) => text,
+            IdText::Heap(text) => text,
         })
     }
 }
 
-/// Why a message was refused, and the id to refuse it under.
+/// A rejected message: the error response and its id.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{error}")]
 pub struct Rejection {
-    /// The id of the message, where one could be read.
+    /// The id of the message, if it has a valid one.
     pub id: Option<Box<RawValue>>,
-    /// What was wrong with it.
+    /// The error.
     pub error: RpcError,
 }
 
-/// Why a response is refused that answers nothing.
 pub(crate) const UNEXPECTED_RESPONSE: &str =
     "responses are not accepted here; send a request or a notification";
 
@@ -118,7 +116,9 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
         let at = error.valid_up_to();
         reject(
             None,
-            RpcError::parse(format!("the message is not UTF-8: see byte {at}")),
+            RpcError::parse(format!(
+                "the message is not UTF-8: invalid byte at offset {at}"
+            )),
         )
     })?;
     match text
@@ -131,7 +131,7 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
     }
 }
 
-/// The members of a message; the derived reader refuses a second one of the same name.
+/// The members of a message. The derived `Deserialize` rejects duplicates.
 #[derive(serde::Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow)]
@@ -148,7 +148,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Tells a member that is `null` from one that is absent.
+/// Distinguishes a `null` member from an absent one.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -188,13 +188,13 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The outcome of a response with these members. One that is null beside the other counts as absent.
+/// The outcome of a response. If both members are present, a null one counts as absent.
 fn outcome<'a>(
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
 ) -> Result<&'a RawValue, Cow<'a, str>> {
     #[derive(serde::Deserialize)]
-    struct Failure<'a> {
+    struct ErrorMember<'a> {
         #[serde(borrow)]
         message: Text<'a>,
     }
@@ -206,11 +206,11 @@ fn outcome<'a>(
     };
     match (result, error) {
         (Some(result), None) if is_object(result) => Ok(result),
-        (Some(_), Some(_)) => Err("it sent both a result and an error".into()),
-        (_, None) => Err("its result is not an object".into()),
+        (Some(_), Some(_)) => Err("the response has both a result and an error".into()),
+        (_, None) => Err("the result is not an object".into()),
         (None, Some(error)) => Err(match serde_json::from_str(error.get()) {
-            Ok(Failure { message }) => message.0,
-            Err(_) => "it sent an error without a message".into(),
+            Ok(ErrorMember { message }) => message.0,
+            Err(_) => "the error has no message".into(),
         }),
     }
 }
@@ -222,7 +222,7 @@ fn reject(id: Option<&RawValue>, error: RpcError) -> Box<Rejection> {
     })
 }
 
-/// Says what is wrong with a message that could not be read.
+/// Finds the error in a message that could not be read.
 fn explain(text: &str) -> Box<Rejection> {
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
         return reject(
@@ -238,7 +238,7 @@ fn explain(text: &str) -> Box<Rejection> {
         Ok(Members(members)) => {
             let id = find(&members, "id").filter(|raw| is_string_or_integer(raw));
             let id = id.filter(|_| count(&members, "id") == 1);
-            reject(id, RpcError::invalid_request(fault(&members)))
+            reject(id, RpcError::invalid_request(find_error(&members)))
         }
         Err(error) if error.is_syntax() => reject(
             None,
@@ -251,17 +251,17 @@ fn explain(text: &str) -> Box<Rejection> {
     }
 }
 
-fn fault(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
+fn find_error(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
     for name in ["jsonrpc", "id", "method", "params", "result", "error"] {
         if count(members, name) > 1 {
             return format!("{name} is given twice; send it once").into();
         }
     }
     let is_string = |raw: &RawValue| serde_json::from_str::<Text<'_>>(raw.get()).is_ok();
-    let is_two = |raw: &RawValue| {
+    let is_version_2 = |raw: &RawValue| {
         serde_json::from_str::<Text<'_>>(raw.get()).is_ok_and(|text| text.0 == "2.0")
     };
-    let text = if !find(members, "jsonrpc").is_some_and(is_two) {
+    let text = if !find(members, "jsonrpc").is_some_and(is_version_2) {
         "jsonrpc must be \"2.0\""
     } else if find(members, "id").is_some_and(|raw| !is_string_or_integer(raw)) {
         "id must be a string or an integer; leave it out to send a notification"

@@ -1,4 +1,4 @@
-//! The errors of the protocol, as they travel in a response.
+//! JSON-RPC errors of the protocol.
 
 use std::borrow::Cow;
 
@@ -6,34 +6,34 @@ use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::meta::{Capabilities, Capability};
+use crate::capabilities::{Capabilities, Capability};
 use crate::write;
 
-/// The kind of an error, which fixes its number on the wire.
+/// The kind of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorCode {
-    /// The bytes are not JSON (-32700).
+    /// The message is not JSON (-32700).
     Parse,
     /// The JSON is not a request or a notification (-32600).
     InvalidRequest,
-    /// The server has no such method (-32601).
+    /// The method does not exist (-32601).
     MethodNotFound,
-    /// The parameters do not fit the method (-32602).
+    /// The params are invalid (-32602).
     InvalidParams,
-    /// There is no resource of that URI (-32602; -32002 for older clients).
+    /// The resource does not exist (-32602; -32002 for legacy clients).
     ResourceNotFound,
-    /// The server failed (-32603).
+    /// Internal error (-32603).
     Internal,
     /// A header contradicts the body (-32020).
     HeaderMismatch,
-    /// The request needs a capability the client did not declare (-32021).
+    /// The client did not declare a required capability (-32021).
     MissingCapability,
-    /// The server does not speak the requested protocol version (-32022).
+    /// The server does not support the protocol version (-32022).
     UnsupportedVersion,
 }
 
 impl ErrorCode {
-    /// The number on the wire.
+    /// The JSON-RPC error code.
     pub const fn as_i32(self) -> i32 {
         match self {
             Self::Parse => -32700,
@@ -47,7 +47,7 @@ impl ErrorCode {
         }
     }
 
-    /// The HTTP status of a response that carries this error.
+    /// The HTTP status of the response.
     pub const fn http_status(self) -> u16 {
         match self {
             Self::MethodNotFound => 404,
@@ -63,9 +63,9 @@ impl ErrorCode {
 pub struct RpcError {
     /// The kind of error.
     pub code: ErrorCode,
-    /// The problem, and what to do about it.
+    /// The problem, and how to fix it.
     pub message: Cow<'static, str>,
-    /// Further facts for a program to read.
+    /// Machine-readable details.
     pub data: Option<Box<RawValue>>,
 }
 
@@ -78,7 +78,7 @@ impl RpcError {
         }
     }
 
-    /// The bytes are not JSON.
+    /// The message is not JSON.
     pub fn parse(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::Parse, message)
     }
@@ -88,34 +88,36 @@ impl RpcError {
         Self::new(ErrorCode::InvalidRequest, message)
     }
 
-    /// The message is a response, and no request was sent to its sender.
+    /// The message is a response, but no request was sent to the client.
     pub fn unexpected_response() -> Self {
         Self::invalid_request(crate::envelope::UNEXPECTED_RESPONSE)
     }
 
-    /// The server has no method of this name.
+    /// The method does not exist.
     pub fn method_not_found(method: &str) -> Self {
         let message = format!("method not found: {method}");
         Self::new(ErrorCode::MethodNotFound, message)
     }
 
-    /// The parameters do not fit the method.
+    /// The params are invalid.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::InvalidParams, message)
     }
 
-    /// There is no resource of this URI, which is repeated in the data.
+    /// The resource does not exist. The data has its URI.
     pub fn resource_not_found(uri: &str) -> Self {
-        let message = format!("Unknown resource: {uri}");
+        let message = format!(
+            "unknown resource {uri}; resources/list and resources/templates/list show the available ones"
+        );
         Self::new(ErrorCode::ResourceNotFound, message).with_data(&json!({"uri": uri}))
     }
 
-    /// The server failed.
+    /// Internal error.
     pub fn internal(message: impl Into<Cow<'static, str>>) -> Self {
         Self::new(ErrorCode::Internal, message)
     }
 
-    /// The server has given up a call, so that no request can continue it; the data says so.
+    /// The call has ended and cannot be continued by another request. The data has `callOver: true`.
     pub fn call_over(message: impl Into<Cow<'static, str>>) -> Self {
         Self::internal(message).with_data(&json!({"callOver": true}))
     }
@@ -125,25 +127,27 @@ impl RpcError {
         Self::new(ErrorCode::HeaderMismatch, message)
     }
 
-    /// The request needs capabilities the client did not declare; they are listed in the data.
+    /// The client did not declare the required capabilities, which the data lists.
     pub fn missing_capability(missing: &[Capability]) -> Self {
         let names: Vec<&str> = missing.iter().map(|missing| missing.as_str()).collect();
         let names = names.join(", ");
-        let message = format!("this request needs a client that declares {names}");
+        let message = format!(
+            "this request requires the client capabilities {names}; declare them in clientCapabilities"
+        );
         let required: Capabilities = missing.iter().copied().collect();
         Self::new(ErrorCode::MissingCapability, message)
             .with_data(&json!({"requiredCapabilities": required}))
     }
 
-    /// `initialize` is not supported. The message names the supported versions, because an older client can only show
-    /// it to its user.
-    pub fn unknown_handshake(supported: &[&str]) -> Self {
+    /// `initialize` is not supported. The message names the supported versions, because legacy clients show only the
+    /// message.
+    pub fn initialize_unsupported(supported: &[&str]) -> Self {
         let versions = supported.join(", ");
-        let message = format!("method not found: initialize; this server speaks only {versions}");
+        let message = format!("method not found: initialize; this server supports only {versions}");
         Self::new(ErrorCode::MethodNotFound, message).with_data(&json!({"supported": supported}))
     }
 
-    /// The server does not support the requested version; the data lists those it does.
+    /// The server does not support the requested version. The data lists the supported ones.
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
         let message =
             format!("unsupported protocol version {requested:?}; use one of {supported:?}");
@@ -151,7 +155,7 @@ impl RpcError {
             .with_data(&json!({"supported": supported, "requested": requested}))
     }
 
-    /// The same error with data; a value that JSON cannot hold leaves it as it was.
+    /// Sets the data. Ignores a value that cannot be serialized.
     #[must_use]
     pub fn with_data(mut self, data: &impl Serialize) -> Self {
         let text = serde_json::to_string(data).map(write::one_line);

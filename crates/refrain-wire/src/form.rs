@@ -1,4 +1,4 @@
-//! Forms for a person to fill in: flat objects of strings, numbers, booleans and choices.
+//! Forms for the user: flat objects of strings, numbers, booleans and choices.
 
 mod check;
 mod json;
@@ -15,20 +15,19 @@ use serde_json::{Map, Number, Value};
 
 use crate::write::as_whole;
 
-/// A form: a flat object whose fields are filled in by a person. Built from its fields, or read from a schema. Cloning
-/// it is cheap.
+/// A form for the user, built from fields or read from a schema. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Form(Arc<Inner>);
+pub struct Form(Arc<FormData>);
 
 #[derive(Debug)]
-struct Inner {
+struct FormData {
     fields: Vec<Field>,
     json: Arc<RawValue>,
     fingerprint: u64,
 }
 
 impl Form {
-    /// A form of these fields, in this order.
+    /// Builds a form from its fields.
     pub fn new(fields: impl IntoIterator<Item = Field>) -> Self {
         let fields: Vec<Field> = fields.into_iter().collect();
         let json = json::schema(&fields);
@@ -37,24 +36,24 @@ impl Form {
 
     fn with_json(fields: Vec<Field>, json: Arc<RawValue>) -> Self {
         let fingerprint = fnv1a(json.get().as_bytes());
-        Self(Arc::new(Inner {
+        Self(Arc::new(FormData {
             fields,
             json,
             fingerprint,
         }))
     }
 
-    /// Reads a `requestedSchema` of this or an earlier revision. The fields have the order of its properties, and
-    /// [`Form::json`] is the text that was read.
+    /// Reads a `requestedSchema` of any revision. The fields keep the order of the properties, and [`Form::json`] returns
+    /// the text that was read.
     ///
-    /// A keyword that only narrows a value further, such as `pattern`, is left to the server, which checks the answer
-    /// anyway. A default that does not fit its field is ignored. A reference is an error, and is never followed.
+    /// Keywords that only narrow a value, such as `pattern`, are ignored, because the server checks the answer. A default
+    /// that does not match its field is ignored. A reference is an error.
     pub fn parse(schema: &RawValue) -> Result<Self, FormError> {
         let fields = parse::fields(schema)?;
         Ok(Self::with_json(fields, schema.to_owned().into()))
     }
 
-    /// The `requestedSchema` that is sent.
+    /// The `requestedSchema`.
     #[inline]
     pub fn json(&self) -> &Arc<RawValue> {
         &self.0.json
@@ -66,13 +65,13 @@ impl Form {
         &self.0.fields
     }
 
-    /// A hash of the schema, the same on every machine and in every version.
+    /// A hash of the schema that is stable across machines and versions.
     #[inline]
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
 
-    /// Checks the content of an answer.
+    /// Validates the content of an answer.
     ///
     /// ```
     /// # use refrain_wire::{Field, Form};
@@ -87,11 +86,10 @@ impl Form {
         check::check(&self.0.fields, content)
     }
 
-    /// Inserts the defaults of missing fields. A field that is null was left out on purpose: it is removed, without a
-    /// default.
+    /// Inserts the defaults of missing fields. Removes null fields without inserting a default: the user left them empty.
     pub fn fill_defaults(&self, content: &mut Map<String, Value>) {
         for field in self.fields() {
-            if let Some(default) = field.preset()
+            if let Some(default) = field.default_json()
                 && !content.contains_key(field.name())
             {
                 content.insert(field.name.clone().into_owned(), default);
@@ -111,7 +109,7 @@ pub struct Field {
     kind: FieldKind,
 }
 
-/// One choice of a field: the value that is sent, and a title to show for it.
+/// One choice of a field: the value to send, and an optional title to show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
     value: Cow<'static, str>,
@@ -119,7 +117,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// A choice that shows as its value.
+    /// A choice without a title.
     pub fn new(value: impl Into<Cow<'static, str>>) -> Self {
         Self {
             value: value.into(),
@@ -127,18 +125,18 @@ impl Choice {
         }
     }
 
-    /// A title to show in place of the value.
+    /// Sets the title.
     pub fn title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The value that is sent.
+    /// The value to send.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// The title, or the value without one.
+    /// The title, or else the value.
     pub fn label(&self) -> &str {
         self.title.as_ref().unwrap_or(&self.value)
     }
@@ -153,29 +151,29 @@ impl From<&'static str> for Choice {
 /// The type of a field, with its limits and default.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FieldKind {
-    /// A text.
+    /// A string.
     String {
-        /// The format it must have.
+        /// The required format.
         format: Option<Format>,
-        /// The least number of characters.
+        /// The minimum number of characters.
         min: Option<u64>,
-        /// The greatest number of characters.
+        /// The maximum number of characters.
         max: Option<u64>,
         /// The default.
         default: Option<String>,
     },
     /// A number.
     Number {
-        /// Whether it must be whole.
+        /// Whether only integers are valid.
         integer: bool,
-        /// The least number.
+        /// The minimum.
         min: Option<f64>,
-        /// The greatest number.
+        /// The maximum.
         max: Option<f64>,
         /// The default.
         default: Option<Number>,
     },
-    /// Yes or no.
+    /// A boolean.
     Boolean {
         /// The default.
         default: Option<bool>,
@@ -191,16 +189,16 @@ pub enum FieldKind {
     Many {
         /// The choices, in order.
         choices: Vec<Choice>,
-        /// The least count of choices.
+        /// The minimum number of choices.
         min: Option<u64>,
-        /// The greatest count of choices.
+        /// The maximum number of choices.
         max: Option<u64>,
         /// The values of the default choices.
         default: Option<Vec<String>>,
     },
 }
 
-/// The formats a string field can have.
+/// The format of a string field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// An e-mail address.
@@ -273,7 +271,7 @@ impl Field {
         Self::text(name, Some(Format::DateTime))
     }
 
-    /// A whole number.
+    /// An integer.
     pub fn integer(name: impl Into<Cow<'static, str>>) -> Self {
         Self::numeric(name, true)
     }
@@ -283,7 +281,7 @@ impl Field {
         Self::numeric(name, false)
     }
 
-    /// Yes or no.
+    /// A boolean.
     pub fn boolean(name: impl Into<Cow<'static, str>>) -> Self {
         Self::new(name, FieldKind::Boolean { default: None })
     }
@@ -320,7 +318,7 @@ impl Field {
         &self.name
     }
 
-    /// The title, or the name without one.
+    /// The title, or else the name.
     pub fn label(&self) -> &str {
         self.title.as_ref().unwrap_or(&self.name)
     }
@@ -330,7 +328,7 @@ impl Field {
         self.description.as_deref()
     }
 
-    /// Whether it must be filled in.
+    /// Whether the field is required.
     pub fn is_required(&self) -> bool {
         self.required
     }
@@ -340,8 +338,8 @@ impl Field {
         &self.kind
     }
 
-    /// The default, as it would be sent.
-    pub fn preset(&self) -> Option<Value> {
+    /// The default as JSON.
+    pub fn default_json(&self) -> Option<Value> {
         match &self.kind {
             FieldKind::String { default, .. } | FieldKind::One { default, .. } => {
                 default.clone().map(Value::String)
@@ -352,30 +350,30 @@ impl Field {
         }
     }
 
-    /// Checks the value of this field alone; `null` is an empty field.
+    /// Validates the value of this field. `null` is an empty field.
     pub fn check(&self, value: &Value) -> Result<(), FieldError> {
-        check::field(self, value)
+        check::check_field(self, value)
     }
 
-    /// A title to show.
+    /// Sets the title.
     pub fn title(mut self, title: impl Into<Cow<'static, str>>) -> Self {
         self.title = Some(title.into());
         self
     }
 
-    /// The description.
+    /// Sets the description.
     pub fn describe(mut self, description: impl Into<Cow<'static, str>>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// The field may be left out.
+    /// Makes the field optional.
     pub fn optional(mut self) -> Self {
         self.required = false;
         self
     }
 
-    /// The least number, length or count of choices. On a boolean or a single choice it has no meaning and is ignored.
+    /// Sets the minimum value, length or number of choices. Ignored for a boolean or a single choice.
     pub fn min(mut self, least: f64) -> Self {
         match &mut self.kind {
             FieldKind::Number { min, .. } => *min = Some(least),
@@ -387,7 +385,7 @@ impl Field {
         self
     }
 
-    /// The greatest number, length or count of choices. On a boolean or a single choice it has no meaning and is ignored.
+    /// Sets the maximum value, length or number of choices. Ignored for a boolean or a single choice.
     pub fn max(mut self, most: f64) -> Self {
         match &mut self.kind {
             FieldKind::Number { max, .. } => *max = Some(most),
@@ -397,14 +395,14 @@ impl Field {
         self
     }
 
-    /// The default. A value of another type is ignored.
+    /// Sets the default. Ignores a value of another type.
     pub fn default_value(mut self, value: impl Into<Value>) -> Self {
         let value = value.into();
         match &mut self.kind {
             FieldKind::String { default, .. } | FieldKind::One { default, .. } => {
                 *default = value.as_str().map(str::to_owned);
             }
-            FieldKind::Number { default, .. } => *default = value.as_number().map(plain),
+            FieldKind::Number { default, .. } => *default = value.as_number().map(normalize),
             FieldKind::Boolean { default } => *default = value.as_bool(),
             FieldKind::Many { default, .. } => {
                 *default = value.as_array().map(|items| {
@@ -419,8 +417,8 @@ impl Field {
     }
 }
 
-/// A number as it is sent: without a fraction if it is whole.
-fn plain(number: &Number) -> Number {
+/// Converts a whole float to an integer.
+fn normalize(number: &Number) -> Number {
     let whole = number
         .as_f64()
         .filter(|_| number.is_f64())
@@ -428,7 +426,7 @@ fn plain(number: &Number) -> Number {
     whole.map_or_else(|| number.clone(), Number::from)
 }
 
-/// FNV-1a, 64 bits: short, the same on every machine, and no secret depends on it.
+/// FNV-1a with 64 bits. Not cryptographic.
 fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)

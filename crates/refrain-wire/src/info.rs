@@ -1,4 +1,4 @@
-//! Descriptions of servers and clients, and entries of lists.
+//! Descriptions of servers, clients, tools, prompts and resources.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,9 +9,9 @@ use crate::content::Annotations;
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolInfo {
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its description.
@@ -22,16 +22,16 @@ pub struct ToolInfo {
     /// The schema of its structured content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// Hints about what it does.
+    /// Hints about its behaviour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// How it may be run; only in 2025-11-25 and the drafts.
+    /// How it may be run. Only in 2025-11-25 and the drafts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<ToolExecution>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Map<String, Value>>,
 }
@@ -40,39 +40,39 @@ pub struct ToolInfo {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolExecution {
-    /// Whether a call of it may be a task.
+    /// Whether a call may become a task.
     pub task_support: TaskSupport,
 }
 
-/// Whether a call may be a task.
+/// Whether a call may become a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskSupport {
-    /// It never is.
+    /// Calls never become tasks.
     Forbidden,
-    /// It may be one where the client wants it.
+    /// Calls become tasks at the client's request.
     Optional,
-    /// It must be one.
+    /// Calls always become tasks.
     Required,
 }
 
-/// Hints about what a tool does, which a client need not believe.
+/// Unverified hints about the behaviour of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolAnnotations {
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// It changes nothing.
+    /// It does not change its environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only_hint: Option<bool>,
-    /// It may destroy something.
+    /// It may delete or overwrite data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub destructive_hint: Option<bool>,
-    /// Doing it twice is the same as doing it once.
+    /// Repeated calls with the same arguments have no further effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotent_hint: Option<bool>,
-    /// It reaches out into the world.
+    /// It interacts with external systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_world_hint: Option<bool>,
 }
@@ -80,9 +80,9 @@ pub struct ToolAnnotations {
 /// A prompt in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptInfo {
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its description.
@@ -91,10 +91,10 @@ pub struct PromptInfo {
     /// Its arguments.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<PromptArgument>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Map<String, Value>>,
 }
@@ -102,9 +102,9 @@ pub struct PromptInfo {
 /// An argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PromptArgument {
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its description.
@@ -121,9 +121,9 @@ pub struct PromptArgument {
 pub struct ResourceInfo {
     /// Its URI.
     pub uri: String,
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its description.
@@ -138,38 +138,38 @@ pub struct ResourceInfo {
     /// Hints for the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Annotations>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Map<String, Value>>,
 }
 
-/// A family of resources in a list.
+/// A resource template in a list.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceTemplateInfo {
-    /// Their URIs, as an RFC 6570 template.
+    /// The URI template (RFC 6570).
     pub uri_template: String,
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// Their description.
+    /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Their media type, if they share one.
+    /// The media type of its resources, if they share one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// Hints for the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Annotations>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Map<String, Value>>,
 }
@@ -178,9 +178,9 @@ pub struct ResourceTemplateInfo {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implementation {
-    /// Its name for programs.
+    /// Its identifier.
     pub name: String,
-    /// Its name for people.
+    /// Its display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Its version.
@@ -188,15 +188,15 @@ pub struct Implementation {
     /// Its description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Where a person reads more about it.
+    /// The URL of its website.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub website_url: Option<String>,
-    /// Pictures to show beside it.
+    /// Its icons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub icons: Vec<Icon>,
 }
 
-/// A picture to show beside something.
+/// An icon to show next to an entry.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Icon {
@@ -205,10 +205,10 @@ pub struct Icon {
     /// Its media type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
-    /// The sizes it is made for: `48x48`, or `any` for one that scales.
+    /// Its sizes, such as `48x48`, or `any` if it scales.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<String>,
-    /// The background it is made for.
+    /// The theme it is made for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub theme: Option<Theme>,
 }
@@ -223,13 +223,13 @@ impl Icon {
     }
 }
 
-/// A background.
+/// A color theme.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Theme {
-    /// A light one.
+    /// Light background.
     Light,
-    /// A dark one.
+    /// Dark background.
     Dark,
 }
 
@@ -249,18 +249,18 @@ pub struct ServerCapabilities {
     /// It sends log messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub logging: Option<Empty>,
-    /// It suggests values for arguments.
+    /// It completes arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completions: Option<Empty>,
-    /// It has tasks; only in 2025-11-25 and the drafts, 2026-07-28 has an extension instead.
+    /// It has tasks. Only in 2025-11-25 and the drafts; 2026-07-28 uses an extension.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TasksCapability>,
-    /// The extensions it speaks, with their settings.
+    /// Its extensions with their settings.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extensions: Map<String, Value>,
 }
 
-/// The capability of tasks: calling tools as tasks, and cancelling them.
+/// The tasks capability: tool calls as tasks, and cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct TasksCapability {
     cancel: Empty,
@@ -273,7 +273,7 @@ struct TaskRequests {
     tools: TaskCalls,
 }
 
-/// Requests of tools that may become tasks.
+/// Tool requests that may become tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 struct TaskCalls {
     call: Empty,
@@ -283,10 +283,10 @@ struct TaskCalls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListCapability {
-    /// It reports changes of the list.
+    /// It notifies of changes of the list.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub list_changed: bool,
-    /// It reports changes of single entries.
+    /// It notifies of changes of single entries.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub subscribe: bool,
 }

@@ -1,19 +1,19 @@
-//! Earlier revisions: a client introduces itself once, with `initialize`, and is asked by requests.
+//! Messages of the legacy revisions, in which a session begins with `initialize` and the server asks by requests.
 //!
-//! A request is read into the same types as one of 2026-07-28, completed from what was [`Agreed`]; a reply is written
-//! without the members that the revision does not know.
+//! Requests are read into the types of 2026-07-28; the [`SessionSettings`] supply the missing members. Replies are written
+//! without the members that the revision does not have.
 //!
 //! | feature | since |
 //! | --- | --- |
 //! | batches | 2025-03-26, and only there |
-//! | forms, links to resources, structured content, titles but a tool's | 2025-06-18 |
-//! | URLs, models that use tools, choices with titles, icons | 2025-11-25 |
+//! | forms, resource links, structured content, titles (except those of tools) | 2025-06-18 |
+//! | URL asks, sampling with tools, choices with titles, icons | 2025-11-25 |
 
-mod parts;
+mod downgrade;
 mod read;
 mod write;
 
-pub(crate) use parts::LATER;
+pub(crate) use downgrade::NEW_MEMBERS;
 pub(crate) use read::decode_initialize_in;
 pub use read::{
     Initialize, decode_call, decode_complete, decode_initialize, decode_list, decode_set_level,
@@ -23,9 +23,10 @@ pub use write::{
     InitializeResult, write_ask, write_cancelled, write_change, write_error, write_reply,
 };
 
-use crate::meta::{Capabilities, LogLevel};
+use crate::capabilities::Capabilities;
+use crate::meta::LogLevel;
 
-/// An earlier revision of the protocol, the earliest first.
+/// A legacy revision of the protocol, in chronological order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
     /// 2025-03-26.
@@ -39,10 +40,10 @@ pub enum Revision {
 impl Revision {
     /// All supported revisions, the latest first.
     pub const ALL: [Self; 3] = [Self::V2025_11_25, Self::V2025_06_18, Self::V2025_03_26];
-    /// The latest, which is offered to a client that asks for an unsupported one.
+    /// The latest revision, which is offered to a client that requests an unsupported one.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The names of all that the client supports, the latest first. The server does not offer the last.
+    /// The names of the revisions that the client supports, the latest first. The server does not support the last one.
     pub const CLIENT: [&'static str; 4] = [
         Self::ALL[0].as_str(),
         Self::ALL[1].as_str(),
@@ -59,19 +60,19 @@ impl Revision {
         }
     }
 
-    /// The revision of this name.
+    /// The revision with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == name)
     }
 }
 
-/// The parameters that client and server agreed on for a session.
+/// The settings of a session, negotiated by `initialize`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Agreed {
+pub struct SessionSettings {
     /// The revision.
     pub revision: Revision,
-    /// The client's capabilities, as far as the revision knows them.
+    /// The client's capabilities in this revision.
     pub capabilities: Capabilities,
-    /// The lowest level of log messages that go out.
+    /// The minimum level of log messages to send.
     pub log_level: Option<LogLevel>,
 }

@@ -1,17 +1,17 @@
-//! The messages of MCP 2026-07-28, of the revisions before it and of its drafts, read and written without I/O.
+//! Reads and writes the messages of MCP 2026-07-28, the earlier revisions and the drafts, without I/O.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | [`ratified`] | requests and replies of 2026-07-28 |
-//! | [`legacy`] | the same for 2025-11-25, 2025-06-18 and 2025-03-26 |
-//! | [`drafts`] | messages of the three drafts, translated to 2026-07-28 and back |
+//! | [`legacy`] | requests and replies of 2025-11-25, 2025-06-18 and 2025-03-26 |
+//! | [`drafts`] | messages of the three drafts, translated to and from 2026-07-28 |
+//! | [`client`] | the client side: writes requests, reads server messages |
 //!
-//! The types at the root are common to all of them: the envelope ([`parse`], [`Message`], [`Id`], [`RpcError`]), calls and
+//! The types at the root are shared by all modules: the envelope ([`parse`], [`Message`], [`Id`], [`RpcError`]), calls and
 //! replies ([`Call`], [`Reply`]), asks and answers ([`Ask`], [`Form`], [`SamplingParams`]), content and lists.
 //!
-//! Bytes come in through [`parse`], which finds the JSON-RPC envelope and leaves `params` as raw text. A module reads the
-//! parameters of the method ([`ratified::decode_call`]) into neutral types that borrow from those bytes. A [`Reply`] goes
-//! out through [`ratified::write_reply`], straight into the caller's buffer.
+//! [`parse`] reads the JSON-RPC envelope and leaves `params` as raw text. [`ratified::decode_call`] reads the params into
+//! types that borrow from the message. [`ratified::write_reply`] writes a [`Reply`] into the caller's buffer.
 //!
 //! ```
 //! use refrain_wire::ratified::{decode_call, write_reply};
@@ -21,7 +21,7 @@
 //! let bytes = br#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"greet","_meta":{
 //!     "io.modelcontextprotocol/protocolVersion":"2026-07-28",
 //!     "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-//! let Ok(Message::Request { id, method, params }) = parse(bytes) else { panic!("a request") };
+//! let Ok(Message::Request { id, method, params }) = parse(bytes) else { panic!("expected a request") };
 //! let reply = match CallKind::from_method(&method) {
 //!     None => Reply::Error(RpcError::method_not_found(&method)),
 //!     Some(kind) => match decode_call(kind, params) {
@@ -37,12 +37,14 @@
 //! # Ok::<(), serde_json::Error>(())
 //! ```
 //!
-//! Invariants: decoding borrows, and its error names the invalid member; an unknown member is skipped without a copy; a
-//! member that is read may be given only once.
+//! Invariants: decoded values borrow from the message; errors name the invalid member; unknown members are skipped; a
+//! duplicate of a known member is an error.
 
 mod answer;
 mod ask;
 mod call;
+mod canonical;
+mod capabilities;
 pub mod client;
 mod complete;
 mod content;
@@ -50,7 +52,6 @@ mod decode;
 pub mod drafts;
 mod envelope;
 mod error;
-mod fast;
 mod form;
 mod info;
 pub mod legacy;
@@ -60,8 +61,8 @@ mod members;
 mod meta;
 mod param_headers;
 pub mod ratified;
+mod read_call;
 mod sampling;
-mod strict;
 mod tasks;
 mod trace;
 mod write;
@@ -72,6 +73,8 @@ pub use answer::{
 };
 pub use ask::{Ask, AskKind};
 pub use call::{Answers, Call, CallKind, Incomplete, Reply, ResultBody};
+pub use canonical::{JsonError, parse_value, write_canonical};
+pub use capabilities::{Capabilities, Capability, TASKS_EXTENSION};
 pub use complete::{CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference};
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
@@ -83,14 +86,13 @@ pub use info::{
     ToolExecution, ToolInfo,
 };
 pub use list::{
-    Cache, CacheScope, DiscoverResult, ListResult, Listed, PromptMessage, PromptResult, ReadResult,
-    ToolResult,
+    Cache, CacheScope, DiscoverResult, ListEntry, ListResult, PromptMessage, PromptResult,
+    ReadResult, ToolResult,
 };
 pub use listen::{Change, Filter, ListenParams};
 pub use meta::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, Capability, LOG_LEVEL_KEY,
-    LogLevel, Meta, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY,
-    TASK_TTL_KEY, TASKS_EXTENSION,
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel, Meta,
+    PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY, TASK_TTL_KEY,
 };
 pub use param_headers::{
     InvalidHeaderArgument, ParamHeaderError, ParamHeaders, decode_header, encode_header,
@@ -99,8 +101,7 @@ pub use sampling::{
     ConversationError, IncludeContext, MessageError, ModelHint, ModelPreferences, SamplingAnswer,
     SamplingBlock, SamplingMessage, SamplingParams, ToolChoice, ToolUse, ToolUseResult,
 };
-pub use strict::{JsonError, parse_value, write_canonical};
 pub use tasks::{
-    TaskInfo, TaskMethod, TaskParams, TaskState, error_at_rest, result_at_rest, timestamp,
+    TaskInfo, TaskMethod, TaskParams, TaskState, stored_error, stored_result, timestamp,
 };
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};

@@ -1,4 +1,4 @@
-//! Bodies of results.
+//! Results of tools, prompts, resources, lists and `server/discover`.
 
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use std::time::Duration;
 use crate::content::{Content, ResourceContents, Role};
 use crate::info::{PromptInfo, ResourceInfo, ResourceTemplateInfo, ServerCapabilities, ToolInfo};
 
-/// Who may share a cached result.
+/// Who may use a cached result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheScope {
-    /// Everyone.
+    /// All callers.
     Public,
-    /// Only the caller it was made for.
+    /// Only the caller of the request.
     #[default]
     Private,
 }
@@ -25,19 +25,19 @@ pub enum CacheScope {
 pub struct ToolResult {
     /// The content for the model.
     pub content: Vec<Content>,
-    /// The same for programs, in the shape of the tool's output schema.
+    /// The result as JSON, valid against the tool's output schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
-    /// Whether the tool failed, and the content says why.
+    /// Whether the tool failed. The content has the reason.
     #[serde(default)]
     pub is_error: bool,
-    /// Further facts about it, for its `_meta`.
+    /// Additional metadata.
     #[serde(skip)]
     pub meta: Option<Map<String, Value>>,
 }
 
 impl ToolResult {
-    /// A success that is one text.
+    /// A successful result of one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             content: vec![Content::text(text)],
@@ -45,7 +45,7 @@ impl ToolResult {
         }
     }
 
-    /// A failure with the reason in one text.
+    /// A failure with its reason.
     pub fn error(text: impl Into<String>) -> Self {
         Self {
             is_error: true,
@@ -62,7 +62,7 @@ pub struct PromptResult {
     pub description: Option<String>,
     /// The conversation to start from.
     pub messages: Vec<PromptMessage>,
-    /// Further facts about it, for its `_meta`.
+    /// Additional metadata.
     #[serde(skip)]
     pub meta: Option<Map<String, Value>>,
 }
@@ -70,14 +70,14 @@ pub struct PromptResult {
 /// One message of a prompt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PromptMessage {
-    /// The speaker.
+    /// The author.
     pub role: Role,
     /// The content.
     pub content: Content,
 }
 
 impl PromptMessage {
-    /// A message of the user.
+    /// A message from the user.
     pub fn user(content: impl Into<Content>) -> Self {
         Self {
             role: Role::User,
@@ -85,7 +85,7 @@ impl PromptMessage {
         }
     }
 
-    /// A message of the model.
+    /// A message from the model.
     pub fn assistant(content: impl Into<Content>) -> Self {
         Self {
             role: Role::Assistant,
@@ -103,45 +103,45 @@ pub struct ReadResult {
     /// How long they may be cached, and by whom.
     #[serde(flatten)]
     pub cache: Cache,
-    /// Further facts about it, for its `_meta`.
+    /// Additional metadata.
     #[serde(skip)]
     pub meta: Option<Map<String, Value>>,
 }
 
 /// An entry of a list.
-pub trait Listed: Serialize {
+pub trait ListEntry: Serialize {
     /// The member of the result that holds the list.
     const MEMBER: &'static str;
 }
 
-impl Listed for ToolInfo {
+impl ListEntry for ToolInfo {
     const MEMBER: &'static str = "tools";
 }
 
-impl Listed for PromptInfo {
+impl ListEntry for PromptInfo {
     const MEMBER: &'static str = "prompts";
 }
 
-impl Listed for ResourceInfo {
+impl ListEntry for ResourceInfo {
     const MEMBER: &'static str = "resources";
 }
 
-impl Listed for ResourceTemplateInfo {
+impl ListEntry for ResourceTemplateInfo {
     const MEMBER: &'static str = "resourceTemplates";
 }
 
-/// How long a result may be kept, and by whom.
+/// How long a result may be cached, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cache {
     /// How long it may be cached, in milliseconds.
     pub ttl_ms: u64,
-    /// Who may share it.
+    /// Who may use the cached result.
     pub cache_scope: CacheScope,
 }
 
 impl Cache {
-    /// For everyone: nothing in the result may depend on the caller.
+    /// For all callers: the result must not depend on the caller.
     pub fn public(ttl: Duration) -> Self {
         Self {
             ttl_ms: millis(ttl),
@@ -158,7 +158,7 @@ impl Cache {
     }
 }
 
-/// Milliseconds, at most the largest integer that every JSON reader represents exactly.
+/// Milliseconds, at most 2^53, which every JSON reader represents exactly.
 fn millis(time: Duration) -> u64 {
     const EXACT: u64 = 1 << 53;
     u64::try_from(time.as_millis()).map_or(EXACT, |millis| millis.min(EXACT))
@@ -169,13 +169,13 @@ fn millis(time: Duration) -> u64 {
 pub struct ListResult<'a, T> {
     /// The entries on the page.
     pub items: &'a [&'a T],
-    /// The cursor of the next page, if there is one.
+    /// The cursor of the next page.
     pub next_cursor: Option<&'a str>,
     /// How long the page may be cached, and by whom.
     pub cache: Cache,
 }
 
-impl<T: Listed> Serialize for ListResult<'_, T> {
+impl<T: ListEntry> Serialize for ListResult<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry(T::MEMBER, self.items)?;
@@ -196,7 +196,7 @@ pub struct DiscoverResult {
     pub supported_versions: Vec<String>,
     /// The server's capabilities.
     pub capabilities: ServerCapabilities,
-    /// How to use the server, for the model.
+    /// Instructions for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<String>,
     /// How long this may be cached, and by whom.

@@ -1,6 +1,4 @@
-//! `subscriptions/listen`: its params, and the messages of its stream.
-//!
-//! Every message of a stream carries the id of the request that opened it.
+//! `subscriptions/listen`: its params, and the messages of its stream, each with the id of the opening request.
 
 use std::ops::Not;
 
@@ -9,12 +7,12 @@ use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::value::RawValue;
 
 use crate::call::ResultBody;
+use crate::canonical::JsonError;
 use crate::envelope::Id;
 use crate::error::RpcError;
 use crate::members::{Members, Reader};
 use crate::meta::{Meta, SERVER_INFO_KEY, SUBSCRIPTION_ID_KEY};
 use crate::ratified::open;
-use crate::strict::JsonError;
 use crate::write;
 
 /// The parameters of `subscriptions/listen`.
@@ -26,7 +24,7 @@ pub struct ListenParams<'a> {
     pub filter: Filter,
 }
 
-/// The changes that a subscription is about.
+/// The changes that a subscription reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Filter {
     /// The list of tools.
@@ -38,13 +36,13 @@ pub struct Filter {
     /// The list of resources.
     #[serde(rename = "resourcesListChanged", skip_serializing_if = "Not::not")]
     pub resources: bool,
-    /// The resources at these URIs, each once.
+    /// Resources by URI, without duplicates.
     #[serde(
         rename = "resourceSubscriptions",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub uris: Vec<String>,
-    /// The tasks of these ids, each once.
+    /// Tasks by id, without duplicates.
     #[serde(rename = "taskIds", skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<String>,
 }
@@ -65,7 +63,8 @@ pub enum Change<'a> {
 /// Reads the params of `subscriptions/listen`.
 pub fn decode_listen<'a>(params: Option<&'a RawValue>) -> Result<ListenParams<'a>, RpcError> {
     let params = Reader::params(params, "_meta")?;
-    let missing = || RpcError::invalid_params("notifications is missing; say what to listen for");
+    let missing =
+        || RpcError::invalid_params("notifications is missing; name the changes to listen for");
     Ok(ListenParams {
         meta: params.meta()?,
         filter: Filter::read(&params.object("notifications")?.ok_or_else(missing)?)?,
@@ -101,7 +100,7 @@ impl Filter {
     }
 }
 
-/// Writes the first message of a stream: the changes that it will report.
+/// Writes the first message of a stream, which confirms the filter.
 pub fn write_acknowledged(out: &mut Vec<u8>, id: Id<'_>, filter: &Filter) {
     notification(out, id, "notifications/subscriptions/acknowledged", |out| {
         out.extend_from_slice(b",\"notifications\":");
@@ -109,7 +108,7 @@ pub fn write_acknowledged(out: &mut Vec<u8>, id: Id<'_>, filter: &Filter) {
     });
 }
 
-/// Writes the notification of a change.
+/// Writes a change notification.
 pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
     notification(out, id, change_method(change), |out| {
         if let Change::Resource(uri) = change {
@@ -119,7 +118,7 @@ pub fn write_change(out: &mut Vec<u8>, id: Id<'_>, change: Change<'_>) {
     });
 }
 
-/// The method of the notification of a change.
+/// The method of a change notification.
 pub(crate) const fn change_method(change: Change<'_>) -> &'static str {
     match change {
         Change::Tools => "notifications/tools/list_changed",
@@ -129,7 +128,7 @@ pub(crate) const fn change_method(change: Change<'_>) -> &'static str {
     }
 }
 
-/// Writes the notification of a change of a task, with the members of [`TaskInfo::to_detailed`](crate::TaskInfo::to_detailed).
+/// Writes a task notification with the members of [`TaskInfo::to_detailed`](crate::TaskInfo::to_detailed).
 pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
     notification(out, id, "notifications/tasks", |out| {
         out.push(b',');
@@ -137,10 +136,9 @@ pub fn write_task_change(out: &mut Vec<u8>, id: Id<'_>, detailed: &ResultBody) {
     });
 }
 
-/// Writes the notification that the server ends the stream, its last message after the response.
+/// Writes the notification that the server closes the stream. Must follow the response.
 ///
-/// The protocol wants both and gives no order. Clients take the first of them for the end, and this one for an unclean
-/// end; so it comes second, although the response should be the last message of a stream.
+/// The protocol requires both but not their order. Clients stop at the first one and treat this one as an error.
 pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
     notification(out, id, "notifications/cancelled", |out| {
         out.extend_from_slice(b",\"requestId\":");
@@ -150,7 +148,7 @@ pub fn write_listen_cancelled(out: &mut Vec<u8>, id: Id<'_>, reason: &str) {
     });
 }
 
-/// Writes the response to `subscriptions/listen`, which ends its stream. Only [`write_listen_cancelled`] follows.
+/// Writes the response to `subscriptions/listen`, which closes the stream. Only [`write_listen_cancelled`] may follow.
 pub fn write_listen_end(out: &mut Vec<u8>, id: Id<'_>, server_info: &RawValue) {
     open(out, Some(id.as_json()));
     out.extend_from_slice(br#","result":{"resultType":"complete","_meta":{""#);

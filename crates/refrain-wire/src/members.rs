@@ -1,4 +1,4 @@
-//! Objects read member by member, for messages outside the hot path.
+//! Reads objects member by member, for messages outside the hot path.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,10 +6,10 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::canonical::JsonError;
 use crate::decode::{RawObject, Text, is_object};
 use crate::error::RpcError;
 use crate::meta::Meta;
-use crate::strict::JsonError;
 
 pub(crate) const MISSING_META: &str = "params._meta is missing; every request must carry it";
 
@@ -37,7 +37,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     }
 }
 
-/// Reads the members of an object by name; each may be given only once. Errors name the member with its path.
+/// Reads the members of an object by name. Duplicates are errors. Errors have the path of the member.
 pub(crate) struct Reader<'a> {
     pub(crate) members: Members<'a>,
     path: String,
@@ -45,7 +45,7 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads members under this path, which ends with a dot if it is not empty.
+    /// `path` is the path of the object, with a trailing dot unless it is empty.
     pub(crate) fn new(members: Members<'a>, path: impl Into<String>) -> Self {
         Self {
             members,
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
         match raw {
             Some(raw) => Self::optional_params(Some(raw)),
             None => Err(RpcError::invalid_params(format!(
-                "params is missing; send an object with {required} in it"
+                "params is missing; send an object with {required}"
             ))),
         }
     }
@@ -73,13 +73,13 @@ impl<'a> Reader<'a> {
         Ok(Self::new(members, ""))
     }
 
-    /// Reads members that are null as absent.
+    /// Treats null members as absent.
     pub(crate) fn with_null_as_absent(mut self) -> Self {
         self.null_is_absent = true;
         self
     }
 
-    /// The text of a member.
+    /// The raw value of a member.
     pub(crate) fn raw(&self, name: &str) -> Result<Option<&'a RawValue>, JsonError> {
         let mut found = self.members.0.iter().filter(|(key, _)| key.0 == name);
         let raw = found.next().map(|(_, raw)| *raw);
@@ -89,12 +89,12 @@ impl<'a> Reader<'a> {
         Ok(raw.filter(|raw| !self.null_is_absent || raw.get() != "null"))
     }
 
-    /// Reads a member whose type says itself what is wrong.
+    /// Reads a member of a type whose errors already name it.
     pub(crate) fn nested<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, JsonError> {
         self.raw(name)?.map(read).transpose()
     }
 
-    /// Reads a member that must be as `expected`.
+    /// Reads a member. `expected` describes valid values in the error.
     pub(crate) fn value<T: Deserialize<'a>>(
         &self,
         name: &str,
@@ -130,12 +130,12 @@ impl<'a> Reader<'a> {
         self.nested("_meta")?.ok_or_else(missing)
     }
 
-    /// The error for a member with a problem.
+    /// An error about a member.
     pub(crate) fn error(&self, name: &str, problem: &str) -> JsonError {
         JsonError::new(format!("{}{name} {problem}", self.path))
     }
 
-    /// The error for a member that is missing.
+    /// The error for a missing member.
     pub(crate) fn missing(&self, name: &str) -> JsonError {
         self.error(name, "is missing")
     }

@@ -1,206 +1,83 @@
-//! What a request says about itself and its sender in `params._meta`.
+//! The `_meta` of a request: protocol version, client, capabilities, progress and trace.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use crate::decode::{
-    Object, RawObject, Text, is_string_or_integer, once, once_nested, reason, skip,
-};
+use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities};
+use crate::decode::{RawObject, Text, is_string_or_integer, once, once_nested, skip};
 use crate::trace::{RawTrace, TraceContext};
 
-/// The protocol version this crate speaks.
+/// The latest protocol version.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";
-/// The `_meta` key of the protocol version a request is written in.
+/// The `_meta` key of the protocol version of a request.
 pub const PROTOCOL_VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
 /// The `_meta` key of the client's name and version.
 pub const CLIENT_INFO_KEY: &str = "io.modelcontextprotocol/clientInfo";
-/// The `_meta` key of what the client can do.
+/// The `_meta` key of the client's capabilities.
 pub const CLIENT_CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
-/// The `_meta` key of the lowest level of log messages the client wants.
+/// The `_meta` key of the minimum level of log messages to send.
 pub const LOG_LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 /// The `_meta` key of the server's name and version in a result.
 pub const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
-/// The `_meta` key of the request that opened the stream a notification belongs to.
+/// The `_meta` key of the id of a notification's subscription.
 pub const SUBSCRIPTION_ID_KEY: &str = "io.modelcontextprotocol/subscriptionId";
-/// The name of the extension that tasks belong to.
-pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
-/// The `_meta` key of an id that makes a repeated first request the same flow.
+/// The `_meta` key of the idempotency key of a call's first request.
 pub const CALL_ID_KEY: &str = "refrain/callId";
-/// The `_meta` key of how long a task that the call becomes may live, in milliseconds.
+/// The `_meta` key of the requested lifetime of a task, in milliseconds.
 pub const TASK_TTL_KEY: &str = "refrain/taskTtl";
 
-/// The longest call id, in bytes.
+/// The maximum length of a call id in bytes.
 const CALL_ID_MAX: usize = 128;
 
 /// The `_meta` of a request.
 #[derive(Debug, Clone)]
 pub struct Meta<'a> {
-    /// The protocol version the request is written in.
+    /// The protocol version of the request.
     pub protocol_version: Cow<'a, str>,
-    /// The client's name and version, as sent.
+    /// The client's name and version as raw JSON.
     pub client_info: Option<&'a RawValue>,
-    /// What the client can do.
+    /// The client's capabilities.
     pub capabilities: Capabilities,
-    /// The extensions the client speaks, by name, with their settings: an object, as sent.
+    /// The client's extensions with their settings, as a raw object.
     pub extensions: Option<&'a RawValue>,
-    /// The lowest level of log messages the client wants; none without it.
+    /// The minimum level of log messages to send. `None` disables them.
     pub log_level: Option<LogLevel>,
-    /// The string or integer that progress notifications must carry.
+    /// The token of progress notifications: a raw string or integer.
     pub progress_token: Option<&'a RawValue>,
-    /// The id that makes a repeated first request the same flow.
+    /// The idempotency key of the call's first request.
     pub call_id: Option<Cow<'a, str>>,
-    /// How long a task that the call becomes may live.
+    /// The requested lifetime if the call becomes a task.
     pub task_ttl: Option<Duration>,
-    /// The trace the request belongs to. In a box of its own: most requests say nothing of one.
+    /// The trace context. Boxed because most requests have none.
     pub trace: Option<Box<TraceContext<'a>>>,
 }
 
-/// What a client declared it can do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Capabilities {
-    /// It can show a form.
-    pub form: bool,
-    /// It can send its user to a URL.
-    pub url: bool,
-    /// It can ask a model.
-    pub sampling: bool,
-    /// It can ask a model that uses tools.
-    pub sampling_tools: bool,
-    /// It can let a model see what came from its servers.
-    pub sampling_context: bool,
-    /// It can list its roots.
-    pub roots: bool,
-    /// It can look after a task.
-    pub tasks: bool,
-}
-
-impl Capabilities {
-    /// Whether the client declared this capability.
-    pub const fn has(self, capability: Capability) -> bool {
-        match capability {
-            Capability::Form => self.form,
-            Capability::Url => self.url,
-            Capability::Sampling => self.sampling,
-            Capability::SamplingTools => self.sampling && self.sampling_tools,
-            Capability::Roots => self.roots,
-            Capability::Tasks => self.tasks,
-        }
-    }
-}
-
-impl FromIterator<Capability> for Capabilities {
-    fn from_iter<I: IntoIterator<Item = Capability>>(declared: I) -> Self {
-        let mut all = Self::default();
-        for capability in declared {
-            match capability {
-                Capability::Form => all.form = true,
-                Capability::Url => all.url = true,
-                Capability::Sampling => all.sampling = true,
-                Capability::SamplingTools => (all.sampling, all.sampling_tools) = (true, true),
-                Capability::Roots => all.roots = true,
-                Capability::Tasks => all.tasks = true,
-            }
-        }
-        all
-    }
-}
-
-/// Writes `clientCapabilities`.
-impl Serialize for Capabilities {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let flags = |flags: &[(&str, bool)]| -> Value {
-            let declared = flags.iter().filter(|(_, is_declared)| *is_declared);
-            let declared = declared.map(|(name, _)| ((*name).to_owned(), json!({})));
-            Value::Object(declared.collect())
-        };
-        let mut map = serializer.serialize_map(None)?;
-        if self.form || self.url {
-            // An empty object would mean forms as well.
-            let modes = [("form", self.form), ("url", self.url)];
-            map.serialize_entry("elicitation", &flags(&modes))?;
-        }
-        if self.sampling {
-            let (context, tools) = (self.sampling_context, self.sampling_tools);
-            map.serialize_entry(
-                "sampling",
-                &flags(&[("context", context), ("tools", tools)]),
-            )?;
-        }
-        if self.roots {
-            map.serialize_entry("roots", &json!({}))?;
-        }
-        if self.tasks {
-            map.serialize_entry("extensions", &json!({TASKS_EXTENSION: {}}))?;
-        }
-        map.end()
-    }
-}
-
-/// One thing that a client must have declared to be asked for it, or answered with it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
-pub enum Capability {
-    /// Showing a form.
-    Form,
-    /// Sending the user to a URL.
-    Url,
-    /// Asking a model.
-    Sampling,
-    /// Asking a model that uses tools.
-    SamplingTools,
-    /// Listing roots.
-    Roots,
-    /// Looking after a task.
-    Tasks,
-}
-
-impl Capability {
-    /// The capability's path in `clientCapabilities`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Form => "elicitation.form",
-            Self::Url => "elicitation.url",
-            Self::Sampling => "sampling",
-            Self::SamplingTools => "sampling.tools",
-            Self::Roots => "roots",
-            Self::Tasks => "extensions.io.modelcontextprotocol/tasks",
-        }
-    }
-}
-
-impl fmt::Display for Capability {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-/// How grave a log message is, the least grave first.
+/// The severity of a log message, in ascending order.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// Detail for finding faults.
+    /// Debugging details.
     Debug,
-    /// Ordinary news.
+    /// Normal operation.
     Info,
-    /// Ordinary, but worth noticing.
+    /// Normal but significant.
     Notice,
-    /// Something may be wrong.
+    /// A possible problem.
     Warning,
-    /// Something is wrong.
+    /// An error.
     Error,
-    /// A part has failed.
+    /// A component failed.
     Critical,
-    /// Someone must act now.
+    /// Immediate action is required.
     Alert,
-    /// Nothing works.
+    /// The system is unusable.
     Emergency,
 }
 
@@ -265,7 +142,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'de>, A::Error> {
         let mut version: Option<Text<'de>> = None;
         let mut client_info: Option<RawObject<'de>> = None;
-        let mut declared: Option<Declared<'de>> = None;
+        let mut declared: Option<DeclaredCapabilities<'de>> = None;
         let mut log_level: Option<LogLevel> = None;
         let mut progress_token: Option<ProgressToken<'de>> = None;
         let mut call_id: Option<CallId<'de>> = None;
@@ -336,12 +213,10 @@ impl<'de> Visitor<'de> for MetaVisitor {
 
 const VERSION_PATH: &str = "_meta.io.modelcontextprotocol/protocolVersion";
 const CLIENT_INFO_PATH: &str = "_meta.io.modelcontextprotocol/clientInfo";
-const CAPABILITIES_PATH: &str = "_meta.io.modelcontextprotocol/clientCapabilities";
-const EXTENSIONS_PATH: &str = "_meta.io.modelcontextprotocol/clientCapabilities.extensions";
 const LOG_LEVEL_PATH: &str = "_meta.io.modelcontextprotocol/logLevel";
 const LEVELS: &str = "one of debug, info, notice, warning, error, critical, alert, emergency";
 
-/// A string or an integer, as sent.
+/// A raw string or integer.
 pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);
 
 impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
@@ -355,7 +230,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
     }
 }
 
-/// A call id of a sensible length.
+/// A call id of valid length.
 struct CallId<'a>(Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for CallId<'a> {
@@ -366,147 +241,4 @@ impl<'de: 'a, 'a> Deserialize<'de> for CallId<'a> {
         }
         Ok(Self(text))
     }
-}
-
-/// Reads a few known members, each of them an object, out of an object, and skips the others.
-struct Flags<const N: usize> {
-    path: &'static str,
-    names: [&'static str; N],
-}
-
-impl<'de, const N: usize> DeserializeSeed<'de> for Flags<N> {
-    type Value = [bool; N];
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<[bool; N], D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de, const N: usize> Visitor<'de> for Flags<N> {
-    type Value = [bool; N];
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{CAPABILITIES_PATH}{} as an object", self.path)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<[bool; N], A::Error> {
-        let Self { path, names } = self;
-        let mut seen = [false; N];
-        while let Some(Text(key)) = map.next_key()? {
-            let Some(i) = names.iter().position(|name| *name == key) else {
-                skip(&mut map)?;
-                continue;
-            };
-            let name = names[i];
-            let fail = |problem: &str| {
-                Error::custom(format_args!("{CAPABILITIES_PATH}{path}.{name} {problem}"))
-            };
-            if seen[i] {
-                return Err(fail("is given twice; send it once"));
-            }
-            map.next_value::<Object>()
-                .map_err(|_| fail("must be an object"))?;
-            seen[i] = true;
-        }
-        Ok(seen)
-    }
-}
-
-#[derive(serde::Deserialize)]
-#[serde(field_identifier, rename_all = "lowercase")]
-enum CapabilityKey {
-    Elicitation,
-    Sampling,
-    Roots,
-    Extensions,
-    #[serde(other)]
-    Other,
-}
-
-/// What a client declared: what it can do, and the extensions it speaks.
-struct Declared<'a> {
-    capabilities: Capabilities,
-    extensions: Option<&'a RawValue>,
-}
-
-impl<'de: 'a, 'a> Deserialize<'de> for Declared<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(CapabilitiesVisitor)
-    }
-}
-
-struct CapabilitiesVisitor;
-
-impl<'de> Visitor<'de> for CapabilitiesVisitor {
-    type Value = Declared<'de>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{CAPABILITIES_PATH} as an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Declared<'de>, A::Error> {
-        let mut found = Capabilities::default();
-        let mut extensions: Option<RawObject<'de>> = None;
-        let mut elicitation = false;
-        let twice = |name: &str| {
-            Error::custom(format_args!(
-                "{CAPABILITIES_PATH}.{name} is given twice; send it once"
-            ))
-        };
-        while let Some(key) = map.next_key()? {
-            match key {
-                CapabilityKey::Elicitation if elicitation => return Err(twice("elicitation")),
-                CapabilityKey::Elicitation => {
-                    elicitation = true;
-                    let flags = Flags {
-                        path: ".elicitation",
-                        names: ["form", "url"],
-                    };
-                    let [form, url] = map.next_value_seed(flags)?;
-                    // An empty declaration is one for forms, from before there were URLs.
-                    found.form = form || !url;
-                    found.url = url;
-                }
-                CapabilityKey::Sampling if found.sampling => return Err(twice("sampling")),
-                CapabilityKey::Sampling => {
-                    found.sampling = true;
-                    let flags = Flags {
-                        path: ".sampling",
-                        names: ["tools", "context"],
-                    };
-                    [found.sampling_tools, found.sampling_context] = map.next_value_seed(flags)?;
-                }
-                CapabilityKey::Roots if found.roots => return Err(twice("roots")),
-                CapabilityKey::Roots => {
-                    found.roots = true;
-                    let [] = map.next_value_seed(Flags {
-                        path: ".roots",
-                        names: [],
-                    })?;
-                }
-                CapabilityKey::Extensions => {
-                    once(&mut map, &mut extensions, EXTENSIONS_PATH, "an object")?;
-                }
-                CapabilityKey::Other => skip(&mut map)?,
-            }
-        }
-        let extensions = extensions.map(|raw| raw.0);
-        if let Some(raw) = extensions {
-            found.tasks = has_tasks(raw).map_err(|error| Error::custom(reason(&error)))?;
-        }
-        Ok(Declared {
-            capabilities: found,
-            extensions,
-        })
-    }
-}
-
-/// Are tasks among the extensions that a client speaks?
-fn has_tasks(extensions: &RawValue) -> Result<bool, serde_json::Error> {
-    let flags = Flags {
-        path: ".extensions",
-        names: [TASKS_EXTENSION],
-    };
-    let mut deserializer = serde_json::Deserializer::from_str(extensions.get());
-    let [tasks] = flags.deserialize(&mut deserializer)?;
-    Ok(tasks)
 }

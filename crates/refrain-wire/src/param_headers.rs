@@ -1,8 +1,8 @@
-//! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), so that a proxy can route by them.
+//! Tool arguments that clients repeat in HTTP headers (`x-mcp-header`), for routing by proxies.
 //!
-//! A schema marks an argument with the header's name: `"x-mcp-header": "Region"` is the header `Mcp-Param-Region`. The
-//! client writes the headers of a call, and the server checks that they say what the arguments say. Header values that
-//! are not plain ASCII travel as `=?base64?…?=`.
+//! In a schema, `"x-mcp-header": "Region"` maps an argument to the header `Mcp-Param-Region`. The client writes the
+//! headers, and the server checks them against the arguments. Values that are not plain ASCII are sent as
+//! `=?base64?…?=`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -11,14 +11,14 @@ use std::borrow::Cow;
 
 use crate::error::RpcError;
 
-const MARK: &str = "x-mcp-header";
+const KEYWORD: &str = "x-mcp-header";
 const PREFIX: &str = "mcp-param-";
-/// Larger integers are not exact in every JSON reader.
+/// The largest integer that every JSON reader represents exactly.
 const INTEGER_MAX: u64 = (1 << 53) - 1;
 /// Keywords whose values are data, not schemas.
 const DATA: [&str; 4] = ["default", "const", "enum", "examples"];
 
-/// The marked arguments of one tool.
+/// The arguments of a tool that have headers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ParamHeaders(Vec<ParamHeader>);
 
@@ -30,49 +30,51 @@ struct ParamHeader {
     path: Vec<String>,
 }
 
-/// A mark that clients must reject, with the place of it in the schema.
+/// An `x-mcp-header` that clients must reject, with its path in the schema.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ParamHeaderError {
-    /// The schema itself is marked.
-    #[error("the schema itself has {MARK}; only an argument can have it")]
+    /// The keyword is at the top level of the schema.
+    #[error("{KEYWORD} at the top level of the schema; put it into a property")]
     Root,
     /// The header's name is missing or invalid.
-    #[error("{path}: {name} is not a valid name for a header")]
+    #[error("{path}: invalid header name {name}")]
     Name {
         /// The argument.
         path: String,
         /// The name as JSON.
         name: String,
     },
-    /// The argument's type has no header form.
-    #[error("{0}: {MARK} needs the type string, integer or boolean")]
+    /// The argument's type cannot be written into a header.
+    #[error("{0}: {KEYWORD} requires the type string, integer or boolean")]
     Type(String),
     /// Two arguments have the same header.
-    #[error("{path}: the header {name} is given twice")]
+    #[error("{path}: another argument already has the header {name}")]
     Twice {
         /// The second argument.
         path: String,
         /// The header.
         name: String,
     },
-    /// The mark is not on a property of the arguments or of an object in them.
-    #[error("{0}: {MARK} is only for properties of objects")]
+    /// The keyword is not on a property.
+    #[error("{0}: {KEYWORD} is supported only in properties of objects")]
     Unreachable(String),
 }
 
-/// An argument that has a header and cannot be written into it.
+/// An argument that cannot be written into its header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("argument {0} is not a string, integer or boolean that fits into a header")]
+#[error(
+    "argument {0} cannot be sent in a header; it must be a string, a boolean or an integer up to 2^53 - 1"
+)]
 pub struct InvalidHeaderArgument(pub String);
 
 impl ParamHeaders {
-    /// Whether this is the name of such a header.
+    /// Whether the name begins with `Mcp-Param-`.
     pub fn is_name(name: &str) -> bool {
         let start = name.as_bytes().get(..PREFIX.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(PREFIX.as_bytes()))
     }
 
-    /// Reads the marks of a tool's input schema.
+    /// Reads a tool's input schema.
     ///
     /// ```
     /// # use refrain_wire::ParamHeaders;
@@ -87,7 +89,7 @@ impl ParamHeaders {
     pub fn read(schema: &Value) -> Result<Self, ParamHeaderError> {
         let mut headers = Self::default();
         if let Some(root) = schema.as_object() {
-            if root.contains_key(MARK) {
+            if root.contains_key(KEYWORD) {
                 return Err(ParamHeaderError::Root);
             }
             headers.read_object(root, &mut Vec::new())?;
@@ -95,7 +97,7 @@ impl ParamHeaders {
         Ok(headers)
     }
 
-    /// Whether no argument is marked.
+    /// Whether no argument has a header.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -114,11 +116,11 @@ impl ParamHeaders {
                     }
                     path.pop();
                 }
-            } else if keyword != MARK
+            } else if keyword != KEYWORD
                 && !DATA.contains(&keyword.as_str())
-                && let Some(place) = marked(value)
+                && let Some(inner) = find_keyword(value)
             {
-                path.push(format!("{keyword}{place}"));
+                path.push(format!("{keyword}{inner}"));
                 return Err(ParamHeaderError::Unreachable(path.join(".")));
             }
         }
@@ -130,7 +132,7 @@ impl ParamHeaders {
         schema: &Map<String, Value>,
         path: &mut Vec<String>,
     ) -> Result<(), ParamHeaderError> {
-        if let Some(mark) = schema.get(MARK) {
+        if let Some(mark) = schema.get(KEYWORD) {
             let at = path.join(".");
             let name = mark.as_str().filter(|name| is_token(name));
             let Some(name) = name else {
@@ -151,7 +153,7 @@ impl ParamHeaders {
         self.read_object(schema, path)
     }
 
-    /// The headers of a call, by name in lower case. An argument that is missing or null has none.
+    /// The headers of a call, with lower-case names. Missing and null arguments have no header.
     pub fn write(
         &self,
         arguments: &Map<String, Value>,
@@ -180,8 +182,7 @@ impl ParamHeaders {
         Ok(headers)
     }
 
-    /// Checks that the headers of a call say what its arguments say. `sent` gives the values of a header by its name in
-    /// lower case.
+    /// Checks that the headers of a call match its arguments. `sent` returns the values of a header by lower-case name.
     pub fn check<'h, I>(
         &self,
         arguments: Option<&Value>,
@@ -202,10 +203,10 @@ impl ParamHeader {
         arguments: Option<&Value>,
         mut sent: impl Iterator<Item = &'h [u8]>,
     ) -> Result<(), RpcError> {
-        let wrong = |problem: &str| {
+        let mismatch = |problem: &str| {
             let argument = self.path.join(".");
             Err(RpcError::header_mismatch(format!(
-                "the {} header {problem}; it must say what the argument {argument:?} says",
+                "the {} header {problem}; it must equal the argument {argument:?}",
                 self.name
             )))
         };
@@ -213,57 +214,57 @@ impl ParamHeader {
         let argument = arguments.and_then(|all| path.try_fold(all, |value, key| value.get(key)));
         let (argument, header) = match (argument.filter(|value| !value.is_null()), sent.next()) {
             (None, None) => return Ok(()),
-            (None, Some(_)) => return wrong("is there and the argument is not"),
-            (Some(_), None) => return wrong("is missing"),
+            (None, Some(_)) => return mismatch("is present but the argument is missing"),
+            (Some(_), None) => return mismatch("is missing"),
             (Some(argument), Some(header)) => (argument, header),
         };
         if sent.next().is_some() {
-            return wrong("is there more than once");
+            return mismatch("is present more than once");
         }
         let plain = std::str::from_utf8(header).ok();
         let plain =
             plain.filter(|text| text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')));
-        let Some(said) = plain.and_then(decode_header) else {
-            return wrong("is not plain ASCII or base64 of UTF-8");
+        let Some(sent_value) = plain.and_then(decode_header) else {
+            return mismatch("is not plain ASCII or base64 of UTF-8");
         };
         let is_same = match argument {
-            Value::String(text) => *text == said,
-            Value::Bool(flag) => said == if *flag { "true" } else { "false" },
-            Value::Number(number) => said
+            Value::String(text) => *text == sent_value,
+            Value::Bool(flag) => sent_value == if *flag { "true" } else { "false" },
+            Value::Number(number) => sent_value
                 .parse::<f64>()
-                .is_ok_and(|said| Some(said) == number.as_f64()),
-            // The schema's own check rejects these with a better message.
+                .is_ok_and(|sent_value| Some(sent_value) == number.as_f64()),
+            // Schema validation rejects these with a better message.
             Value::Null | Value::Array(_) | Value::Object(_) => true,
         };
         if !is_same {
-            return wrong(&format!("says {said:?}"));
+            return mismatch(&format!("has the value {sent_value:?}"));
         }
         let is_large = |number: f64| number.abs() > INTEGER_MAX as f64;
         if argument.as_f64().is_some_and(is_large) {
-            return wrong("holds a number beyond 2^53 - 1");
+            return mismatch("has a number beyond 2^53 - 1");
         }
         Ok(())
     }
 }
 
-/// Where in a schema there is a mark, if anywhere. A property may be called like the mark; then its value is a schema.
-fn marked(value: &Value) -> Option<String> {
+/// The path of the first header keyword in a schema. A property with the keyword's name has an object as its value.
+fn find_keyword(value: &Value) -> Option<String> {
     match value {
-        Value::Object(schema) if schema.get(MARK).is_some_and(Value::is_string) => {
+        Value::Object(schema) if schema.get(KEYWORD).is_some_and(Value::is_string) => {
             Some(String::new())
         }
         Value::Object(schema) => schema
             .iter()
-            .find_map(|(key, inner)| Some(format!(".{key}{}", marked(inner)?))),
+            .find_map(|(key, inner)| Some(format!(".{key}{}", find_keyword(inner)?))),
         Value::Array(items) => items
             .iter()
             .enumerate()
-            .find_map(|(i, inner)| Some(format!("[{i}]{}", marked(inner)?))),
+            .find_map(|(i, inner)| Some(format!("[{i}]{}", find_keyword(inner)?))),
         _ => None,
     }
 }
 
-/// Whether a text can be part of a header's name (RFC 9110, section 5.6.2).
+/// Whether the text is a token (RFC 9110, section 5.6.2).
 fn is_token(text: &str) -> bool {
     let is_special = |byte| b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty()
@@ -274,7 +275,7 @@ fn is_token(text: &str) -> bool {
 
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
 
-/// A text as the value of a header: unchanged if it is plain ASCII, else in base64.
+/// Encodes a text as a header value: plain ASCII is unchanged, other text becomes base64.
 pub fn encode_header(text: &str) -> Cow<'_, str> {
     let (start, end) = ENCODED;
     let is_plain = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
@@ -286,7 +287,7 @@ pub fn encode_header(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{start}{}{end}", STANDARD.encode(text)))
 }
 
-/// The text that [`encode_header`] wrote; `None` for invalid base64.
+/// Decodes a value from [`encode_header`]. `None` if the base64 is invalid.
 pub fn decode_header(value: &str) -> Option<Cow<'_, str>> {
     let (start, end) = ENCODED;
     let inner = value.strip_prefix(start);

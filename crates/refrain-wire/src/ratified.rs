@@ -1,14 +1,13 @@
-//! The dialect of the ratified revision, 2026-07-28.
+//! Messages of the ratified revision, 2026-07-28.
 //!
-//! What always holds: params are read in one pass and borrowed; a reply is written once, straight
-//! into the buffer it leaves in.
+//! Invariants: params are read in one pass and borrowed; a reply is serialized once, directly into the output buffer.
 
 pub use crate::complete::decode_complete;
-pub use crate::fast::{Incoming, read_call, read_message};
 pub use crate::listen::{
     decode_listen, write_acknowledged, write_change, write_listen_cancelled, write_listen_end,
     write_task_change,
 };
+pub use crate::read_call::{Incoming, read_call, read_message};
 pub use crate::tasks::decode_task;
 
 use std::borrow::Cow;
@@ -30,9 +29,9 @@ use crate::write;
 /// The parameters of a list method.
 #[derive(Debug, Clone)]
 pub struct ListParams<'a> {
-    /// What the request says about itself and its sender.
+    /// The `_meta` of the request.
     pub meta: Meta<'a>,
-    /// The page to return, the first one without it.
+    /// The cursor of the page to return. `None` is the first page.
     pub cursor: Option<Cow<'a, str>>,
 }
 
@@ -40,7 +39,7 @@ pub struct ListParams<'a> {
 pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<Call<'a>, RpcError> {
     let raw = params.ok_or_else(|| {
         RpcError::invalid_params(format!(
-            "params is missing; send an object with {} and _meta in it",
+            "params is missing; send an object with {} and _meta",
             kind.target_member()
         ))
     })?;
@@ -56,7 +55,7 @@ pub fn decode_call<'a>(kind: CallKind, params: Option<&'a RawValue>) -> Result<C
     call.ok_or_else(|| RpcError::internal("Internal error"))
 }
 
-/// Reads the `_meta` out of the params of any other method.
+/// Reads the `_meta` from the params of any other method.
 pub fn decode_meta<'a>(params: Option<&'a RawValue>) -> Result<Meta<'a>, RpcError> {
     Ok(Reader::params(params, "_meta")?.meta()?)
 }
@@ -87,7 +86,7 @@ enum CallKey {
 /// Reads the params of a call of this kind.
 pub(crate) struct CallSeed<'de, 'o> {
     pub(crate) kind: CallKind,
-    /// Where the call is put: it is large, and would be moved by each layer that it is returned through.
+    /// The output. A `Call` is large, and returning it would copy it in every layer.
     pub(crate) into: &'o mut Option<Call<'de>>,
 }
 
@@ -150,17 +149,17 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
 /// Writes the response to a call.
 pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_info: &RawValue) {
     open(out, id.as_ref().map(Id::as_json));
-    write_rest(out, reply, server_info);
+    write_outcome(out, reply, server_info);
 }
 
-/// What a reply says, without the id it says it to: to be kept, and sent again as [`Reply::Recorded`].
+/// Serializes a reply without its id, to be sent again as [`Reply::Recorded`].
 pub fn record_reply(reply: &Reply, server_info: &RawValue) -> String {
     let mut out = Vec::new();
-    write_rest(&mut out, reply, server_info);
+    write_outcome(&mut out, reply, server_info);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn write_rest(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
+fn write_outcome(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     match reply {
         Reply::Complete(body) => {
             write_result(out, "complete", body);
@@ -179,7 +178,7 @@ fn write_rest(out: &mut Vec<u8>, reply: &Reply, server_info: &RawValue) {
     }
 }
 
-/// Writes an error response; the id is raw JSON, left out where the request had none to read.
+/// Writes an error response. `id` is raw JSON; it is omitted if the request has no valid id.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     open(out, id);
     write_error_member(out, error);
@@ -279,7 +278,7 @@ fn write_incomplete(out: &mut Vec<u8>, incomplete: &Incomplete) {
     }
 }
 
-/// Writes an ask; a form, the most common one, without the detour through its `Serialize`.
+/// Writes an ask. Forms bypass serde, because they are the most frequent.
 fn write_ask(out: &mut Vec<u8>, ask: &Ask) {
     let Ask::Form { message, schema } = ask else {
         return write::json(out, ask);

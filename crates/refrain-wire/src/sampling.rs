@@ -1,16 +1,16 @@
-//! Conversations with the client's model.
+//! Sampling: requests to the client's model, and its answers.
 
 use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::canonical::JsonError;
+use crate::capabilities::{Capabilities, Capability};
 use crate::content::{Content, Role};
 use crate::info::ToolInfo;
-use crate::meta::{Capabilities, Capability};
-use crate::strict::JsonError;
 
-/// A question to the client's model. A model that uses tools is sent its own message back, with the results:
+/// A request to the client's model. If the model uses tools, send its message back with the results:
 ///
 /// ```
 /// use refrain_wire::{SamplingAnswer, SamplingParams, ToolInfo};
@@ -25,9 +25,9 @@ use crate::strict::JsonError;
 /// // let answer = cx.sample("advice", params.clone()).await?;
 /// let results = answer.tool_uses().map(|tool| match tool.name.as_str() {
 ///     "get_weather" => tool.result(format!("Sunny in {}", tool.input["city"])),
-///     other => tool.failed(format!("there is no tool {other}")),
+///     other => tool.failed(format!("unknown tool {other}")),
 /// });
-/// params = params.said(&answer).results(results);
+/// params = params.answer(&answer).results(results);
 /// assert!(params.check().is_ok());
 /// # Ok::<(), serde_json::Error>(())
 /// ```
@@ -37,36 +37,36 @@ use crate::strict::JsonError;
 pub struct SamplingParams {
     /// The conversation so far.
     pub messages: Vec<SamplingMessage>,
-    /// Which model to choose.
+    /// Preferences for the choice of a model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_preferences: Option<ModelPreferences>,
     /// The system prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// The part of the client's context that the model should see, if the client declares `sampling.context`.
+    /// The client context to include, if the client declares `sampling.context`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub include_context: Option<IncludeContext>,
-    /// How freely the model should choose its words.
+    /// The sampling temperature.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// The most tokens the model may write.
+    /// The maximum number of tokens to generate.
     pub max_tokens: u32,
-    /// Texts that end the model's answer.
+    /// Texts at which the model stops.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stop_sequences: Vec<String>,
-    /// Further settings for the client's provider.
+    /// Provider-specific settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Value>,
-    /// The tools the model may use. They need not be tools of the server.
+    /// The tools that the model may use. They need not be tools of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<ToolInfo>,
-    /// Whether the model must use them.
+    /// Whether the model must use tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_choice: Option<ToolChoice>,
 }
 
 impl SamplingParams {
-    /// An empty conversation with room for this many tokens of answer.
+    /// An empty conversation with this limit for the answer.
     pub fn new(max_tokens: u32) -> Self {
         Self {
             max_tokens,
@@ -89,18 +89,18 @@ impl SamplingParams {
         self.message(Role::Assistant, Content::text(text))
     }
 
-    /// Adds a message of any number of blocks.
+    /// Adds a message of several blocks.
     pub fn blocks(mut self, role: Role, content: Vec<SamplingBlock>) -> Self {
         self.messages.push(SamplingMessage { role, content });
         self
     }
 
-    /// Adds the model's message unchanged.
-    pub fn said(self, answer: &SamplingAnswer) -> Self {
+    /// Adds an answer of the model unchanged.
+    pub fn answer(self, answer: &SamplingAnswer) -> Self {
         self.blocks(answer.role, answer.content.clone())
     }
 
-    /// Adds the results of all tools that the model used in the message before.
+    /// Adds the results of all tool uses in the previous message.
     pub fn results(self, results: impl IntoIterator<Item = ToolUseResult>) -> Self {
         let content = results.into_iter().map(SamplingBlock::ToolResult);
         self.blocks(Role::User, content.collect())
@@ -130,26 +130,26 @@ impl SamplingParams {
         self
     }
 
-    /// Adds a model, or a part of its name, to those preferred.
+    /// Adds a preferred model by its name or a part of it.
     pub fn hint(mut self, name: impl Into<String>) -> Self {
         let name = Some(name.into());
         self.preferences().hints.push(ModelHint { name });
         self
     }
 
-    /// Sets from 0 to 1 how much the model's intelligence matters.
+    /// Sets the priority of intelligence, from 0 to 1.
     pub fn intelligence(mut self, priority: f64) -> Self {
         self.preferences().intelligence_priority = Some(priority);
         self
     }
 
-    /// Sets from 0 to 1 how much the model's speed matters.
+    /// Sets the priority of speed, from 0 to 1.
     pub fn speed(mut self, priority: f64) -> Self {
         self.preferences().speed_priority = Some(priority);
         self
     }
 
-    /// Sets from 0 to 1 how much the model's cost matters.
+    /// Sets the priority of low cost, from 0 to 1.
     pub fn cost(mut self, priority: f64) -> Self {
         self.preferences().cost_priority = Some(priority);
         self
@@ -171,8 +171,7 @@ impl SamplingParams {
         }
     }
 
-    /// Checks that messages contain text, images and sounds only, and that each message with tool uses is followed by
-    /// one with exactly their results.
+    /// Checks that messages contain only text, images and audio, and that the results of all tool uses follow them.
     pub fn check(&self) -> Result<(), ConversationError> {
         let mut used: Vec<&str> = Vec::new();
         for (index, message) in self.messages.iter().enumerate() {
@@ -184,8 +183,8 @@ impl SamplingParams {
         })
     }
 
-    /// Removes the request for context if the client did not declare it.
-    pub fn keep_to(&mut self, capabilities: Capabilities) {
+    /// Removes `include_context` if the client did not declare `sampling.context`.
+    pub fn drop_undeclared(&mut self, capabilities: Capabilities) {
         if !capabilities.sampling_context {
             self.include_context = None;
         }
@@ -196,41 +195,39 @@ impl SamplingParams {
     }
 }
 
-/// Why a conversation cannot be given to a model.
+/// An invalid conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConversationError {
     /// A message is invalid.
     #[error("messages[{index}]: {source}")]
     Message {
-        /// The position of the message.
+        /// The index of the message.
         index: usize,
-        /// What is wrong with it.
+        /// The error.
         source: MessageError,
     },
-    /// The use of a tool with this id has no result.
-    #[error("messages: the use {0:?} of a tool has no result; add .results(..)")]
+    /// The tool use with this id has no result.
+    #[error("messages: tool use {0:?} has no result; add it with .results(..)")]
     NoResult(String),
 }
 
-/// Why a message of a conversation is invalid.
+/// An invalid message of a conversation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
     /// It contains a resource.
-    #[error("a model is given text, images and sounds, no resources")]
+    #[error("resources are not supported; send text, images or audio")]
     Resource,
-    /// It contains results of tools beside other content, or is not the user's.
-    #[error("results of tools are a message of the user with nothing else in it")]
+    /// It mixes tool results with other content, or is not the user's.
+    #[error("tool results must be the only content of a user message")]
     MixedResults,
-    /// The user uses a tool.
-    #[error("only the assistant uses tools")]
+    /// It is a user message with a tool use.
+    #[error("tool uses are allowed only in assistant messages")]
     ToolUseByUser,
-    /// Its results are not those of the tools used in the message before.
-    #[error(
-        "there must be one result for each use of a tool in the message before ({used:?}), not {results:?}"
-    )]
+    /// Its results do not match the tool uses of the previous message.
+    #[error("the results {results:?} do not match the tool uses {used:?} of the previous message")]
     Results {
-        /// The ids of the uses.
+        /// The ids of the tool uses.
         used: Vec<String>,
         /// The ids of the results.
         results: Vec<String>,
@@ -240,15 +237,15 @@ pub enum MessageError {
 /// One message of a conversation with a model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SamplingMessage {
-    /// Who said it.
+    /// The author.
     pub role: Role,
-    /// The content: on the wire one block or several.
-    #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
+    /// The content: in JSON, a block or an array of blocks.
+    #[serde(serialize_with = "one_or_array", deserialize_with = "one_or_many")]
     pub content: Vec<SamplingBlock>,
 }
 
 impl SamplingMessage {
-    /// Checks a message after one with these tool uses, and replaces them by its own.
+    /// Checks a message against the tool uses of the previous one, then replaces them by its own.
     fn check<'a>(&'a self, used: &mut Vec<&'a str>) -> Result<(), MessageError> {
         let mut results = Vec::new();
         let mut uses = Vec::new();
@@ -282,29 +279,29 @@ impl SamplingMessage {
     }
 }
 
-/// Whether a model must use the tools it is given.
+/// Whether the model must use tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub enum ToolChoice {
-    /// As it likes.
+    /// The model decides.
     Auto,
     /// It must use at least one.
     Required,
-    /// It must use none.
+    /// It must not use tools.
     None,
 }
 
-/// A tool that a model wants to be used.
+/// A model's request to use a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "tool_use")]
 pub struct ToolUse {
-    /// The id that its result refers to.
+    /// The id for the result.
     pub id: String,
     /// The name of the tool.
     pub name: String,
-    /// The arguments, which nobody has checked.
+    /// The arguments, not validated.
     pub input: Map<String, Value>,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Value>,
 }
@@ -330,26 +327,26 @@ impl ToolUse {
     }
 }
 
-/// The result of a tool that a model wanted to be used.
+/// The result of a tool use.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename = "tool_result", rename_all = "camelCase")]
 pub struct ToolUseResult {
-    /// The id of the use.
+    /// The id of the tool use.
     pub tool_use_id: String,
     /// The content for the model.
     pub content: Vec<Content>,
-    /// The same for programs.
+    /// The result as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub structured_content: Option<Value>,
-    /// Whether the tool failed, and the content says why.
+    /// Whether the tool failed. The content has the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
-    /// Further facts about it.
+    /// Additional metadata.
     #[serde(rename = "_meta", default, skip_serializing_if = "Option::is_none")]
     pub meta: Option<Value>,
 }
 
-/// How much of the client's context a model should see.
+/// How much of the client's context to include.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum IncludeContext {
@@ -361,25 +358,25 @@ pub enum IncludeContext {
     AllServers,
 }
 
-/// Which model to choose; the client decides.
+/// Preferences for the choice of a model. The client decides.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelPreferences {
-    /// Models to consider, the best first.
+    /// Preferred models, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hints: Vec<ModelHint>,
-    /// From 0 to 1, how much a low cost matters.
+    /// The priority of low cost, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_priority: Option<f64>,
-    /// From 0 to 1, how much speed matters.
+    /// The priority of speed, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speed_priority: Option<f64>,
-    /// From 0 to 1, how much intelligence matters.
+    /// The priority of intelligence, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intelligence_priority: Option<f64>,
 }
 
-/// A model to consider.
+/// A preferred model.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ModelHint {
     /// The model's name, or a part of it.
@@ -391,14 +388,14 @@ pub struct ModelHint {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SamplingAnswer {
-    /// Who speaks, as a rule the assistant.
+    /// The author, usually the assistant.
     pub role: Role,
-    /// The content: on the wire one block or several.
-    #[serde(serialize_with = "one_as_itself", deserialize_with = "one_or_many")]
+    /// The content: in JSON, a block or an array of blocks.
+    #[serde(serialize_with = "one_or_array", deserialize_with = "one_or_many")]
     pub content: Vec<SamplingBlock>,
     /// The model that answered.
     pub model: String,
-    /// Why it stopped.
+    /// Why the model stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<String>,
 }
@@ -414,7 +411,7 @@ impl SamplingAnswer {
         }
     }
 
-    /// The text of all text blocks, one after the other.
+    /// The concatenated text blocks.
     pub fn text(&self) -> String {
         let texts = self.content.iter().filter_map(|block| match block {
             SamplingBlock::Content(content) => content.as_text(),
@@ -423,7 +420,7 @@ impl SamplingAnswer {
         texts.collect()
     }
 
-    /// The tools that the model wants to be used.
+    /// The tool uses that the model requests.
     pub fn tool_uses(&self) -> impl Iterator<Item = &ToolUse> {
         self.content.iter().filter_map(|block| match block {
             SamplingBlock::ToolUse(tool) => Some(tool),
@@ -438,11 +435,11 @@ impl SamplingAnswer {
 pub enum SamplingBlock {
     /// A block of content.
     Content(Content),
-    /// A tool to be used.
+    /// A tool use.
     ToolUse(ToolUse),
-    /// The result of a tool.
+    /// The result of a tool use.
     ToolResult(ToolUseResult),
-    /// A block of a type that is not known here, as sent.
+    /// A block of unknown type, as sent.
     Other(Value),
 }
 
@@ -476,8 +473,8 @@ impl SamplingBlock {
     }
 }
 
-/// Writes a single block without an array, which every client can read.
-fn one_as_itself<S: Serializer>(
+/// Serializes a single block without an array, for clients that do not read arrays.
+fn one_or_array<S: Serializer>(
     blocks: &Vec<SamplingBlock>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {

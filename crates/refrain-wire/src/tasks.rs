@@ -1,4 +1,4 @@
-//! The extension `io.modelcontextprotocol/tasks`: its three requests, and tasks as clients see them.
+//! The extension `io.modelcontextprotocol/tasks`: its three requests, and the representation of a task.
 
 use std::borrow::Cow;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,9 +13,9 @@ use crate::meta::Meta;
 use crate::ratified::write_error_object;
 
 /// The largest integer that every JSON reader represents exactly.
-const MOST_MILLIS: u64 = 9_007_199_254_740_991;
+const MAX_MILLIS: u64 = 9_007_199_254_740_991;
 
-/// The requests about a task.
+/// The methods of the tasks extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TaskMethod {
     /// `tasks/get`.
@@ -27,7 +27,7 @@ pub enum TaskMethod {
 }
 
 impl TaskMethod {
-    /// All requests about a task.
+    /// All methods.
     pub const ALL: [Self; 3] = [Self::Get, Self::Update, Self::Cancel];
 
     /// The method's name.
@@ -39,18 +39,18 @@ impl TaskMethod {
         }
     }
 
-    /// The request with this method.
+    /// The task method with this name.
     pub fn from_method(method: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.as_str() == method)
     }
 }
 
-/// The parameters of a request about a task.
+/// The params of a task request.
 #[derive(Debug, Clone)]
 pub struct TaskParams<'a> {
     /// The `_meta` of the request.
     pub meta: Meta<'a>,
-    /// Which request it is.
+    /// The method.
     pub method: TaskMethod,
     /// The id of the task.
     pub id: Cow<'a, str>,
@@ -58,7 +58,7 @@ pub struct TaskParams<'a> {
     pub answers: Answers<'a>,
 }
 
-/// Reads the params of a request about a task.
+/// Reads the params of a task request.
 pub fn decode_task<'a>(
     method: TaskMethod,
     params: Option<&'a RawValue>,
@@ -80,7 +80,7 @@ pub fn decode_task<'a>(
     })
 }
 
-/// A task as clients see it.
+/// A task, as clients see it.
 #[derive(Debug, Clone)]
 pub struct TaskInfo {
     /// Its id.
@@ -102,13 +102,13 @@ pub struct TaskInfo {
 /// The state of a task, with its asks or its outcome.
 #[derive(Debug, Clone)]
 pub enum TaskState {
-    /// It runs, or waits to be run.
+    /// It runs or is queued.
     Working,
-    /// It asks something: the asks as JSON, by key, in the order they were made.
+    /// It waits for answers to these asks: JSON by key, in the order they were made.
     InputRequired(Vec<(String, Box<RawValue>)>),
-    /// It is done: its result, as [`result_at_rest`] wrote it.
+    /// It has finished with a result from [`stored_result`].
     Completed(Box<RawValue>),
-    /// It failed: its error, as [`error_at_rest`] wrote it.
+    /// It failed with an error from [`stored_error`].
     Failed(Box<RawValue>),
     /// It was cancelled.
     Cancelled,
@@ -127,7 +127,7 @@ impl TaskState {
     }
 }
 
-/// The members of a task on the wire.
+/// The JSON representation of a task.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct TaskMembers<'a> {
@@ -156,12 +156,12 @@ impl Serialize for Asks<'_> {
 }
 
 impl TaskInfo {
-    /// The members of the reply to a call that has become this task, for [`Reply::Task`](crate::Reply::Task).
+    /// The reply to the call that created the task, for [`Reply::Task`](crate::Reply::Task).
     pub fn to_created(&self) -> ResultBody {
         write(&self.members())
     }
 
-    /// The members of the result of `tasks/get`, and of `notifications/tasks`: with the asks and the outcome.
+    /// The task with its asks and outcome, for `tasks/get` and `notifications/tasks`.
     pub fn to_detailed(&self) -> ResultBody {
         let mut members = self.members();
         match &self.state {
@@ -190,11 +190,11 @@ impl TaskInfo {
 }
 
 fn write(members: &TaskMembers<'_>) -> ResultBody {
-    ResultBody::from_members(members).expect("a task is plain strings and numbers")
+    ResultBody::from_members(members).expect("strings and numbers serialize")
 }
 
-/// A result as it is stored: the text of an object.
-pub fn result_at_rest(body: &ResultBody) -> String {
+/// Serializes a result for storage.
+pub fn stored_result(body: &ResultBody) -> String {
     let mut text = format!("{{{}", body.members());
     if let Some(meta) = body.meta() {
         let comma = if body.members().is_empty() { "" } else { "," };
@@ -207,8 +207,8 @@ pub fn result_at_rest(body: &ResultBody) -> String {
     text
 }
 
-/// An error as it is stored: the text of an object.
-pub fn error_at_rest(error: &RpcError) -> String {
+/// Serializes an error for storage.
+pub fn stored_error(error: &RpcError) -> String {
     let mut out = Vec::with_capacity(128);
     write_error_object(&mut out, error.code.as_i32(), error);
     String::from_utf8_lossy(&out).into_owned()
@@ -216,11 +216,11 @@ pub fn error_at_rest(error: &RpcError) -> String {
 
 /// Whole milliseconds, at least one.
 fn millis(time: Duration) -> u64 {
-    let millis = u64::try_from(time.as_millis()).unwrap_or(MOST_MILLIS);
-    millis.clamp(1, MOST_MILLIS)
+    let millis = u64::try_from(time.as_millis()).unwrap_or(MAX_MILLIS);
+    millis.clamp(1, MAX_MILLIS)
 }
 
-/// A time in UTC in the format of RFC 3339, to the millisecond. Times are clamped to the years 1970 to 9999.
+/// Formats a time as RFC 3339 in UTC with milliseconds. Clamps it to the years 1970 to 9999.
 pub fn timestamp(time: SystemTime) -> String {
     const LAST: u128 = 253_402_300_799_999;
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -231,17 +231,16 @@ pub fn timestamp(time: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
 }
 
-/// The year, month and day of a number of days after the first of January 1970.
+/// The year, month and day of a number of days after 1970-01-01.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
-    // Counted in years that begin on the first of March, so that a leap day is the last of its year; from the first of
-    // March of the year 0, which is where 400 years begin.
+    // Count from 0000-03-01 in years that begin in March, so that the leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / DAYS_OF_400_YEARS, days % DAYS_OF_400_YEARS);
-    // Every fourth year has a leap day, every hundredth has none, the four hundredth has one.
+    // Leap days: every 4th year, except every 100th, except every 400th.
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
-    // Five months from March have 153 days, in the same order again and again.
+    // From March on, every five months have 153 days.
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, next) = if month < 10 {
@@ -257,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_written_as_rfc_3339_has_them() {
+    fn timestamps_are_rfc_3339() {
         for (millis, text) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399_999, "2000-02-28T23:59:59.999Z"),
@@ -276,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_eight_centuries_follows_the_one_before() {
+    fn dates_of_eight_centuries_are_consecutive() {
         let leap = |year: u64| {
             year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
         };

@@ -1,6 +1,6 @@
-//! The trace context of a request, in the formats of W3C Trace Context and W3C Baggage.
+//! The trace context of a request (W3C Trace Context and W3C Baggage).
 //!
-//! It never is a reason to reject a request: malformed or oversized values are ignored.
+//! Malformed and oversized values are ignored. They never cause a request to fail.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 
 use crate::decode::Text;
 
-/// The longest `tracestate` that is read, in bytes: the minimum that the W3C requires.
+/// The maximum length of `tracestate` in bytes, the least that the W3C allows.
 const TRACESTATE_MAX: usize = 512;
-/// The longest `baggage` that is read, in bytes: the minimum that the W3C requires.
+/// The maximum length of `baggage` in bytes, the least that the W3C allows.
 const BAGGAGE_MAX: usize = 8192;
 
-/// The flags that are known: sampled, and that the trace id is random.
+/// The known flags: sampled, and random trace id.
 const FLAGS: u8 = 3;
 const SAMPLED: u8 = 1;
 
@@ -26,12 +26,12 @@ pub struct TraceId(pub [u8; 16]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct SpanId(pub [u8; 8]);
 
-/// A span of a trace, as it is sent to the services called from it.
+/// The span that sent a request.
 ///
 /// ```
 /// # use refrain_wire::Traceparent;
 /// let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-/// let parent = Traceparent::parse(text).expect("well-formed");
+/// let parent = Traceparent::parse(text).expect("a valid traceparent");
 /// assert_eq!(parent.span_id.to_string(), "b7ad6b7169203331");
 /// assert_eq!(parent.to_string(), text);
 /// ```
@@ -41,12 +41,12 @@ pub struct Traceparent {
     pub trace_id: TraceId,
     /// The span.
     pub span_id: SpanId,
-    /// Whether the trace is sampled, and other flags of the W3C.
+    /// The trace flags, such as sampled.
     pub flags: u8,
 }
 
 impl Traceparent {
-    /// Reads the text form. `None` if it is malformed; a later version than `00` is read as far as it is known.
+    /// Reads the text form. `None` if it is malformed. Ignores the unknown parts of versions after `00`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(5, '-');
         let [version] = hex(parts.next()?)?;
@@ -103,7 +103,7 @@ fn write_hex(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
 }
 
-/// Exactly `N` bytes in hexadecimal digits, in lower case as the W3C requires.
+/// Decodes exactly `N` bytes from lower-case hexadecimal digits.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -121,20 +121,20 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// The trace that a request's `_meta` names.
+/// The trace context in a request's `_meta`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TraceContext<'a> {
     /// The span that sent the request.
     pub parent: Option<Traceparent>,
-    /// Additions of tracing systems, at most 512 bytes of printable ASCII. Absent without a parent.
+    /// Vendor data, at most 512 bytes of printable ASCII. `None` without a parent.
     pub state: Option<Cow<'a, str>>,
-    /// Values of the application, at most 8192 bytes of printable ASCII.
+    /// Application data, at most 8192 bytes of printable ASCII.
     pub baggage: Option<Cow<'a, str>>,
-    /// A key whose value was ignored because it is malformed or too long.
+    /// A key whose value was ignored as malformed or too long.
     pub ignored: Option<&'static str>,
 }
 
-/// The values of the three keys, unchecked.
+/// The raw values of the three keys.
 #[derive(Default)]
 pub(crate) struct RawTrace<'a> {
     pub(crate) parent: Option<&'a RawValue>,
@@ -143,14 +143,14 @@ pub(crate) struct RawTrace<'a> {
 }
 
 impl<'a> RawTrace<'a> {
-    /// `None` if there are no values.
+    /// `None` if all values are absent.
     pub(crate) fn read(self) -> Option<Box<TraceContext<'a>>> {
         if self.parent.is_none() && self.state.is_none() && self.baggage.is_none() {
             return None;
         }
         let mut ignored = None;
-        let mut check = |key, given: Option<&'a RawValue>, most| {
-            let text = given.map(|raw| printable(raw, most));
+        let mut check = |key, raw: Option<&'a RawValue>, max| {
+            let text = raw.map(|raw| printable(raw, max));
             if let Some(None) = text {
                 ignored = Some(key);
             }
@@ -172,9 +172,9 @@ impl<'a> RawTrace<'a> {
     }
 }
 
-/// The text of a string that could be the value of a header.
-fn printable(raw: &RawValue, most: usize) -> Option<Cow<'_, str>> {
+/// The text of a JSON string of printable ASCII.
+fn printable(raw: &RawValue, max: usize) -> Option<Cow<'_, str>> {
     let Text(text) = serde_json::from_str(raw.get()).ok()?;
-    let fits = text.len() <= most && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let fits = text.len() <= max && text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
     fits.then_some(text)
 }

@@ -1,14 +1,11 @@
-//! Small pieces that put JSON into a byte buffer.
+//! Appends JSON to a byte buffer.
 
 use serde::Serialize;
 
 /// Integers up to this size are exact in a double.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Appends a value as JSON, or `null` for one that JSON cannot hold.
-///
-/// Writing to memory does not fail, and neither do the types of this crate; a foreign `Serialize`
-/// may (a map whose keys are not strings), and then nothing half-written is left behind.
+/// Appends a value as JSON, or `null` if a foreign `Serialize` fails (such as a map whose keys are not strings).
 pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     let start = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -17,9 +14,9 @@ pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
-/// Appends a string. One without anything to escape, as tokens and most messages are, is copied as it stands.
+/// Appends a string. Most strings need no escapes and are copied.
 pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
-    if is_odd(value.as_bytes()) {
+    if needs_escape(value.as_bytes()) {
         return json(out, value);
     }
     out.reserve(value.len() + 2);
@@ -28,31 +25,32 @@ pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
 }
 
-/// Is there anything to escape?
-fn is_odd(value: &[u8]) -> bool {
-    // Looks at every byte rather than stopping at the first odd one: that can be done sixteen at a time.
-    let odd = |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
-    let odd_of = |sixteen: &[u8; 16]| {
+/// Whether the string has characters to escape.
+fn needs_escape(value: &[u8]) -> bool {
+    // Checks all bytes without an early exit, so that the compiler can vectorize the loop.
+    let is_special =
+        |byte: u8| u8::from(byte < 0x20) | u8::from(byte == b'"') | u8::from(byte == b'\\');
+    let any_special = |chunk: &[u8; 16]| {
         let mut any = 0;
-        for byte in sixteen {
-            any |= odd(*byte);
+        for byte in chunk {
+            any |= is_special(*byte);
         }
         any
     };
-    let (sixteens, rest) = value.as_chunks::<16>();
+    let (chunks, rest) = value.as_chunks::<16>();
     let mut any = 0;
-    for sixteen in sixteens {
-        any |= odd_of(sixteen);
+    for chunk in chunks {
+        any |= any_special(chunk);
     }
     any |= match value.last_chunk::<16>() {
-        // What is left, together with some that were looked at.
-        Some(last) => odd_of(last),
-        None => rest.iter().fold(0, |any, byte| any | odd(*byte)),
+        // The rest, overlapping with bytes that were already checked.
+        Some(last) => any_special(last),
+        None => rest.iter().fold(0, |any, byte| any | is_special(*byte)),
     };
     any != 0
 }
 
-/// Appends a number, whole ones without a fraction; what is not finite becomes 0.
+/// Appends a number: whole numbers without a fraction, and 0 for a number that is not finite.
 pub(crate) fn number(out: &mut Vec<u8>, value: f64) {
     if !value.is_finite() {
         out.push(b'0');
@@ -63,17 +61,17 @@ pub(crate) fn number(out: &mut Vec<u8>, value: f64) {
     }
 }
 
-/// The integer a double stands for, if it stands for exactly one.
+/// The integer with exactly this value, if any.
 pub(crate) fn as_whole(value: f64) -> Option<i64> {
     // The bound makes the conversion exact.
     (value.fract() == 0.0 && value.abs() <= EXACT).then_some(value as i64)
 }
 
-/// JSON text without line breaks: a message must be one line, and raw values come as they were written.
+/// Removes line breaks from JSON: a message must be one line, and raw values may contain breaks.
 pub(crate) fn one_line(json: String) -> String {
     let breaks = |byte: u8| byte == b'\n' || byte == b'\r';
     if json.bytes().fold(false, |any, byte| any | breaks(byte)) {
-        // A string cannot hold them, so they are white space.
+        // JSON strings cannot contain them, so they are white space.
         return json.replace(['\n', '\r'], " ");
     }
     json

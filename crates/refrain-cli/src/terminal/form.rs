@@ -23,7 +23,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     quote(console, &ask.message)?;
     let mut values = Vec::with_capacity(fields.len());
     for field in fields {
-        let start = field.preset().unwrap_or_default();
+        let start = field.default_json().unwrap_or_default();
         let value = fill(console, &ask.asker, field, &start)?;
         // A single field is shown by the review right away.
         if fields.len() > 1 {
@@ -36,7 +36,7 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     while !review(console, &ask.asker, fields, &mut values)? {}
     let filled = fields.iter().zip(values);
     Ok(filled
-        .filter(|(field, value)| !value.is_null() || field.preset().is_some())
+        .filter(|(field, value)| !value.is_null() || field.default_json().is_some())
         .map(|(field, value)| (field.name().to_owned(), value))
         .collect())
 }

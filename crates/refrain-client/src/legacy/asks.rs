@@ -14,7 +14,7 @@ use crate::transport::{
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use refrain_wire::client::{Request, cancelled_request, write_refusal, write_result};
+use refrain_wire::client::{Request, cancelled_request, write_error, write_result};
 use refrain_wire::{AskKind, CallKind, ErrorCode};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -172,8 +172,7 @@ impl ClientInner {
                 write_result(id, &AskAnswer::Cancel.to_json(kind)),
                 Some(why),
             ),
-            (Err(why), kind) => (
-                write_refusal(id, self.error_code(kind, method), &why),
+            (Err(why), kind) => (write_error(id, self.error_code(kind, method), &why),
                 Some(why),
             ),
         };

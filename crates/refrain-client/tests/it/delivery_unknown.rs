@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Answers one round after the other like this, and says whether it knows call ids.
 async fn answering(
-    knows_call_ids: bool,
+    supports_call_ids: bool,
     round: impl Fn(usize) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
     let rounds = AtomicUsize::new(0);
     FakeServer::start_raw(move |request| match request["method"].as_str() {
         Some("server/discover") => {
-            let extensions = if knows_call_ids {
+            let extensions = if supports_call_ids {
                 json!({"refrain/callId": {}})
             } else {
                 json!({})

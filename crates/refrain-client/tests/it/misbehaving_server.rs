@@ -106,7 +106,7 @@ async fn too_many_asks_are_rejected() {
 async fn invalid_responses_are_reported() {
     for (body, word) in [
         ("{\"jsonrpc\":\"2.0\",", "EOF"),
-        ("{\"jsonrpc\":\"2.0\",\"id\":1}", "no JSON-RPC message"),
+        ("{\"jsonrpc\":\"2.0\",\"id\":1}", "not a JSON-RPC message"),
         (
             "{\"jsonrpc\":\"2.0\",\"id\":99,\"result\":{}}",
             "another request",

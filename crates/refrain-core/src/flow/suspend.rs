@@ -122,7 +122,7 @@ impl State {
                     params.check().map_err(|reason| {
                         Error::internal(format!("invalid sampling request {name:?}: {reason}"))
                     })?;
-                    params.keep_to(env.capabilities);
+                    params.drop_undeclared(env.capabilities);
                 }
                 Ask::Form { .. } | Ask::Url { .. } | Ask::Roots => {}
             }

@@ -86,7 +86,7 @@ impl Catalog {
             let none = Reply::complete(CompleteResult { completion });
             return Ok(Box::pin(std::future::ready(Ok(none))));
         };
-        let given = params.given.into_iter();
+        let given = params.context.into_iter();
         let typed = Typed {
             value: params.value.into_owned(),
             given: given

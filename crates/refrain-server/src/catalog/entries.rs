@@ -10,7 +10,7 @@ use crate::handler::States;
 use crate::metrics::Metrics;
 use jsonschema::Validator;
 use refrain_wire::{
-    Cache, CallKind, Empty, ListCapability, ListResult, Listed, ParamHeaders, Reply, RpcError,
+    Cache, CallKind, Empty, ListCapability, ListEntry, ListResult, ParamHeaders, Reply, RpcError,
     ServerCapabilities,
 };
 use serde_json::{Map, Value};
@@ -289,7 +289,7 @@ impl Entries {
     }
 }
 
-fn reply<T: Clone, I: Listed>(
+fn reply<T: Clone, I: ListEntry>(
     (listing, cursor, rules): (Listing, Option<&Cursor>, &Rules),
     entries: &PagedMap<T>,
     info: impl Fn(&T) -> &I,

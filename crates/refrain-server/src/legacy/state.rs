@@ -4,7 +4,7 @@
 
 use super::{LegacySessions, Session};
 use refrain_wire::LogLevel;
-use refrain_wire::legacy::Agreed;
+use refrain_wire::legacy::SessionSettings;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -122,9 +122,9 @@ impl LegacySessions {
     }
 
     /// The revision, capabilities and log level of the session.
-    pub(crate) fn agreed(&self, session: &Session) -> Agreed {
+    pub(crate) fn agreed(&self, session: &Session) -> SessionSettings {
         let level = self.read_state(session, |state| state.level);
-        Agreed {
+        SessionSettings {
             revision: session.revision,
             capabilities: session.capabilities,
             log_level: Some(level.unwrap_or(DEFAULT_LEVEL)),

@@ -9,7 +9,7 @@ use crate::retry::Backoff;
 use crate::rounds::outcome_of;
 use refrain_core::{End, ErrorKind, Principal};
 use refrain_store::{Commit, Committed, Next, StoreError, TaskId};
-use refrain_wire::{CallKind, RpcError, error_at_rest, result_at_rest};
+use refrain_wire::{CallKind, RpcError, stored_error, stored_result};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ impl Tasks {
     /// The commit of a failed task. Its status message is the error.
     pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
         tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
-        let next = Next::Fail(self.seal(whose, Part::Outcome, error_at_rest(error).as_bytes()));
+        let next = Next::Fail(self.seal(whose, Part::Outcome, stored_error(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
             ..only(next)
@@ -96,7 +96,7 @@ impl Driver {
         };
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
-                let result = result_at_rest(&body);
+                let result = stored_result(&body);
                 let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,

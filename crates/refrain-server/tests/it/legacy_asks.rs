@@ -220,7 +220,7 @@ async fn an_answer_that_is_none_ends_its_ask_with_the_reason() {
             "content must be an object",
         ),
         ("greet", json!({"result": 7}), "not an object"),
-        ("greet", json!({"error": {"code": 1}}), "without a message"),
+        ("greet", json!({"error": {"code": 1}}), "no message"),
         ("greet", json!({"result": {}, "error": {}}), "both"),
         ("poem", json!({"result": bare}), "model"),
         ("roots", json!({"result": {"roots": [{}]}}), "uri"),

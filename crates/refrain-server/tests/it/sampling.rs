@@ -111,7 +111,7 @@ async fn advise(cx: Cx) -> Result<String> {
         if results.is_empty() {
             return Ok(answer.text());
         }
-        params = params.said(&answer).results(results);
+        params = params.answer(&answer).results(results);
     }
 }
 
@@ -159,7 +159,7 @@ async fn a_conversation_that_makes_no_sense_is_not_sent() {
         let answer = json!({"role": "assistant", "model": "m",
             "content": {"type": "tool_use", "id": "1", "name": "look", "input": {}}});
         let answer = serde_json::from_value(answer).expect("an answer");
-        with_tools().said(&answer).user("Well?")
+        with_tools().answer(&answer).user("Well?")
     };
     let builder = both(Server::builder("sampling", "1"), "forgotten", forgotten);
     let instance = start(builder).await;

@@ -102,7 +102,7 @@ async fn variables_become_what_the_struct_has() {
     }
     for unknown in ["s://2026?other=1", "s://2026?q=1&q=2", "s://2026?q=%FF"] {
         let response = instance.send(&Request::read(unknown)).await;
-        assert!(response.error(200, -32602).contains("Unknown resource"));
+        assert!(response.error(200, -32602).contains("unknown resource"));
         assert_eq!(response.json()["error"]["data"]["uri"], unknown);
     }
 }

@@ -6,10 +6,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// The number of characters of a message that an error shows.
-const SHOWN: usize = 200;
+/// The number of characters of an invalid message that an error quotes.
+const EXCERPT: usize = 200;
 
-/// One message of a server.
+/// A message from a server.
 #[derive(Debug)]
 pub enum ServerMessage {
     /// The result or the error of a request.
@@ -21,7 +21,7 @@ pub enum ServerMessage {
         /// The params.
         params: Option<Box<RawValue>>,
     },
-    /// A request of a legacy server.
+    /// A request from a legacy server.
     Request {
         /// The id that the response must echo.
         id: Value,
@@ -32,26 +32,26 @@ pub enum ServerMessage {
     },
 }
 
-/// An error as the server sent it.
+/// A JSON-RPC error from a server.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct RpcFailure {
     /// The error code.
     pub code: i64,
-    /// The message.
+    /// The error message.
     #[serde(default)]
     pub message: String,
-    /// Further facts.
+    /// Machine-readable details.
     #[serde(default)]
     pub data: Value,
 }
 
 impl RpcFailure {
-    /// Whether the server says that the call is over, so that no request can continue it. Refrain's servers do.
+    /// Whether no request can continue the call. Only Refrain servers report this.
     pub fn is_call_over(&self) -> bool {
         self.data["callOver"] == true
     }
 
-    /// Whether it has this error code.
+    /// Whether the error has this code.
     pub fn is(&self, code: crate::ErrorCode) -> bool {
         self.code == i64::from(code.as_i32())
     }
@@ -63,56 +63,54 @@ impl fmt::Display for RpcFailure {
     }
 }
 
-/// Why a message of a server cannot be used.
+/// An invalid message from a server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
     /// The message is not JSON.
-    #[error("{error} in {start:?}")]
+    #[error("malformed JSON: {error} in {start:?}")]
     Json {
-        /// What is wrong with it.
+        /// The syntax error.
         #[source]
         error: serde_json::Error,
         /// The start of the message.
         start: String,
     },
     /// The JSON is not a JSON-RPC message.
-    #[error("no JSON-RPC message: {0:?}")]
+    #[error("not a JSON-RPC message: {0:?}")]
     NotRpc(String),
-    /// The message asks for input as a draft of the protocol does.
-    #[error(
-        "it asks for input in the shape of a draft; if the server speaks one, choose that dialect"
-    )]
+    /// The message asks for input in the format of a draft.
+    #[error("the server asks for input in the format of a draft; select that draft as the dialect")]
     OtherDialect,
-    /// A result is not of the expected form.
+    /// A result lacks a required member, or a member has the wrong type.
     #[error("{what}: {error}")]
     Result {
-        /// The problem.
+        /// The part that is invalid.
         what: &'static str,
-        /// What is wrong with it.
+        /// The cause.
         #[source]
         error: serde_json::Error,
     },
-    /// A result has a type that is not known.
-    #[error("its result has the unknown type {0:?}")]
+    /// The `resultType` of a result is unknown.
+    #[error("unknown resultType {0:?}")]
     ResultType(String),
-    /// A result that must be an object is not.
-    #[error("the result is no object")]
+    /// A result is not an object.
+    #[error("the result is not an object")]
     NotAnObject,
-    /// A call is incomplete, but neither asks nor has a state.
-    #[error("it is incomplete, but asks nothing and has no state")]
+    /// An incomplete result has neither asks nor a state.
+    #[error("incomplete result without inputRequests and requestState")]
     NothingAsked,
     /// A response has the id of another request.
-    #[error("it has the id of another request")]
+    #[error("the response has the id of another request")]
     OtherRequest,
-    /// A message is not text.
-    #[error("it is not UTF-8")]
+    /// A message is not UTF-8.
+    #[error("the message is not UTF-8")]
     NotUtf8(#[from] std::string::FromUtf8Error),
-    /// A result says something that is not allowed.
+    /// A result has an invalid value.
     #[error("{0}")]
     Unexpected(String),
-    /// A task without the members that its status requires.
-    #[error("the task cannot be read: {0}")]
+    /// A task lacks the members that its status requires.
+    #[error("invalid task: {0}")]
     Task(String),
 }
 
@@ -122,7 +120,7 @@ impl ReadError {
     }
 }
 
-/// The messages of a text. Servers of 2025-03-26 may put several into an array.
+/// Splits a text into messages. Servers of 2025-03-26 may send an array of them.
 pub fn split_messages(text: String) -> Vec<String> {
     match crate::legacy::split_batch(text.as_bytes()) {
         Some(batch) => batch.iter().map(|raw| raw.get().to_owned()).collect(),
@@ -130,11 +128,11 @@ pub fn split_messages(text: String) -> Vec<String> {
     }
 }
 
-/// A message, and the id that a response has.
+/// Reads a message, and the id if it is a response.
 pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadError> {
-    /// The last three are how drafts ask.
+    /// The last three members are used only by drafts.
     #[derive(Deserialize)]
-    struct Message {
+    struct RawMessage {
         id: Option<Value>,
         method: Option<String>,
         params: Option<Box<RawValue>>,
@@ -144,8 +142,8 @@ pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadEr
         dependent_requests: Option<IgnoredAny>,
         request_state: Option<IgnoredAny>,
     }
-    let start = || text.chars().take(SHOWN).collect();
-    let message: Message = serde_json::from_str(text).map_err(|error| ReadError::Json {
+    let start = || text.chars().take(EXCERPT).collect();
+    let message: RawMessage = serde_json::from_str(text).map_err(|error| ReadError::Json {
         error,
         start: start(),
     })?;
@@ -154,7 +152,7 @@ pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadEr
     if (is_open || asks) && message.method.is_none() && message.error.is_none() {
         return Err(ReadError::OtherDialect);
     }
-    let Message {
+    let RawMessage {
         id, method, params, ..
     } = message;
     match (method, id, message.result, message.error) {
@@ -166,13 +164,13 @@ pub fn read_message(text: &str) -> Result<(Option<Value>, ServerMessage), ReadEr
     }
 }
 
-/// The request that a legacy server cancels with `notifications/cancelled`.
+/// The id of the request that a `notifications/cancelled` of a legacy server cancels.
 pub fn cancelled_request(params: Option<&RawValue>) -> Option<Value> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Cancelled {
+    struct CancelledParams {
         request_id: Value,
     }
-    let cancelled: Cancelled = serde_json::from_str(params?.get()).ok()?;
+    let cancelled: CancelledParams = serde_json::from_str(params?.get()).ok()?;
     Some(cancelled.request_id)
 }

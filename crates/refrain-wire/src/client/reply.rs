@@ -1,4 +1,4 @@
-//! Results of requests.
+//! Results of calls, as the client reads them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -7,22 +7,22 @@ use serde_json::{Map, Value, json};
 use super::message::{ReadError, RpcFailure};
 use super::request::URLS_REQUIRED;
 use crate::ask::AskKind;
+use crate::canonical::parse_value;
 use crate::envelope::present;
-use crate::strict::parse_value;
 
 /// The result of a round.
 #[derive(Debug)]
 pub enum CallReply {
-    /// The call is done; its result is an object.
+    /// The call has finished with this result object.
     Complete(Value),
-    /// The call asks something, or wants to be sent again.
+    /// The call needs answers, or must be continued by another request.
     Incomplete {
         /// The asks by key.
         asks: Map<String, Value>,
         /// The state to send back.
         state: Option<String>,
     },
-    /// The call has become the task of this id.
+    /// The call continues as the task with this id.
     Task(String),
 }
 
@@ -64,13 +64,13 @@ impl CallReply {
     }
 }
 
-/// The result of a request that asks nothing: an object.
+/// Reads the result of a request that cannot ask for input.
 pub fn read_complete(raw: &RawValue) -> Result<Value, ReadError> {
     check_complete(raw)?;
     object(raw)
 }
 
-/// Whether a result is a complete one.
+/// Checks that a result is complete.
 pub fn check_complete(raw: &RawValue) -> Result<(), ReadError> {
     match result_type(raw)?.as_deref() {
         None | Some("complete") => Ok(()),
@@ -78,7 +78,7 @@ pub fn check_complete(raw: &RawValue) -> Result<(), ReadError> {
     }
 }
 
-/// Whether a complete result has no asks in it. The second draft asks in results without a type.
+/// Checks that a complete result has no asks. The second draft asks in results without a `resultType`.
 pub fn check_no_asks(result: &Value) -> Result<(), ReadError> {
     if result.get("inputRequests").is_some() || result.get("requestState").is_some() {
         return Err(ReadError::OtherDialect);
@@ -86,7 +86,7 @@ pub fn check_no_asks(result: &Value) -> Result<(), ReadError> {
     Ok(())
 }
 
-/// The visits to URLs that a server of 2025-11-25 wants before the call is repeated.
+/// The URLs that the user must open before the call is repeated, as asks by key. Only in 2025-11-25.
 pub fn requested_urls(refusal: &RpcFailure) -> Option<Map<String, Value>> {
     if refusal.code != URLS_REQUIRED {
         return None;
@@ -100,7 +100,7 @@ pub fn requested_urls(refusal: &RpcFailure) -> Option<Map<String, Value>> {
     (!asks.is_empty()).then_some(asks)
 }
 
-/// What is asked, by key. A key given twice is an error at any depth.
+/// Reads asks by key. A duplicate key at any depth is an error.
 pub(super) fn read_asks(raw: Option<Box<RawValue>>) -> Result<Map<String, Value>, ReadError> {
     let Some(raw) = raw else {
         return Ok(Map::new());
@@ -108,13 +108,13 @@ pub(super) fn read_asks(raw: Option<Box<RawValue>>) -> Result<Map<String, Value>
     match parse_value(raw.get()) {
         Ok(Value::Object(asks)) => Ok(asks),
         Ok(_) => Err(ReadError::Unexpected(
-            "inputRequests is no object".to_owned(),
+            "inputRequests is not an object".to_owned(),
         )),
         Err(error) => Err(ReadError::Unexpected(format!("inputRequests: {error}"))),
     }
 }
 
-/// The type of a result. Legacy servers send none, and mean a complete one.
+/// The `resultType`. Legacy servers omit it and send only complete results.
 fn result_type(raw: &RawValue) -> Result<Option<String>, ReadError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -138,5 +138,5 @@ fn object(raw: &RawValue) -> Result<Value, ReadError> {
 }
 
 fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ReadError> {
-    serde_json::from_str(raw.get()).map_err(ReadError::result("the result cannot be read"))
+    serde_json::from_str(raw.get()).map_err(ReadError::result("invalid result"))
 }

@@ -1,19 +1,20 @@
-//! Messages to a server.
+//! Messages that a client sends.
 
 use serde_json::{Map, Value, json};
 
 use crate::call::CallKind;
+use crate::capabilities::Capabilities;
 use crate::info::Implementation;
 use crate::listen::Filter;
 use crate::meta::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, Capabilities, LOG_LEVEL_KEY, LogLevel,
+    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, LOG_LEVEL_KEY, LogLevel,
     PROTOCOL_VERSION, PROTOCOL_VERSION_KEY,
 };
 use crate::tasks::TaskMethod;
 
-/// The method that asks a server which revisions it speaks.
+/// The method that lists the revisions a server supports.
 pub const DISCOVER: &str = "server/discover";
-/// The error code by which a server of 2025-11-25 wants a person sent to URLs before the call is repeated.
+/// The error code of 2025-11-25 for a call that requires the user to open URLs first.
 pub const URLS_REQUIRED: i64 = -32042;
 
 /// A request without its id and `_meta`.
@@ -30,11 +31,11 @@ pub struct Request {
 pub struct RequestMeta<'a> {
     /// The client's name and version.
     pub client: &'a Implementation,
-    /// What the client can do.
+    /// The client's capabilities.
     pub capabilities: Capabilities,
-    /// The lowest level of log messages the client wants.
+    /// The minimum level of log messages to send.
     pub log_level: Option<LogLevel>,
-    /// The id that makes a repeated first request the same flow.
+    /// The idempotency key of the call's first request.
     pub call_id: Option<&'a str>,
     /// The token of progress notifications.
     pub progress_token: Option<u64>,
@@ -76,12 +77,12 @@ impl Request {
         }
     }
 
-    /// The question which revisions the server speaks.
+    /// `server/discover`: lists the revisions that the server supports.
     pub fn discover() -> Self {
         Self::new(DISCOVER, [])
     }
 
-    /// The greeting of legacy revisions.
+    /// `initialize`: the handshake of legacy revisions.
     pub fn initialize(version: &str, client: &Implementation, capabilities: Capabilities) -> Self {
         Self::new(
             "initialize",
@@ -93,7 +94,7 @@ impl Request {
         )
     }
 
-    /// The first round of a call. A resource takes no arguments.
+    /// The first round of a call. Ignores the arguments for a resource.
     pub fn call(kind: CallKind, target: &str, arguments: &Map<String, Value>) -> Self {
         let target = (kind.target_member(), target.into());
         let arguments = (kind != CallKind::Resource).then(|| arguments.clone().into());
@@ -111,14 +112,14 @@ impl Request {
         Self::new("subscriptions/listen", [("notifications", json!(filter))])
     }
 
-    /// The lowest level of log messages that a legacy server sends.
+    /// Sets the minimum level of log messages of a legacy server.
     pub fn set_level(level: LogLevel) -> Self {
         Self::new("logging/setLevel", [("level", level.as_str().into())])
     }
 
-    /// The request with answers to what was asked, and the state to send back.
+    /// Adds answers, and the state of the previous round.
     #[must_use]
-    pub fn answered(mut self, answers: Map<String, Value>, state: Option<&str>) -> Self {
+    pub fn with_answers(mut self, answers: Map<String, Value>, state: Option<&str>) -> Self {
         if !answers.is_empty() {
             self.params
                 .insert("inputResponses".to_owned(), answers.into());
@@ -129,12 +130,12 @@ impl Request {
         self
     }
 
-    /// The kind of call, if it is one.
+    /// The kind of call, or `None` for another method.
     pub fn call_kind(&self) -> Option<CallKind> {
         CallKind::from_method(self.method)
     }
 
-    /// What the `Mcp-Name` header repeats: the tool, prompt, resource or task.
+    /// The value of the `Mcp-Name` header: the tool, prompt, resource or task.
     pub fn subject(&self) -> Option<&str> {
         let member = match self.call_kind() {
             Some(kind) => kind.target_member(),
@@ -143,7 +144,7 @@ impl Request {
         self.params.get(member).and_then(Value::as_str)
     }
 
-    /// The text of the message.
+    /// Serializes the message.
     pub fn write(&self, id: u64, meta: Option<Map<String, Value>>) -> String {
         let mut params = self.params.clone();
         if let Some(meta) = meta.filter(|meta| !meta.is_empty()) {
@@ -154,24 +155,24 @@ impl Request {
     }
 }
 
-/// Tells a server that nobody waits for the response to a request any longer.
+/// Writes the notification that cancels a request.
 pub fn write_cancelled(id: u64) -> String {
-    let params = json!({"requestId": id, "reason": "the caller no longer waits"});
+    let params = json!({"requestId": id, "reason": "cancelled by the caller"});
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}).to_string()
 }
 
-/// Tells a legacy server that the greeting is done.
+/// Writes the notification that ends the legacy handshake.
 pub fn write_initialized() -> String {
     json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()
 }
 
-/// The result of a request of the server's.
+/// Writes the result of a server's request.
 pub fn write_result(id: &Value, result: &Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "result": result}).to_string()
 }
 
-/// The error that rejects a request of the server's.
-pub fn write_refusal(id: &Value, code: i32, message: &str) -> String {
+/// Writes the error response to a server's request.
+pub fn write_error(id: &Value, code: i32, message: &str) -> String {
     let error = json!({"code": code, "message": message});
     json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()
 }

@@ -1,4 +1,4 @@
-//! Descriptions that servers give of themselves.
+//! A server's description of itself: name, version, revisions, capabilities.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,10 +8,10 @@ use super::message::ReadError;
 use crate::info::Implementation;
 use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
 
-/// The unverified description that a server gives of itself.
+/// A server's unverified description of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ServerInfo {
-    /// Its name and version, if it gave them.
+    /// Its name and version, if sent.
     pub info: Option<Implementation>,
     /// The revision or other dialect in use.
     pub version: String,
@@ -30,17 +30,17 @@ impl ServerInfo {
         Some(info.title.as_deref().unwrap_or(&info.name))
     }
 
-    /// Whether a repeated first request of the same call id is the same flow there.
-    pub fn knows_call_ids(&self) -> bool {
+    /// Whether the server deduplicates first requests by call id.
+    pub fn supports_call_ids(&self) -> bool {
         let extensions = self.capabilities.get("extensions");
         extensions.is_some_and(|extensions| extensions.get(CALL_ID_KEY).is_some())
     }
 
     /// Reads the result of `server/discover`.
-    pub fn discovered(raw: &RawValue) -> Result<Self, ReadError> {
+    pub fn from_discover(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Discovered {
+        struct DiscoverMembers {
             supported_versions: Vec<String>,
             #[serde(default)]
             capabilities: Map<String, Value>,
@@ -49,7 +49,7 @@ impl ServerInfo {
             meta: Map<String, Value>,
         }
 
-        let found: Discovered = read(raw)?;
+        let found: DiscoverMembers = read(raw)?;
         let info = found.meta.get(SERVER_INFO_KEY);
         Ok(Self {
             info: info.and_then(|info| Implementation::deserialize(info).ok()),
@@ -61,10 +61,10 @@ impl ServerInfo {
     }
 
     /// Reads the result of `initialize`.
-    pub fn initialized(raw: &RawValue) -> Result<Self, ReadError> {
+    pub fn from_initialize(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Initialized {
+        struct InitializeMembers {
             protocol_version: String,
             #[serde(default)]
             capabilities: Map<String, Value>,
@@ -72,18 +72,17 @@ impl ServerInfo {
             instructions: Option<String>,
         }
 
-        let read: Initialized = read(raw)?;
+        let found: InitializeMembers = read(raw)?;
         Ok(Self {
-            info: read.server_info,
-            versions: vec![read.protocol_version.clone()],
-            version: read.protocol_version,
-            capabilities: read.capabilities,
-            instructions: read.instructions,
+            info: found.server_info,
+            versions: vec![found.protocol_version.clone()],
+            version: found.protocol_version,
+            capabilities: found.capabilities,
+            instructions: found.instructions,
         })
     }
 }
 
 fn read<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ReadError> {
-    let what = "what it says of itself cannot be read";
-    serde_json::from_str(raw.get()).map_err(ReadError::result(what))
+    serde_json::from_str(raw.get()).map_err(ReadError::result("invalid server description"))
 }

@@ -1,4 +1,4 @@
-//! A task as a client reads it.
+//! Tasks, as the client reads them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use super::message::{ReadError, RpcFailure};
 use super::reply::read_asks;
 
-/// The longest duration that is read, in seconds: some thousand years.
-const LONGEST: f64 = 1e11;
+/// Longer durations are clamped to this many seconds (about 3000 years).
+const MAX_SECONDS: f64 = 1e11;
 
-/// A task as the server shows it.
+/// A task on a server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Task {
     /// Its id.
@@ -35,11 +35,11 @@ pub struct Task {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub enum TaskStatus {
-    /// It runs, or waits to be run.
+    /// It runs or is queued.
     Working,
-    /// It asks something.
+    /// It waits for answers.
     InputRequired,
-    /// It is done, and this is its result.
+    /// It has finished with this result.
     Completed(Value),
     /// It failed.
     Failed(RpcFailure),
@@ -80,7 +80,7 @@ impl Task {
     pub fn read(raw: &RawValue) -> Result<Self, ReadError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Shape {
+        struct RawTask {
             task_id: String,
             status: String,
             status_message: Option<String>,
@@ -95,34 +95,34 @@ impl Task {
             error: Option<RpcFailure>,
         }
 
-        let bad = |why: &str| ReadError::Task(why.to_owned());
-        let shape: Shape = serde_json::from_str(raw.get())
-            .map_err(ReadError::result("the task cannot be read"))?;
-        let status = match (shape.status.as_str(), shape.result, shape.error) {
+        let invalid = |why: &str| ReadError::Task(why.to_owned());
+        let task: RawTask =
+            serde_json::from_str(raw.get()).map_err(ReadError::result("invalid task"))?;
+        let status = match (task.status.as_str(), task.result, task.error) {
             ("working", ..) => TaskStatus::Working,
             ("input_required", ..) => TaskStatus::InputRequired,
             ("completed", Some(result), _) => TaskStatus::Completed(result),
-            ("completed", None, _) => return Err(bad("it is completed without a result")),
+            ("completed", None, _) => return Err(invalid("completed without a result")),
             ("failed", _, Some(error)) => TaskStatus::Failed(error),
-            ("failed", _, None) => return Err(bad("it has failed without an error")),
+            ("failed", _, None) => return Err(invalid("failed without an error")),
             ("cancelled", ..) => TaskStatus::Cancelled,
-            (other, ..) => return Err(bad(&format!("its status is {other:?}"))),
+            (other, ..) => return Err(invalid(&format!("unknown status {other:?}"))),
         };
         Ok(Self {
-            id: shape.task_id,
+            id: task.task_id,
             status,
-            message: shape.status_message,
-            created_at: shape.created_at,
-            updated_at: shape.last_updated_at,
-            ttl: shape.ttl_ms.and_then(|raw| milliseconds(&raw)),
-            poll_interval: shape.poll_interval_ms.and_then(|raw| milliseconds(&raw)),
-            asks: read_asks(shape.input_requests)?,
+            message: task.status_message,
+            created_at: task.created_at,
+            updated_at: task.last_updated_at,
+            ttl: task.ttl_ms.and_then(|raw| milliseconds(&raw)),
+            poll_interval: task.poll_interval_ms.and_then(|raw| milliseconds(&raw)),
+            asks: read_asks(task.input_requests)?,
         })
     }
 }
 
-/// A duration as tasks have it: any number of milliseconds. An invalid one is ignored; the task is not lost with it.
+/// A number of milliseconds. An invalid one is ignored, so that the rest of the task can still be read.
 fn milliseconds(raw: &RawValue) -> Option<Duration> {
     let time: f64 = raw.get().parse().ok()?;
-    (time >= 0.0).then(|| Duration::from_secs_f64((time / 1000.0).min(LONGEST)))
+    (time >= 0.0).then(|| Duration::from_secs_f64((time / 1000.0).min(MAX_SECONDS)))
 }

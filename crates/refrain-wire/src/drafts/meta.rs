@@ -1,26 +1,26 @@
-//! The `_meta` of requests, which the ratified revision requires and the drafts do not have.
+//! The request `_meta` that the ratified revision requires and the drafts do not have.
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::object::{Object, into_object, set};
 use super::{DraftError, RELATED_TASK_KEY};
+use crate::capabilities::TASKS_EXTENSION;
 use crate::error::RpcError;
-use crate::legacy::Agreed;
+use crate::legacy::SessionSettings;
 use crate::meta::{
     CLIENT_CAPABILITIES_KEY, LOG_LEVEL_KEY, PROTOCOL_VERSION, PROTOCOL_VERSION_KEY, TASK_TTL_KEY,
-    TASKS_EXTENSION,
 };
 
-/// The `task` of a call that may become a task.
+/// The `task` member of a call: the client accepts a task as the reply.
 #[derive(Serialize)]
-pub(super) struct TaskWish {
+pub(super) struct TaskMember {
     /// The lifetime of the task in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ttl: Option<u64>,
 }
 
-impl TaskWish {
+impl TaskMember {
     pub(super) fn read(task: &Value) -> Result<Self, RpcError> {
         let Value::Object(task) = task else {
             return Err(RpcError::invalid_params("task must be an object"));
@@ -39,12 +39,12 @@ fn millis(value: &Value) -> Option<u64> {
     value.as_u64().filter(|millis| *millis > 0)
 }
 
-/// Completes the `_meta` of a request. The tasks extension is declared exactly if the request is about tasks.
+/// Completes the `_meta` of a request. `tasks` says whether to declare the tasks extension.
 pub(super) fn complete(
     params: &mut Object,
-    agreed: Option<Agreed>,
+    session: Option<SessionSettings>,
     tasks: bool,
-    wish: Option<&TaskWish>,
+    task_member: Option<&TaskMember>,
 ) -> Result<(), RpcError> {
     let must_be_object = |name: &str| RpcError::invalid_params(format!("{name} must be an object"));
     let meta = params.entry("_meta").or_insert_with(|| json!({}));
@@ -53,12 +53,12 @@ pub(super) fn complete(
         .ok_or_else(|| must_be_object("_meta"))?;
     set(meta, PROTOCOL_VERSION_KEY, PROTOCOL_VERSION);
     let declared = meta.shift_remove(CLIENT_CAPABILITIES_KEY);
-    let declared = declared.unwrap_or_else(|| match agreed {
-        Some(agreed) => json!(agreed.capabilities),
-        // A client that declares nothing is assumed to support everything.
+    let declared = declared.unwrap_or_else(|| match session {
+        Some(session) => json!(session.capabilities),
+        // Without a declaration, assume that the client supports all asks.
         None => json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}}),
     });
-    if let Some(level) = agreed.and_then(|agreed| agreed.log_level) {
+    if let Some(level) = session.and_then(|session| session.log_level) {
         meta.entry(LOG_LEVEL_KEY)
             .or_insert_with(|| level.as_str().into());
     }
@@ -68,13 +68,13 @@ pub(super) fn complete(
     set(meta, CLIENT_CAPABILITIES_KEY, capabilities);
     meta.shift_remove(RELATED_TASK_KEY);
     meta.shift_remove(TASK_TTL_KEY);
-    if let Some(ttl) = wish.and_then(|wish| wish.ttl) {
+    if let Some(ttl) = task_member.and_then(|task_member| task_member.ttl) {
         set(meta, TASK_TTL_KEY, ttl);
     }
     Ok(())
 }
 
-/// Declares the tasks extension, or removes it. `None` if the extensions are not an object.
+/// Adds or removes the tasks extension. `None` if `extensions` is not an object.
 fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
     if !tasks && !capabilities.contains_key("extensions") {
         return Some(capabilities);
@@ -89,8 +89,8 @@ fn with_tasks(mut capabilities: Object, tasks: bool) -> Option<Object> {
     Some(capabilities)
 }
 
-/// Removes the members that the drafts cannot express from the `_meta` of a request. Returns the wish for a task.
-pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> {
+/// Removes the `_meta` members that the drafts do not have. Returns the `task` member of the request.
+pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskMember>, DraftError> {
     meta.shift_remove(PROTOCOL_VERSION_KEY);
     let ttl = meta.shift_remove(TASK_TTL_KEY).as_ref().and_then(millis);
     let Some(capabilities) = member(meta, CLIENT_CAPABILITIES_KEY)? else {
@@ -105,10 +105,10 @@ pub(super) fn reduce(meta: &mut Object) -> Result<Option<TaskWish>, DraftError> 
     if extensions.is_empty() {
         capabilities.shift_remove("extensions");
     }
-    Ok(Some(TaskWish { ttl }))
+    Ok(Some(TaskMember { ttl }))
 }
 
-/// A member that must be an object.
+/// Returns a member that must be an object, if present.
 fn member<'a>(
     of: &'a mut Object,
     name: &'static str,

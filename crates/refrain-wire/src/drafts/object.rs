@@ -3,12 +3,12 @@
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::canonical::{JsonError, parse_value};
 use crate::members::Reader;
-use crate::strict::{JsonError, parse_value};
 
 pub(super) type Object = Map<String, Value>;
 
-/// Reads an object; a key given twice is an error at any depth.
+/// Reads an object. A duplicate key at any depth is an error.
 pub(super) fn read_object(text: &str) -> Result<Object, JsonError> {
     into_object(parse_value(text)?).ok_or_else(|| JsonError::new("expected an object"))
 }
@@ -26,19 +26,19 @@ pub(super) fn object<const N: usize>(members: [(&str, Value); N]) -> Object {
     members.collect()
 }
 
-/// The text of an object, on one line.
+/// Serializes an object on one line.
 pub(super) fn to_text(object: Object) -> String {
     Value::Object(object).to_string()
 }
 
-/// The id of a message as it was written.
+/// The raw id of a message.
 pub(super) fn raw_id(message: &str) -> Option<&RawValue> {
     let members = Reader::new(serde_json::from_str(message).ok()?, "");
     members.raw("id").ok()?
 }
 
-/// The text of a message that was made from the message `from`, with the id as it was written there: a number that has no
-/// exact value here, such as `-0` or one beyond 64 bits, is not rounded.
+/// Serializes a translation of the message `from` with the raw id of `from`. Parsing the id would round numbers beyond
+/// 64 bits and change `-0`.
 pub(super) fn to_message(mut message: Object, from: &str) -> String {
     match (message.get("id").map(Value::to_string), raw_id(from)) {
         (Some(id), Some(raw)) if id != raw.get() => {
@@ -51,19 +51,19 @@ pub(super) fn to_message(mut message: Object, from: &str) -> String {
     }
 }
 
-/// Sets a member in place, or appends it.
+/// Sets a member; an existing one keeps its position.
 pub(super) fn set(object: &mut Object, name: &str, value: impl Into<Value>) {
     object.insert(name.to_owned(), value.into());
 }
 
-/// Moves a member, if present, to another object under another name.
+/// Moves a member, if present, to another object under a new name.
 pub(super) fn move_member(from: &mut Object, name: &str, to: &mut Object, new: &str) {
     if let Some(value) = from.shift_remove(name) {
         set(to, new, value);
     }
 }
 
-/// Renames a member in place.
+/// Renames a member; it keeps its position.
 pub(super) fn rename(object: &mut Object, name: &str, new: &str) {
     let members = std::mem::take(object).into_iter();
     *object = members

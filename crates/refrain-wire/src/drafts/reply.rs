@@ -1,19 +1,20 @@
-//! Replies of the ratified revision, translated to a draft and back.
+//! Translates replies between the ratified revision and a draft.
 
 use serde_json::{Value, json};
 
 use super::object::{Object, into_object, move_member, object, read_object, set, to_message};
-use super::request::related;
-use super::{Draft, DraftExchange, HANDSHAKE, Kind, Names, RATIFIED, RELATED_TASK_KEY};
+use super::request::related_task_value;
+use super::{
+    Draft, DraftExchange, HANDSHAKE, MemberNames, RATIFIED, RELATED_TASK_KEY, RequestKind,
+};
 use crate::error::ErrorCode;
-use crate::legacy::LATER;
+use crate::legacy::NEW_MEMBERS;
 use crate::meta::{PROTOCOL_VERSION, SERVER_INFO_KEY};
 
 const RESULT_TYPE: &str = "resultType";
 
 impl DraftExchange {
-    /// Writes an outgoing ratified message, a notification or the reply, as the draft has it.
-    /// `None`: the draft sends nothing.
+    /// Translates an outgoing message (notification or reply) to the draft. `None` if the draft sends no reply.
     pub fn write_reply(&self, message: &[u8]) -> Option<Vec<u8>> {
         let text = std::str::from_utf8(message).ok()?;
         let Ok(mut message) = read_object(text) else {
@@ -33,7 +34,7 @@ impl DraftExchange {
         Some(to_message(message, text).into_bytes())
     }
 
-    /// Names the draft's own member in an error that is about one. Errors of handlers stay as they are.
+    /// Renames members in our own error messages. Handlers' errors are not changed.
     fn write_error(&self, error: &mut Value) {
         if let Some(Value::String(message)) = error.get_mut("message")
             && let Some(renamed) = rename_member(&self.draft.names(), message)
@@ -44,28 +45,28 @@ impl DraftExchange {
 
     fn write_result(&self, message: &mut Object, mut result: Object) {
         let kind = result.shift_remove(RESULT_TYPE);
-        // The drafts do not repeat the server's name and version in every result.
+        // Only the ratified revision repeats the server's name and version in every result.
         let server = take_meta(&mut result, SERVER_INFO_KEY);
         let result = match self.kind {
-            Kind::Call => match kind.as_ref().and_then(Value::as_str) {
+            RequestKind::Call => match kind.as_ref().and_then(Value::as_str) {
                 Some("input_required") => return self.write_incomplete(message, result, false),
                 Some("task") => object([("task", self.draft.write_task(result).into())]),
-                _ => without_later(result),
+                _ => without_new_members(result),
             },
-            Kind::Handshake => initialize_result(result, server),
-            Kind::TaskGet | Kind::TaskCancel => self.draft.write_task(result),
-            Kind::TaskResult => return self.write_payload(message, result),
-            Kind::TaskAnswers => {
+            RequestKind::Handshake => initialize_result(result, server),
+            RequestKind::TaskGet | RequestKind::TaskCancel => self.draft.write_task(result),
+            RequestKind::TaskResult => return self.write_payload(message, result),
+            RequestKind::TaskAnswers => {
                 let mut acknowledged = Object::new();
-                self.relate(&mut acknowledged);
+                self.set_related_task(&mut acknowledged);
                 acknowledged
             }
-            Kind::Other => without_later(result),
+            RequestKind::Other => without_new_members(result),
         };
         set(message, "result", result);
     }
 
-    /// The outcome of a task.
+    /// Writes the outcome of a task.
     fn write_payload(&self, message: &mut Object, mut task: Object) {
         let error = |why: &str| json!({"code": ErrorCode::InvalidParams.as_i32(), "message": why});
         let status = task.get("status").and_then(Value::as_str);
@@ -75,7 +76,7 @@ impl DraftExchange {
                 let result = task.shift_remove("result").and_then(into_object);
                 let mut result = result.unwrap_or_default();
                 take_meta(&mut result, SERVER_INFO_KEY);
-                self.relate(&mut result);
+                self.set_related_task(&mut result);
                 set(message, "result", result);
             }
             "failed" => {
@@ -88,17 +89,21 @@ impl DraftExchange {
                 "error",
                 error("the task was cancelled; it has no result"),
             ),
-            _ => set(message, "error", error("the task still works; ask again")),
+            _ => set(
+                message,
+                "error",
+                error("the task is still working; try again later"),
+            ),
         }
     }
 
-    /// The asks, and the state to send back.
+    /// Writes the asks and the state.
     fn write_incomplete(&self, message: &mut Object, mut from: Object, of_task: bool) {
         let names = self.draft.names();
         let mut rest = Object::new();
         move_member(&mut from, RATIFIED.asks, &mut rest, names.asks);
         if of_task {
-            self.relate(&mut rest);
+            self.set_related_task(&mut rest);
         } else {
             move_member(&mut from, RATIFIED.state, &mut rest, names.state);
             move_member(&mut from, "_meta", &mut rest, "_meta");
@@ -110,19 +115,19 @@ impl DraftExchange {
         }
     }
 
-    /// Names in a `_meta` the task that a result belongs to.
-    fn relate(&self, result: &mut Object) {
+    /// Adds the id of the related task to the `_meta` of a result.
+    fn set_related_task(&self, result: &mut Object) {
         let meta = result.shift_remove("_meta").and_then(into_object);
         let mut meta = meta.unwrap_or_default();
-        let task = related(self.task.as_deref().unwrap_or_default());
+        let task = related_task_value(self.task.as_deref().unwrap_or_default());
         set(&mut meta, RELATED_TASK_KEY, task);
         set(result, "_meta", meta);
     }
 
-    /// Reads an incoming message, a notification, a request or the reply, as the ratified revision has it.
+    /// Translates an incoming message (notification, request or reply) to the ratified revision.
     ///
-    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) is read as a task with its status and outcome. Anything else
-    /// stays as it is.
+    /// The reply to [`TASK_RESULT`](super::TASK_RESULT) becomes a task with its status and outcome. Other messages are
+    /// not changed.
     pub fn read_reply(&self, message: &str) -> String {
         self.read_ratified(message)
             .unwrap_or_else(|| message.to_owned())
@@ -145,14 +150,14 @@ impl DraftExchange {
         Some(to_message(message, text))
     }
 
-    /// The asks and the state of a reply that is not complete.
+    /// Removes the asks and the state from an incomplete reply and returns them.
     fn take_incomplete(&self, message: &mut Object, result: &mut Object) -> Option<Object> {
         let names = self.draft.names();
         let from = match self.draft {
             Draft::Second => result,
             Draft::First | Draft::Sketch => message,
         };
-        if !matches!(self.kind, Kind::Call | Kind::TaskResult)
+        if !matches!(self.kind, RequestKind::Call | RequestKind::TaskResult)
             || !(from.contains_key(names.asks) || from.contains_key(names.state))
         {
             return None;
@@ -166,31 +171,31 @@ impl DraftExchange {
 
     fn read_result(&self, mut result: Object, incomplete: Option<Object>) -> Object {
         let kind = match (&self.kind, &incomplete) {
-            (Kind::Call, Some(_)) => "input_required",
-            (Kind::Call, None) if self.wants_task && has_task(&result) => "task",
+            (RequestKind::Call, Some(_)) => "input_required",
+            (RequestKind::Call, None) if self.wants_task && has_task(&result) => "task",
             _ => "complete",
         };
         let mut read = object([(RESULT_TYPE, kind.into())]);
         let rest = match (self.kind, incomplete) {
-            (Kind::TaskResult, Some(mut incomplete)) => {
+            (RequestKind::TaskResult, Some(mut incomplete)) => {
                 set(&mut read, "status", "input_required");
                 incomplete.shift_remove("_meta");
                 incomplete
             }
-            (Kind::TaskResult, None) => {
+            (RequestKind::TaskResult, None) => {
                 set(&mut read, "status", "completed");
-                unrelate(&mut result);
+                remove_related_task(&mut result);
                 object([("result", result.into())])
             }
             (_, Some(incomplete)) => incomplete,
-            (Kind::Call, None) if kind == "task" => {
+            (RequestKind::Call, None) if kind == "task" => {
                 let task = result.shift_remove("task").and_then(into_object);
                 self.draft.read_task(task.unwrap_or_default())
             }
-            (Kind::TaskGet, None) => self.draft.read_task(result),
-            (Kind::TaskCancel | Kind::TaskAnswers, None) => Object::new(),
-            (Kind::Handshake, None) => discover_result(result),
-            (Kind::Call | Kind::Other, None) => result,
+            (RequestKind::TaskGet, None) => self.draft.read_task(result),
+            (RequestKind::TaskCancel | RequestKind::TaskAnswers, None) => Object::new(),
+            (RequestKind::Handshake, None) => discover_result(result),
+            (RequestKind::Call | RequestKind::Other, None) => result,
         };
         for (name, value) in rest {
             read.entry(name).or_insert(value);
@@ -205,16 +210,16 @@ fn has_task(result: &Object) -> bool {
         .is_some_and(|task| task.get("taskId").is_some())
 }
 
-/// Removes the members that the handshake's revision does not know in lists and reads.
-fn without_later(mut result: Object) -> Object {
-    for name in LATER {
+/// Removes the members that 2025-11-25 does not have in lists and reads.
+fn without_new_members(mut result: Object) -> Object {
+    for name in NEW_MEMBERS {
         result.shift_remove(name);
     }
     result
 }
 
-/// An error message of ours that begins with the name of a member, with the draft's name for it.
-fn rename_member(names: &Names, message: &str) -> Option<String> {
+/// Replaces a member's name at the start of an error message with the draft's name. `None` if there is none.
+fn rename_member(names: &MemberNames, message: &str) -> Option<String> {
     let answers = message.strip_prefix(RATIFIED.answers);
     if let Some(rest) = answers.filter(|rest| rest.starts_with(['[', ' '])) {
         return Some(format!("{}{rest}", names.answers));
@@ -232,7 +237,7 @@ fn rename_member(names: &Names, message: &str) -> Option<String> {
     })
 }
 
-/// Removes a member of a result's `_meta`, and the `_meta` if nothing else is in it.
+/// Removes a member of `_meta`, and `_meta` itself if it is empty then.
 fn take_meta(result: &mut Object, key: &str) -> Option<Value> {
     let meta = result.get_mut("_meta")?.as_object_mut()?;
     let taken = meta.shift_remove(key);
@@ -242,8 +247,8 @@ fn take_meta(result: &mut Object, key: &str) -> Option<Value> {
     taken
 }
 
-/// Removes the task that a result belongs to; the client knows it.
-fn unrelate(result: &mut Object) {
+/// Removes the related task from `_meta`, because the client knows it.
+fn remove_related_task(result: &mut Object) {
     if result.get("_meta").is_some_and(Value::is_object) {
         take_meta(result, RELATED_TASK_KEY);
     } else {
@@ -251,7 +256,7 @@ fn unrelate(result: &mut Object) {
     }
 }
 
-/// The result of `initialize`, from that of `server/discover`.
+/// Converts the result of `server/discover` to that of `initialize`.
 fn initialize_result(mut discovered: Object, server: Option<Value>) -> Object {
     let mut initialized = object([("protocolVersion", HANDSHAKE.as_str().into())]);
     initialized.extend(discovered.shift_remove_entry("capabilities"));
@@ -260,7 +265,7 @@ fn initialize_result(mut discovered: Object, server: Option<Value>) -> Object {
     initialized
 }
 
-/// The result of `server/discover`, from that of `initialize`.
+/// Converts the result of `initialize` to that of `server/discover`.
 fn discover_result(mut initialized: Object) -> Object {
     let mut discovered = object([("supportedVersions", json!([PROTOCOL_VERSION]))]);
     for name in ["capabilities", "instructions"] {

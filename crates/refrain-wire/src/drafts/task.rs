@@ -1,4 +1,4 @@
-//! Tasks as the drafts show them.
+//! Translates tasks between the ratified revision and a draft.
 
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -6,14 +6,14 @@ use serde_json::value::RawValue;
 use super::object::{Object, read_object, rename, set, to_text};
 use super::{Draft, RATIFIED};
 
-/// The members of a task that hold its outcome; the drafts deliver that elsewhere.
+/// The members for asks and outcome, which the drafts do not have in a task.
 const OUTCOME: [&str; 3] = [RATIFIED.asks, "result", "error"];
 
 impl Draft {
-    /// A task as the draft shows it.
+    /// Translates a task to the draft.
     pub(super) fn write_task(self, mut task: Object) -> Object {
         if task.get("result").is_some_and(is_error) {
-            // As in 2025-11-25: the task of a result with `isError` has failed.
+            // In 2025-11-25, a task whose result has `isError` counts as failed.
             set(&mut task, "status", "failed");
         }
         for name in OUTCOME {
@@ -30,7 +30,7 @@ impl Draft {
         task
     }
 
-    /// A task of the ratified revision, as far as the draft tells.
+    /// Translates a task to the ratified revision.
     pub(super) fn read_task(self, mut task: Object) -> Object {
         rename(&mut task, "ttl", "ttlMs");
         rename(&mut task, "pollInterval", "pollIntervalMs");
@@ -46,7 +46,7 @@ impl Draft {
     }
 }
 
-/// Joins a task of a draft with its outcome, both as they were read in place of `tasks/get`.
+/// Merges a translated task with its translated outcome into one result of `tasks/get`.
 pub fn join_task(task: &RawValue, outcome: &RawValue) -> Box<RawValue> {
     let read = (read_object(task.get()), read_object(outcome.get()));
     let (Ok(mut joined), Ok(outcome)) = read else {
@@ -60,7 +60,7 @@ fn is_error(result: &Value) -> bool {
     result.get("isError") == Some(&Value::Bool(true))
 }
 
-/// A status as the first draft writes it: capitalised, except `input_required`.
+/// A status in the first draft's spelling: capitalised, except `input_required`.
 fn capitalised(status: &str) -> String {
     if status.contains('_') {
         return status.to_owned();

@@ -1,32 +1,32 @@
-//! The check of a filled-in form.
+//! Validation of a submitted form.
 
 use super::{Choice, Field, FieldKind, Format};
 use serde_json::Value;
 
-/// Why the content of a form does not fit.
+/// Invalid content of a form.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ContentError {
-    /// It is not an object.
+    /// The content is not an object.
     #[error("the content must be an object")]
     NotAnObject,
-    /// The value of a field does not fit.
+    /// The value of a field is invalid.
     #[error("{name}: {source}")]
     Field {
         /// The name of the field.
         name: String,
-        /// What is wrong with its value.
+        /// The error.
         source: FieldError,
     },
 }
 
-/// Why a value does not fit its field.
+/// An invalid value of a field.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {
     /// The field is required and has no value.
     #[error("is required")]
     Required,
-    /// The value has another type.
+    /// The value has the wrong type.
     #[error("must be {0}")]
     Type(&'static str),
     /// The number is below the minimum.
@@ -40,7 +40,7 @@ pub enum FieldError {
     TooFew {
         /// The minimum.
         min: u64,
-        /// What is counted.
+        /// The unit: characters or choices.
         unit: &'static str,
     },
     /// There are too many characters or choices.
@@ -48,44 +48,44 @@ pub enum FieldError {
     TooMany {
         /// The maximum.
         max: u64,
-        /// What is counted.
+        /// The unit: characters or choices.
         unit: &'static str,
     },
-    /// The value is not among the choices, which are these.
+    /// The value is not one of these choices.
     #[error("must be one of {}", .0.join(", "))]
     NotAChoice(Vec<String>),
-    /// The text does not have the format.
+    /// The string does not have the format.
     #[error("must have the format {}", .0.name())]
     Format(Format),
 }
 
 pub(super) fn check(fields: &[Field], content: &Value) -> Result<(), ContentError> {
     let content = content.as_object().ok_or(ContentError::NotAnObject)?;
-    fields.iter().try_for_each(|one| {
-        let value = content.get(one.name.as_ref()).unwrap_or(&Value::Null);
-        field(one, value).map_err(|source| ContentError::Field {
-            name: one.name.to_string(),
+    fields.iter().try_for_each(|field| {
+        let value = content.get(field.name.as_ref()).unwrap_or(&Value::Null);
+        check_field(field, value).map_err(|source| ContentError::Field {
+            name: field.name.to_string(),
             source,
         })
     })
 }
 
-/// Whether a value can be sent for one field; null is a field that was left out.
-pub(super) fn field(field: &Field, value: &Value) -> Result<(), FieldError> {
+/// Validates the value of one field. Null is an empty field.
+pub(super) fn check_field(field: &Field, value: &Value) -> Result<(), FieldError> {
     match value {
         Value::Null if field.required => Err(FieldError::Required),
         Value::Null => Ok(()),
-        _ => value_fits(&field.kind, value),
+        _ => check_value(&field.kind, value),
     }
 }
 
-fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
+fn check_value(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
     match kind {
         FieldKind::String {
             format, min, max, ..
         } => {
             let text = value.as_str().ok_or(FieldError::Type("a string"))?;
-            count(text.chars().count(), *min, *max, "characters")?;
+            check_count(text.chars().count(), *min, *max, "characters")?;
             match format {
                 Some(format) if !format.matches(text) => Err(FieldError::Format(*format)),
                 _ => Ok(()),
@@ -113,20 +113,22 @@ fn value_fits(kind: &FieldKind, value: &Value) -> Result<(), FieldError> {
             .as_bool()
             .map(drop)
             .ok_or(FieldError::Type("true or false")),
-        FieldKind::One { choices, .. } => chosen(choices, value),
+        FieldKind::One { choices, .. } => check_choice(choices, value),
         FieldKind::Many {
             choices, min, max, ..
         } => {
             let items = value
                 .as_array()
                 .ok_or(FieldError::Type("a list of choices"))?;
-            count(items.len(), *min, *max, "choices")?;
-            items.iter().try_for_each(|item| chosen(choices, item))
+            check_count(items.len(), *min, *max, "choices")?;
+            items
+                .iter()
+                .try_for_each(|item| check_choice(choices, item))
         }
     }
 }
 
-fn chosen(choices: &[Choice], value: &Value) -> Result<(), FieldError> {
+fn check_choice(choices: &[Choice], value: &Value) -> Result<(), FieldError> {
     if value
         .as_str()
         .is_some_and(|value| choices.iter().any(|choice| choice.value == value))
@@ -137,7 +139,7 @@ fn chosen(choices: &[Choice], value: &Value) -> Result<(), FieldError> {
     Err(FieldError::NotAChoice(names.collect()))
 }
 
-fn count(
+fn check_count(
     n: usize,
     min: Option<u64>,
     max: Option<u64>,
@@ -150,7 +152,7 @@ fn count(
     }
 }
 
-/// A local part, an @ and a host.
+/// Whether the text is a local part, an @ and a host.
 fn email(text: &str) -> bool {
     let Some((local, host)) = text.rsplit_once('@') else {
         return false;
@@ -160,7 +162,7 @@ fn email(text: &str) -> bool {
     clean(local) && clean(host) && !host.starts_with('.') && !host.ends_with('.')
 }
 
-/// A scheme, a colon and the rest, without white space.
+/// Whether the text is a scheme, a colon and a rest without white space.
 fn uri(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once(':') else {
         return false;
@@ -223,12 +225,12 @@ fn hours_minutes(text: &str) -> bool {
 impl Format {
     const ALL: [Self; 4] = [Self::Email, Self::Uri, Self::Date, Self::DateTime];
 
-    /// The format of this name.
+    /// The format with this name.
     pub(super) fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// Its name in a schema.
+    /// The name in a schema.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Email => "email",

@@ -1,4 +1,4 @@
-//! The JSON schema of a form: its fields in order, and no other keywords.
+//! Serializes a form as a JSON schema.
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
@@ -16,7 +16,7 @@ pub(super) fn schema(fields: &[Field]) -> Box<RawValue> {
     if !required.is_empty() {
         schema["required"] = json!(required);
     }
-    to_raw_value(&schema).expect("a form is plain strings and numbers")
+    to_raw_value(&schema).expect("strings and numbers serialize")
 }
 
 fn property(field: &Field) -> Value {
@@ -68,7 +68,7 @@ fn property(field: &Field) -> Value {
             set("maxItems", json!(max));
         }
     }
-    set("default", json!(field.preset()));
+    set("default", json!(field.default_json()));
     schema.into()
 }
 
@@ -76,7 +76,7 @@ fn is_titled(choices: &[Choice]) -> bool {
     choices.iter().any(|choice| choice.title.is_some())
 }
 
-/// The choices as values, or as objects if one of them has a title.
+/// The choices as strings, or as objects if any has a title.
 fn list(choices: &[Choice]) -> Value {
     let is_titled = is_titled(choices);
     let choices = choices.iter().map(|choice| match is_titled {
@@ -86,7 +86,7 @@ fn list(choices: &[Choice]) -> Value {
     choices.collect()
 }
 
-/// A whole number is written without a fraction.
+/// Serializes a whole float as an integer.
 fn number(number: f64) -> Value {
     if number.fract() == 0.0 && number.abs() < 9e15 {
         json!(number as i64)

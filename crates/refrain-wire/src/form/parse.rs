@@ -1,7 +1,6 @@
-//! Forms read from a schema that another server wrote.
+//! Reads a form from a JSON schema.
 //!
-//! Invariants: a form that was read can be shown and its answer checked; its size is bounded; references are not
-//! followed.
+//! Invariants: the number of fields and choices is bounded; references are not followed.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,27 +10,27 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::{Choice, Field, FieldKind, Format};
+use crate::canonical::{JsonError, UniqueKeys};
 use crate::members::Reader;
-use crate::strict::{JsonError, Strict};
 
-/// The greatest number of fields of a form that is read.
+/// The maximum number of fields.
 const MAX_FIELDS: usize = 256;
 
-/// The greatest number of choices of one field that is read.
+/// The maximum number of choices of a field.
 const MAX_CHOICES: usize = 1024;
 
-/// Why a schema is not a form that can be filled in.
+/// A schema that is not a form.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// The schema as a whole.
+    /// The schema as a whole is invalid.
     #[error("the requested schema is not a form: {0}")]
     Schema(JsonError),
-    /// One field of it.
-    #[error("the field {name:?}: {flaw}")]
+    /// A field is invalid.
+    #[error("field {name:?}: {flaw}")]
     Field {
         /// The field's name.
         name: String,
-        /// Why it cannot be shown in a form.
+        /// The error.
         #[source]
         flaw: JsonError,
     },
@@ -53,17 +52,17 @@ pub(super) fn fields(schema: &RawValue) -> Result<Vec<Field>, FormError> {
         None => Ok(fields),
         Some(name) => Err(FormError::Field {
             name,
-            flaw: JsonError::new("is required, and is not among the properties"),
+            flaw: JsonError::new("is required but not among the properties"),
         }),
     }
 }
 
-/// The properties of a schema in order, and the names of the required ones.
+/// The properties in order, and the names of the required ones.
 fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError> {
     let schema = Reader::new(serde_json::from_str(schema.get())?, "");
     for key in ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf"] {
         if schema.raw(key)?.is_some() {
-            return Err(schema.error(key, "has no place in it"));
+            return Err(schema.error(key, "is not supported"));
         }
     }
     let kind: Option<String> = schema.value("type", "\"object\"")?;
@@ -72,7 +71,7 @@ fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError
     }
     let dialect: Option<String> = schema.value("$schema", "the URI of a dialect")?;
     if let Some(dialect) = dialect.filter(|uri| !is_known(uri)) {
-        let message = format!("its dialect {dialect:?} is not supported; 2020-12 is");
+        let message = format!("unsupported $schema {dialect:?}; use 2020-12");
         return Err(JsonError::new(message));
     }
     let properties: Option<Properties> = schema.nested("properties")?;
@@ -81,12 +80,12 @@ fn read_schema(schema: &RawValue) -> Result<(Properties, Vec<String>), JsonError
     Ok((properties, required.unwrap_or_default()))
 }
 
-/// Whether a dialect is a published one. The keywords of forms are the same in all of them.
+/// Whether a JSON Schema dialect is an official one. The keywords of forms are the same in all of them.
 fn is_known(dialect: &str) -> bool {
-    let place = ["http://", "https://"]
+    let rest = ["http://", "https://"]
         .iter()
         .find_map(|scheme| dialect.strip_prefix(scheme));
-    place.is_some_and(|place| place.starts_with("json-schema.org/"))
+    rest.is_some_and(|rest| rest.starts_with("json-schema.org/"))
 }
 
 struct Properties(Vec<(String, Value)>);
@@ -103,23 +102,19 @@ impl<'de> Visitor<'de> for PropertiesVisitor {
     type Value = Properties;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("properties to be an object")
+        f.write_str("properties as an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Properties, A::Error> {
         let mut fields: Vec<(String, Value)> = Vec::new();
         while let Some(name) = map.next_key::<String>()? {
             if fields.len() == MAX_FIELDS {
-                return Err(Error::custom(format_args!(
-                    "it has more than {MAX_FIELDS} fields"
-                )));
+                return Err(Error::custom(format_args!("more than {MAX_FIELDS} fields")));
             }
             if fields.iter().any(|(other, _)| *other == name) {
-                return Err(Error::custom(format_args!(
-                    "the field {name:?} is given twice"
-                )));
+                return Err(Error::custom(format_args!("duplicate field {name:?}")));
             }
-            fields.push((name, map.next_value_seed(Strict)?));
+            fields.push((name, map.next_value_seed(UniqueKeys)?));
         }
         Ok(Properties(fields))
     }
@@ -142,7 +137,7 @@ fn field(name: &str, schema: &Value) -> Result<Field, JsonError> {
     }
 }
 
-/// The schema beside `null` in an `anyOf` of the two, which is how some servers write an optional field.
+/// Unwraps `anyOf: [schema, null]`, which some servers write for an optional field.
 fn without_null(schema: &Map<String, Value>) -> &Map<String, Value> {
     let is_null = |schema: &Value| schema.get("type").is_some_and(|kind| kind == "null");
     let Some(Value::Array(members)) = schema.get("anyOf") else {
@@ -157,7 +152,7 @@ fn without_null(schema: &Map<String, Value>) -> &Map<String, Value> {
 fn kind(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     let reference = ["$ref", "$dynamicRef", "allOf"];
     if let Some(key) = reference.iter().find(|key| schema.contains_key(**key)) {
-        let message = format!("{key} is not part of a form, and is not followed");
+        let message = format!("{key} is not supported in a form");
         return Err(JsonError::new(message));
     }
     match type_name(schema)? {
@@ -166,7 +161,7 @@ fn kind(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
         "boolean" => Ok(FieldKind::Boolean { default: None }),
         "array" => many(schema),
         other => Err(JsonError::new(format!(
-            "a value of type {other:?} is not part of a form; it can be a string, number, integer, boolean, or an array of choices"
+            "type {other:?} is not supported in a form; use string, number, integer, boolean, or an array of choices"
         ))),
     }
 }
@@ -193,7 +188,7 @@ fn string(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
         return Ok(FieldKind::One { choices, default });
     }
     let (min, max) = (count(schema, "minLength")?, count(schema, "maxLength")?);
-    check_limits(min, max, "characters")?;
+    check_limits(min, max)?;
     Ok(FieldKind::String {
         format: text(schema, "format")?.and_then(Format::of),
         min,
@@ -208,7 +203,7 @@ fn number(schema: &Map<String, Value>, integer: bool) -> Result<FieldKind, JsonE
     }
     let limit = |key: &str| keyword(schema, key, "a number", Value::as_f64);
     let (min, max) = (limit("minimum")?, limit("maximum")?);
-    check_limits(min, max, "")?;
+    check_limits(min, max)?;
     Ok(FieldKind::Number {
         integer,
         min,
@@ -222,10 +217,10 @@ fn many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
         Some(Value::Object(items)) if !items.contains_key("$ref") => choices(items)?,
         _ => None,
     };
-    let expected = "an array must be one of choices: items with enum or anyOf";
+    let expected = "an array must list choices: items with enum or anyOf";
     let choices = choices.ok_or_else(|| JsonError::new(expected))?;
     let (min, max) = (count(schema, "minItems")?, count(schema, "maxItems")?);
-    check_limits(min, max, "choices")?;
+    check_limits(min, max)?;
     Ok(FieldKind::Many {
         choices,
         min,
@@ -234,7 +229,7 @@ fn many(schema: &Map<String, Value>) -> Result<FieldKind, JsonError> {
     })
 }
 
-/// The choices that a schema lists, if it lists any.
+/// The choices of a schema, if it has any.
 fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError> {
     let mut keys = ["enum", "oneOf", "anyOf"].into_iter();
     let Some(key) = keys.find(|key| schema.contains_key(*key)) else {
@@ -243,16 +238,16 @@ fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError
     let list = keyword(schema, key, "a list", Value::as_array)?;
     let list = list.map(Vec::as_slice).unwrap_or_default();
     if list.is_empty() {
-        return Err(JsonError::new("has no choices"));
+        return Err(JsonError::new("the list of choices is empty"));
     }
     if list.len() > MAX_CHOICES {
-        let message = format!("has more than {MAX_CHOICES} choices");
+        let message = format!("more than {MAX_CHOICES} choices");
         return Err(JsonError::new(message));
     }
     if key != "enum" {
         return list.iter().map(titled).collect::<Result<_, _>>().map(Some);
     }
-    // Earlier revisions have the titles in a second list.
+    // Legacy revisions have the titles in a second list.
     let titles = schema.get("enumNames").and_then(Value::as_array);
     let titles = titles.filter(|titles| titles.len() == list.len());
     let choice = |(i, value): (usize, &Value)| {
@@ -273,7 +268,7 @@ fn choices(schema: &Map<String, Value>) -> Result<Option<Vec<Choice>>, JsonError
 
 fn titled(schema: &Value) -> Result<Choice, JsonError> {
     let Some(Value::String(value)) = schema.get("const") else {
-        let message = "a choice must be an object with a string as const";
+        let message = "a choice must be an object with a string in const";
         return Err(JsonError::new(message));
     };
     let choice = Choice::new(value.clone());
@@ -284,7 +279,7 @@ fn titled(schema: &Value) -> Result<Choice, JsonError> {
     }
 }
 
-/// Reads a keyword of a schema, if it is there.
+/// Reads a keyword, if present.
 fn keyword<'a, T>(
     schema: &'a Map<String, Value>,
     key: &str,
@@ -309,16 +304,15 @@ fn count(schema: &Map<String, Value>, key: &str) -> Result<Option<u64>, JsonErro
     })
 }
 
-/// An error if no value can lie between the limits.
+/// Checks that the minimum is not above the maximum.
 fn check_limits<T: PartialOrd + fmt::Display>(
     min: Option<T>,
     max: Option<T>,
-    unit: &str,
 ) -> Result<(), JsonError> {
     match (min, max) {
         (Some(min), Some(max)) if min > max => {
-            let text = format!("nothing fits: it needs at least {min} and at most {max} {unit}");
-            Err(JsonError::new(text.trim_end()))
+            let text = format!("the minimum {min} is greater than the maximum {max}");
+            Err(JsonError::new(text))
         }
         _ => Ok(()),
     }

@@ -1,29 +1,30 @@
-//! Messages from clients of earlier revisions.
+//! Reads messages from legacy clients.
 
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{Agreed, Revision};
+use super::{Revision, SessionSettings};
 use crate::call::{Call, CallKind};
+use crate::canonical::JsonError;
+use crate::capabilities::Capabilities;
 use crate::complete::{CompleteParams, read_complete};
 use crate::error::RpcError;
 use crate::members::Reader;
-use crate::meta::{Capabilities, LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
+use crate::meta::{LogLevel, Meta, PROTOCOL_VERSION_KEY, ProgressToken};
 use crate::ratified::ListParams;
-use crate::strict::JsonError;
 use crate::trace::RawTrace;
 
 /// The params of `initialize`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Initialize {
-    /// The revision to use: the client's, or the latest supported one.
+    /// The revision of the session: the client's, or the latest supported one.
     pub revision: Revision,
-    /// The client's capabilities, as far as that revision knows them.
+    /// The client's capabilities in that revision.
     pub capabilities: Capabilities,
 }
 
-/// Whether a request carries the metadata of 2026-07-28.
+/// Whether a request has the `_meta` of 2026-07-28.
 pub fn is_modern(params: Option<&RawValue>) -> bool {
     let meta = Reader::optional_params(params).map(|params| params.object("_meta"));
     let Ok(Ok(Some(meta))) = meta else {
@@ -42,7 +43,7 @@ pub fn decode_initialize(raw: Option<&RawValue>) -> Result<Initialize, RpcError>
     decode_initialize_in(None, raw)
 }
 
-/// Reads the params of `initialize` where only one revision is supported, if `only` is given.
+/// Reads the params of `initialize`. The revision is `only`, if given.
 pub(crate) fn decode_initialize_in(
     only: Option<Revision>,
     raw: Option<&RawValue>,
@@ -75,19 +76,19 @@ fn read_capabilities(declared: &Reader<'_>, revision: Revision) -> Result<Capabi
     let elicits = elicitation.is_some() && revision >= Revision::V2025_06_18;
     let url = latest && elicits && url;
     Ok(Capabilities {
-        // An empty declaration means forms: it is older than URLs.
+        // An empty declaration means forms, because it predates URL asks.
         form: elicits && (form || !url),
         url,
         sampling: sampling.is_some(),
         sampling_tools: latest && tools,
-        // Before it could be declared, every client had it.
+        // Every client had it before it could be declared.
         sampling_context: sampling.is_some() && (!latest || context),
         roots: declared.raw_object("roots")?.is_some(),
         tasks: false,
     })
 }
 
-fn read_meta<'a>(params: &Reader<'a>, agreed: Agreed) -> Result<Meta<'a>, JsonError> {
+fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'a>, JsonError> {
     let (mut progress_token, mut trace) = (None::<ProgressToken<'a>>, RawTrace::default());
     if let Some(meta) = params.object("_meta")? {
         progress_token = meta.value("progressToken", "a string or an integer")?;
@@ -98,11 +99,11 @@ fn read_meta<'a>(params: &Reader<'a>, agreed: Agreed) -> Result<Meta<'a>, JsonEr
         };
     }
     Ok(Meta {
-        protocol_version: Cow::Borrowed(agreed.revision.as_str()),
+        protocol_version: Cow::Borrowed(session.revision.as_str()),
         client_info: None,
-        capabilities: agreed.capabilities,
+        capabilities: session.capabilities,
         extensions: None,
-        log_level: agreed.log_level,
+        log_level: session.log_level,
         progress_token: progress_token.map(|token| token.0),
         task_ttl: None,
         call_id: None,
@@ -114,7 +115,7 @@ fn read_meta<'a>(params: &Reader<'a>, agreed: Agreed) -> Result<Meta<'a>, JsonEr
 pub fn decode_call<'a>(
     kind: CallKind,
     raw: Option<&'a RawValue>,
-    agreed: Agreed,
+    session: SessionSettings,
 ) -> Result<Call<'a>, RpcError> {
     let params = read_params(raw)?;
     let member = kind.target_member();
@@ -127,18 +128,18 @@ pub fn decode_call<'a>(
         arguments: params.raw_object("arguments")?,
         answers: None,
         state: None,
-        meta: read_meta(&params, agreed)?,
+        meta: read_meta(&params, session)?,
     })
 }
 
 /// Reads the params of a list method.
 pub fn decode_list<'a>(
     raw: Option<&'a RawValue>,
-    agreed: Agreed,
+    session: SessionSettings,
 ) -> Result<ListParams<'a>, RpcError> {
     let params = read_params(raw)?;
     Ok(ListParams {
-        meta: read_meta(&params, agreed)?,
+        meta: read_meta(&params, session)?,
         cursor: params.text("cursor")?,
     })
 }
@@ -146,13 +147,13 @@ pub fn decode_list<'a>(
 /// Reads the params of `completion/complete`.
 pub fn decode_complete<'a>(
     raw: Option<&'a RawValue>,
-    agreed: Agreed,
+    session: SessionSettings,
 ) -> Result<CompleteParams<'a>, RpcError> {
     let params = read_params(raw)?;
-    read_complete(&params, read_meta(&params, agreed)?)
+    read_complete(&params, read_meta(&params, session)?)
 }
 
-/// Reads the level out of the params of `logging/setLevel`.
+/// Reads the level from the params of `logging/setLevel`.
 pub fn decode_set_level(raw: Option<&RawValue>) -> Result<LogLevel, RpcError> {
     let params = read_params(raw)?;
     Ok(params
@@ -160,7 +161,7 @@ pub fn decode_set_level(raw: Option<&RawValue>) -> Result<LogLevel, RpcError> {
         .ok_or_else(|| params.missing("level"))?)
 }
 
-/// Reads the URI out of the params of `resources/subscribe` or `resources/unsubscribe`.
+/// Reads the URI from the params of `resources/subscribe` or `resources/unsubscribe`.
 pub fn decode_uri<'a>(raw: Option<&'a RawValue>) -> Result<Cow<'a, str>, RpcError> {
     let params = read_params(raw)?;
     Ok(params.text("uri")?.ok_or_else(|| params.missing("uri"))?)

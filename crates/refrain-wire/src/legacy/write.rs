@@ -1,4 +1,4 @@
-//! Messages to clients of earlier revisions.
+//! Writes messages to legacy clients.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,8 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::{Revision, parts};
+use super::Revision;
+use super::downgrade::downgrade;
 use crate::ask::{Ask, AskParams};
 use crate::call::{Reply, ResultBody};
 use crate::decode::Text;
@@ -19,25 +20,25 @@ use crate::ratified::{open, write_error_object};
 use crate::sampling::{SamplingMessage, SamplingParams};
 use crate::write;
 
-/// The error code of a missing resource, which 2026-07-28 replaced by that of invalid parameters.
+/// The legacy error code of a missing resource. 2026-07-28 uses that of invalid params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
 /// The result of `initialize`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeResult<'a> {
-    /// The revision that is spoken from now on.
+    /// The revision of the session.
     pub protocol_version: &'static str,
-    /// What the server can do.
+    /// The server's capabilities.
     pub capabilities: ServerCapabilities,
     /// The server's name and version.
     pub server_info: &'a RawValue,
-    /// How to use the server, for the model.
+    /// Instructions for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instructions: Option<&'a str>,
 }
 
-/// Writes the response to a request of an earlier revision. A reply that it cannot express is an internal error.
+/// Writes the response to a legacy request. Incomplete, task and recorded replies become internal errors.
 pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revision) {
     match reply {
         Reply::Complete(body) => {
@@ -54,7 +55,7 @@ pub fn write_reply(out: &mut Vec<u8>, id: Id<'_>, reply: &Reply, revision: Revis
     }
 }
 
-/// Writes an error response; the id is raw JSON, left out if the request had none that could be read.
+/// Writes an error response. `id` is raw JSON; it is omitted if the request has no valid id.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&str>, error: &RpcError) {
     let code = match error.code {
         ErrorCode::ResourceNotFound => RESOURCE_NOT_FOUND,
@@ -79,7 +80,7 @@ fn write_body(out: &mut Vec<u8>, body: &ResultBody, revision: Revision) {
     let text = format!("{{{}}}", body.members());
     let members = serde_json::from_str::<Members<'_>>(&text).map(|members| members.0);
     for (Text(key), value) in members.unwrap_or_default() {
-        if let Some(value) = parts::reduce(&key, value, revision) {
+        if let Some(value) = downgrade(&key, value, revision) {
             begin(out, &key);
             out.extend_from_slice(value.get().as_bytes());
         }
@@ -101,14 +102,14 @@ pub fn write_ask(out: &mut Vec<u8>, id: &str, ask: &Ask, revision: Revision) {
         Some(AskParams::Elicit(elicit)) => {
             if !latest && let Some(schema) = elicit.requested_schema.as_mut() {
                 elicit.mode = None;
-                if let Some(plain) = plain_choices(schema) {
+                if let Some(plain) = split_titles(schema) {
                     *schema = Cow::Owned(plain);
                 }
             }
             elicit.elicitation_id = elicit.url.map(|_| id);
         }
         Some(AskParams::Sampling(params)) if !latest => {
-            *params = Cow::Owned(one_block_each(params));
+            *params = Cow::Owned(split_blocks(params));
         }
         Some(AskParams::Sampling(_)) | None => {}
     }
@@ -124,8 +125,8 @@ pub fn write_ask(out: &mut Vec<u8>, id: &str, ask: &Ask, revision: Revision) {
     out.push(b'}');
 }
 
-/// A form whose choices have their titles in a second list, as before 2025-11-25. `None`: it has no such choices.
-fn plain_choices(schema: &RawValue) -> Option<Box<RawValue>> {
+/// Moves the titles of choices into `enumNames`, as before 2025-11-25. `None` if the form has no titled choices.
+fn split_titles(schema: &RawValue) -> Option<Box<RawValue>> {
     if !schema.get().contains(r#""oneOf""#) {
         return None;
     }
@@ -155,8 +156,8 @@ fn plain_choices(schema: &RawValue) -> Option<Box<RawValue>> {
     to_raw_value(&schema).ok()
 }
 
-/// A conversation with one block in each message, as before 2025-11-25.
-fn one_block_each(params: &SamplingParams) -> SamplingParams {
+/// Splits messages so that each has one block, as before 2025-11-25.
+fn split_blocks(params: &SamplingParams) -> SamplingParams {
     let messages = params.messages.iter().flat_map(|message| {
         message.content.iter().map(|block| SamplingMessage {
             role: message.role,

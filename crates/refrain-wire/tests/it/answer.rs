@@ -1,4 +1,4 @@
-//! Answers: their typed forms, and the check of their shape.
+//! Answers: decoding, and the check of their shape.
 
 use refrain_wire::{
     Action, Ask, AskKind, Capability, ElicitAnswer, RootsAnswer, SamplingAnswer, SamplingBlock,
@@ -12,7 +12,7 @@ fn check(kind: AskKind, text: &str) -> Result<(), String> {
 }
 
 #[test]
-fn good_answers_have_their_shape() {
+fn valid_answers_are_accepted() {
     let cases = [
         (
             AskKind::Form,
@@ -44,7 +44,7 @@ fn good_answers_have_their_shape() {
 }
 
 #[test]
-fn bad_answers_are_told_why() {
+fn invalid_answers_are_rejected_with_a_reason() {
     let cases = [
         (AskKind::Form, "12345", "must be an object"),
         (AskKind::Form, r#"["accept"]"#, "must be an object"),
@@ -110,7 +110,7 @@ fn bad_answers_are_told_why() {
 }
 
 #[test]
-fn an_answer_is_nested_no_deeper_than_a_value_may_be() {
+fn too_deeply_nested_answer_is_rejected() {
     let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
     let form = |inner: &str| format!(r#"{{"action":"accept","more":{inner}}}"#);
     let roots = |inner: &str| format!(r#"{{"roots":[],"more":{inner}}}"#);
@@ -129,7 +129,7 @@ fn an_answer_is_nested_no_deeper_than_a_value_may_be() {
             assert!(why.contains("deeper than 127"), "{why}");
             assert!(why.contains(kind.as_str()), "{why}");
         }
-        // Brackets in a string are no nesting, wherever the string seems to end.
+        // Brackets in strings do not count, even after an escaped quote.
         for string in [r#""\\""#, r#""\"""#, r#""\\\"""#] {
             let open = "[{".repeat(300);
             let text = text(&string.replacen('"', &format!("\"{open}"), 1));
@@ -139,7 +139,7 @@ fn an_answer_is_nested_no_deeper_than_a_value_may_be() {
 }
 
 #[test]
-fn a_models_text_is_joined_and_unknown_blocks_are_kept() {
+fn sampling_answer_joins_text_and_keeps_unknown_blocks() {
     let text = r#"{"role":"assistant","model":"m","content":[{"type":"text","text":"Pa"},{"type":"hologram","x":1},{"type":"text","text":"ris"}]}"#;
     let answer: SamplingAnswer = serde_json::from_str(text).unwrap();
     assert_eq!(answer.text(), "Paris");
@@ -157,7 +157,7 @@ fn a_models_text_is_joined_and_unknown_blocks_are_kept() {
 }
 
 #[test]
-fn forms_and_roots_are_read() {
+fn form_and_roots_answers_are_decoded() {
     let answer: ElicitAnswer<'_> =
         serde_json::from_str(r#"{"action":"accept","content":{"name":"octocat"}}"#).unwrap();
     assert_eq!(answer.action, Action::Accept);
@@ -168,7 +168,7 @@ fn forms_and_roots_are_read() {
 }
 
 #[test]
-fn an_ask_knows_its_kind_and_what_it_needs() {
+fn ask_has_kind_and_required_capability() {
     assert_eq!(Ask::Roots.kind(), AskKind::Roots);
     assert_eq!(Ask::Roots.capability(), Capability::Roots);
 }

@@ -1,4 +1,4 @@
-//! Reading calls, lists and `_meta` in the ratified dialect.
+//! Decoding calls, lists and `_meta` of 2026-07-28.
 
 use std::borrow::Cow;
 
@@ -15,26 +15,26 @@ fn raw(text: &str) -> Box<RawValue> {
     RawValue::from_string(text.to_owned()).unwrap()
 }
 
-/// Params of a call with the standard `_meta`.
+/// Call params with the standard `_meta`.
 fn with_meta(members: &str) -> Box<RawValue> {
     raw(&format!("{{{members},{META}}}"))
 }
 
-/// Params that are nothing but a `_meta` with these further members.
+/// Params with only a `_meta` that has additional members.
 fn meta(members: &str) -> Box<RawValue> {
     raw(&format!(
         r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}}{members}}}}}"#
     ))
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("refused");
+fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
+    let error = result.expect_err("the request is invalid");
     assert_eq!(error.code, ErrorCode::InvalidParams);
     error.message.into_owned()
 }
 
 #[test]
-fn a_second_round_is_read_in_full_and_borrowed() {
+fn second_round_is_decoded_without_copies() {
     let params = with_meta(
         r#""name":"get_weather","arguments":{"location":"New York"},"later":[{"x":1}],
            "inputResponses":{"github_login":{"action":"accept","content":{"name":"octocat"}},"roots":{"roots":[]}},
@@ -60,18 +60,21 @@ fn a_second_round_is_read_in_full_and_borrowed() {
 }
 
 #[test]
-fn a_resource_is_found_by_uri_and_a_stray_name_is_ignored() {
+fn resource_call_uses_uri_and_ignores_name() {
     let params = with_meta(r#""uri":"test://a","name":7,"arguments":8"#);
     let call = decode_call(CallKind::Resource, Some(&params)).unwrap();
     assert_eq!(call.target, "test://a");
     assert!(call.arguments.is_none());
     let params = with_meta(r#""name":"x""#);
     let missing = decode_call(CallKind::Resource, Some(&params));
-    assert_eq!(refused(missing), "uri is missing; resources/read needs it");
+    assert_eq!(
+        rejection_text(missing),
+        "uri is missing; resources/read needs it"
+    );
 }
 
 #[test]
-fn a_bad_call_is_told_which_member_is_wrong() {
+fn invalid_call_error_names_the_member() {
     let cases = [
         (r#""arguments":{}"#, "name is missing"),
         (r#""name":7"#, "name must be a string"),
@@ -128,16 +131,18 @@ fn a_bad_call_is_told_which_member_is_wrong() {
     ];
     for (members, says) in cases {
         let params = with_meta(members);
-        let message = refused(decode_call(CallKind::Tool, Some(&params)));
+        let message = rejection_text(decode_call(CallKind::Tool, Some(&params)));
         assert!(message.contains(says), "{members}: {message}");
         assert!(!message.contains(" at line "), "{message}");
     }
-    assert!(refused(decode_call(CallKind::Tool, None)).contains("params is missing"));
-    assert!(refused(decode_call(CallKind::Tool, Some(&raw("[]")))).contains("must be an object"));
+    assert!(rejection_text(decode_call(CallKind::Tool, None)).contains("params is missing"));
+    assert!(
+        rejection_text(decode_call(CallKind::Tool, Some(&raw("[]")))).contains("must be an object")
+    );
 }
 
 #[test]
-fn a_key_repeated_among_many_answers_is_found() {
+fn duplicate_among_many_answers_is_rejected() {
     let many: Vec<String> = (0..5000)
         .map(|i| format!(r#""k{}":{{}}"#, i % 4999))
         .collect();
@@ -145,7 +150,7 @@ fn a_key_repeated_among_many_answers_is_found() {
         r#""name":"a","inputResponses":{{{}}}"#,
         many.join(",")
     ));
-    let message = refused(decode_call(CallKind::Tool, Some(&params)));
+    let message = rejection_text(decode_call(CallKind::Tool, Some(&params)));
     assert!(
         message.contains(r#"inputResponses["k0"] is given twice"#),
         "{message}"
@@ -153,7 +158,7 @@ fn a_key_repeated_among_many_answers_is_found() {
 }
 
 #[test]
-fn meta_must_be_there_with_version_and_capabilities() {
+fn meta_requires_version_and_capabilities() {
     let cases = [
         (r#"{"name":"a"}"#, "params._meta is missing"),
         (r#"{"name":"a","_meta":null}"#, "params._meta as an object"),
@@ -188,16 +193,16 @@ fn meta_must_be_there_with_version_and_capabilities() {
     ];
     for (params, says) in cases {
         let params = raw(params);
-        let from_call = refused(decode_call(CallKind::Tool, Some(&params)));
+        let from_call = rejection_text(decode_call(CallKind::Tool, Some(&params)));
         assert!(from_call.contains(says), "{params}: {from_call}");
-        assert_eq!(refused(decode_meta(Some(&params))), from_call);
-        assert_eq!(refused(decode_list(Some(&params))), from_call);
+        assert_eq!(rejection_text(decode_meta(Some(&params))), from_call);
+        assert_eq!(rejection_text(decode_list(Some(&params))), from_call);
     }
-    assert!(refused(decode_meta(None)).contains("params is missing"));
+    assert!(rejection_text(decode_meta(None)).contains("params is missing"));
 }
 
 #[test]
-fn meta_is_read_in_full() {
+fn all_meta_members_are_decoded() {
     let params = meta(
         r#","io.modelcontextprotocol/clientInfo":{"name":"ExampleClient","version":"1.0.0"},
             "io.modelcontextprotocol/logLevel":"warning","progressToken":-4,"refrain/callId":"c-1",
@@ -224,7 +229,7 @@ fn meta_is_read_in_full() {
 }
 
 #[test]
-fn optional_meta_of_a_wrong_type_is_named() {
+fn optional_meta_of_wrong_type_is_rejected() {
     let long = format!(r#","{CALL_ID_KEY}":"{}""#, "x".repeat(129));
     let cases = [
         (
@@ -260,7 +265,7 @@ fn optional_meta_of_a_wrong_type_is_named() {
     ];
     for (members, says) in cases {
         let params = meta(members);
-        let message = refused(decode_meta(Some(&params)));
+        let message = rejection_text(decode_meta(Some(&params)));
         assert!(message.contains(says), "{members}: {message}");
     }
     let fits = meta(&format!(r#","{CALL_ID_KEY}":"{}""#, "x".repeat(128)));
@@ -268,7 +273,7 @@ fn optional_meta_of_a_wrong_type_is_named() {
 }
 
 #[test]
-fn capabilities_follow_what_was_declared() {
+fn capabilities_are_decoded_as_declared() {
     let none = Capabilities::default();
     let cases = [
         ("{}", none),
@@ -328,7 +333,7 @@ fn capabilities_follow_what_was_declared() {
 }
 
 #[test]
-fn a_list_may_have_a_cursor() {
+fn list_cursor_is_optional() {
     let params = with_meta(r#""cursor":"next-page""#);
     assert_eq!(
         decode_list(Some(&params)).unwrap().cursor.as_deref(),
@@ -336,7 +341,7 @@ fn a_list_may_have_a_cursor() {
     );
     let params = with_meta(r#""cursor":3"#);
     assert_eq!(
-        refused(decode_list(Some(&params))),
+        rejection_text(decode_list(Some(&params))),
         "cursor must be a string"
     );
     assert!(
@@ -346,7 +351,7 @@ fn a_list_may_have_a_cursor() {
 }
 
 #[test]
-fn kinds_and_levels_have_their_names() {
+fn call_kinds_and_log_levels_have_wire_names() {
     for kind in [CallKind::Tool, CallKind::Prompt, CallKind::Resource] {
         assert_eq!(CallKind::from_method(kind.method()), Some(kind));
     }

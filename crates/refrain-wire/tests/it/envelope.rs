@@ -1,10 +1,10 @@
-//! The JSON-RPC envelope: what is read, what is refused, and what the refusal says.
+//! The JSON-RPC envelope: valid and invalid messages, and error texts.
 
 use std::borrow::Cow;
 
 use refrain_wire::{ErrorCode, Message, parse};
 
-fn refuse(text: &str) -> (ErrorCode, String, Option<String>) {
+fn rejection(text: &str) -> (ErrorCode, String, Option<String>) {
     let rejection = parse(text.as_bytes()).expect_err(text);
     let id = rejection.id.map(|raw| raw.get().to_owned());
     (
@@ -15,7 +15,7 @@ fn refuse(text: &str) -> (ErrorCode, String, Option<String>) {
 }
 
 #[test]
-fn a_request_is_borrowed_from_its_bytes() {
+fn request_is_parsed_without_copies() {
     let bytes = br#" {"jsonrpc":"2.0","id":"call-1","method":"tools/call","params":{"name":"x"}} "#;
     let Message::Request { id, method, params } = parse(bytes).unwrap() else {
         panic!()
@@ -26,7 +26,7 @@ fn a_request_is_borrowed_from_its_bytes() {
 }
 
 #[test]
-fn a_notification_has_no_id_and_need_not_have_params() {
+fn notification_has_no_id_and_optional_params() {
     let bytes = br#"{"method":"notifications/cancelled","jsonrpc":"2.0","extra":[1,{"a":null}]}"#;
     let Message::Notification { method, params } = parse(bytes).unwrap() else {
         panic!()
@@ -36,7 +36,7 @@ fn a_notification_has_no_id_and_need_not_have_params() {
 }
 
 #[test]
-fn ids_are_strings_and_integers_kept_as_sent() {
+fn ids_are_strings_or_integers_and_kept_verbatim() {
     for id in [
         "0",
         "-7",
@@ -52,7 +52,7 @@ fn ids_are_strings_and_integers_kept_as_sent() {
     }
     for id in ["null", "1.5", "1.0", "1e3", "true", "{}", "[1]"] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-        let (code, message, echoed) = refuse(&text);
+        let (code, message, echoed) = rejection(&text);
         assert_eq!(code, ErrorCode::InvalidRequest, "{id}");
         assert!(message.starts_with("id must be"), "{message}");
         assert_eq!(echoed, None);
@@ -60,7 +60,7 @@ fn ids_are_strings_and_integers_kept_as_sent() {
 }
 
 #[test]
-fn what_is_not_json_is_a_parse_error() {
+fn malformed_json_is_a_parse_error() {
     for text in [
         "",
         "  ",
@@ -71,7 +71,7 @@ fn what_is_not_json_is_a_parse_error() {
         r#"{"jsonrpc":"2.0"} x"#,
         r#"{"a":"\q"}"#,
     ] {
-        let (code, message, id) = refuse(text);
+        let (code, message, id) = rejection(text);
         assert_eq!(code, ErrorCode::Parse, "{text}");
         assert!(message.contains("not JSON"), "{message}");
         assert_eq!(id, None);
@@ -82,16 +82,16 @@ fn what_is_not_json_is_a_parse_error() {
 }
 
 #[test]
-fn half_a_surrogate_pair_is_a_parse_error_in_a_key_and_refused_in_the_method() {
-    assert_eq!(refuse(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
-    let (code, message, id) = refuse(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
+fn lone_surrogate_is_rejected_in_key_and_method() {
+    assert_eq!(rejection(r#"{"\ud800":1}"#).0, ErrorCode::Parse);
+    let (code, message, id) = rejection(r#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#);
     assert_eq!(code, ErrorCode::InvalidRequest);
     assert_eq!(message, "method must be a string");
     assert_eq!(id.as_deref(), Some("1"));
 }
 
 #[test]
-fn what_is_json_but_no_message_is_an_invalid_request() {
+fn non_message_json_is_an_invalid_request() {
     let cases = [
         (
             r#"[{"jsonrpc":"2.0","id":1,"method":"m"}]"#,
@@ -171,7 +171,7 @@ fn what_is_json_but_no_message_is_an_invalid_request() {
         ),
     ];
     for (text, says, echoed) in cases {
-        let (code, message, id) = refuse(text);
+        let (code, message, id) = rejection(text);
         assert_eq!(code, ErrorCode::InvalidRequest, "{text}");
         assert!(message.contains(says), "{text}: {message}");
         assert_eq!(id.as_deref(), echoed, "{text}");
@@ -179,9 +179,9 @@ fn what_is_json_but_no_message_is_an_invalid_request() {
 }
 
 #[test]
-fn deep_nesting_is_carried_as_text_without_recursion() {
+fn deeply_nested_params_stay_raw_text() {
     let deep = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
     let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"a":{deep}}}}}"#);
     assert!(parse(text.as_bytes()).is_ok());
-    assert_eq!(refuse(&deep).0, ErrorCode::InvalidRequest);
+    assert_eq!(rejection(&deep).0, ErrorCode::InvalidRequest);
 }

@@ -1,4 +1,4 @@
-//! Forms that somebody else wrote, and what is filled into them.
+//! Forms: parsing schemas, and validating content.
 
 use refrain_wire::{Field, FieldError, FieldKind, Form, FormError, Format};
 use serde_json::value::{RawValue, to_raw_value};
@@ -12,16 +12,16 @@ fn parse(schema: &Value) -> Result<Form, FormError> {
     Form::parse(&to_raw_value(schema).unwrap())
 }
 
-/// The one field of a form that has this schema for it.
+/// The field of a form with this schema.
 fn field(schema: &Value) -> Field {
     let form = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap();
     form.fields()[0].clone()
 }
 
-fn refused(schema: &Value) -> String {
+fn rejection_text(schema: &Value) -> String {
     let error = parse(&json!({"type": "object", "properties": {"x": schema}})).unwrap_err();
     let text = error.to_string();
-    text.strip_prefix("the field \"x\": ").unwrap().to_owned()
+    text.strip_prefix("field \"x\": ").unwrap().to_owned()
 }
 
 fn choices(field: &Field) -> Vec<(&str, &str)> {
@@ -35,7 +35,7 @@ fn choices(field: &Field) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn fields_keep_the_order_and_the_text_of_the_schema() {
+fn parsed_form_keeps_field_order_and_schema_text() {
     let text = r#"{"$schema":"https://json-schema.org/draft/2020-12/schema", "type":"object","title":"T","additionalProperties":false,"required":["b"],
         "properties":{"z":{"type":"string"},"b":{"type":"boolean","title":"Really?","description":"d"},"a":{"type":"number"}}}"#;
     let form = Form::parse(&raw(text)).unwrap();
@@ -53,7 +53,7 @@ fn fields_keep_the_order_and_the_text_of_the_schema() {
 }
 
 #[test]
-fn every_kind_of_field_is_read() {
+fn all_field_kinds_are_parsed() {
     assert_eq!(
         field(&json!({"type": "string", "format": "date", "minLength": 1, "maxLength": 20.0}))
             .kind(),
@@ -82,7 +82,7 @@ fn every_kind_of_field_is_read() {
 
     let plain = field(&json!({"type": "string", "enum": ["r", "g"], "default": "g"}));
     assert_eq!(choices(&plain), [("r", "r"), ("g", "g")]);
-    assert_eq!(plain.preset(), Some(json!("g")));
+    assert_eq!(plain.default_json(), Some(json!("g")));
     let legacy =
         field(&json!({"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]}));
     assert_eq!(choices(&legacy), [("r", "Red"), ("g", "Green")]);
@@ -98,7 +98,7 @@ fn every_kind_of_field_is_read() {
         "minItems": 1, "maxItems": 2, "default": ["g"]}),
     );
     assert_eq!(choices(&many), [("r", "r"), ("g", "g")]);
-    assert_eq!(many.preset(), Some(json!(["g"])));
+    assert_eq!(many.default_json(), Some(json!(["g"])));
     assert_eq!(
         many.check(&json!([])).unwrap_err().to_string(),
         "needs at least 1 choices"
@@ -113,7 +113,7 @@ fn every_kind_of_field_is_read() {
 }
 
 #[test]
-fn what_other_servers_write_for_an_optional_field_is_understood() {
+fn nullable_field_counts_as_optional() {
     for schema in [
         json!({"title": "Age", "anyOf": [{"type": "integer", "minimum": 1}, {"type": "null"}], "default": null}),
         json!({"title": "Age", "anyOf": [{"type": "null"}, {"type": "integer", "minimum": 1}]}),
@@ -121,14 +121,14 @@ fn what_other_servers_write_for_an_optional_field_is_understood() {
     ] {
         let field = field(&schema);
         assert_eq!(field.label(), "Age");
-        assert_eq!(field.preset(), None);
+        assert_eq!(field.default_json(), None);
         assert_eq!(field.check(&json!(0)), Err(FieldError::TooSmall(1.0)));
         assert_eq!(field.check(&json!(null)), Ok(()));
     }
 }
 
 #[test]
-fn a_keyword_that_only_narrows_is_left_to_the_server() {
+fn narrowing_keywords_are_ignored() {
     let field = field(&json!({"type": "string", "format": "uuid", "pattern": "^[a-f]+$"}));
     assert!(matches!(
         field.kind(),
@@ -137,7 +137,7 @@ fn a_keyword_that_only_narrows_is_left_to_the_server() {
 }
 
 #[test]
-fn a_default_that_does_not_fit_is_ignored() {
+fn mismatched_default_is_ignored() {
     for schema in [
         json!({"type": "string", "minLength": 1, "default": ""}),
         json!({"type": "string", "default": 3}),
@@ -146,12 +146,12 @@ fn a_default_that_does_not_fit_is_ignored() {
         json!({"type": "string", "enum": ["a"], "default": "b"}),
         json!({"type": "array", "items": {"enum": ["a"]}, "default": ["a", 3]}),
     ] {
-        assert_eq!(field(&schema).preset(), None, "{schema}");
+        assert_eq!(field(&schema).default_json(), None, "{schema}");
     }
 }
 
 #[test]
-fn defaults_are_put_in_where_nothing_is() {
+fn missing_fields_get_defaults() {
     let form = parse(&json!({"type": "object", "properties": {
         "name": {"type": "string", "default": "John"},
         "id": {"type": "integer", "default": 9_007_199_254_740_993_u64},
@@ -178,7 +178,7 @@ fn defaults_are_put_in_where_nothing_is() {
 }
 
 #[test]
-fn a_dialect_is_a_published_one_or_refused_by_name() {
+fn unknown_schema_dialect_is_rejected() {
     let of = |dialect: Value| json!({"$schema": dialect, "type": "object", "properties": {}});
     for dialect in [
         "https://json-schema.org/draft/2020-12/schema",
@@ -198,7 +198,7 @@ fn a_dialect_is_a_published_one_or_refused_by_name() {
 }
 
 #[test]
-fn what_is_no_form_is_said_to_be_none() {
+fn non_form_schema_is_rejected() {
     for (schema, why) in [
         ("[]", "invalid type: sequence, expected an object"),
         ("{}", "type must be \"object\""),
@@ -207,7 +207,7 @@ fn what_is_no_form_is_said_to_be_none() {
         (r#"{"type":"object"}"#, "missing field `properties`"),
         (
             r#"{"type":"object","properties":[]}"#,
-            "invalid type: sequence, expected properties to be an object",
+            "invalid type: sequence, expected properties as an object",
         ),
         (
             r#"{"type":"object","properties":{},"required":"x"}"#,
@@ -215,19 +215,19 @@ fn what_is_no_form_is_said_to_be_none() {
         ),
         (
             r#"{"type":"object","properties":{"a":{},"a":{}}}"#,
-            r#"the field "a" is given twice"#,
+            r#"duplicate field "a""#,
         ),
         (
             r#"{"type":"object","properties":{"a":{"type":"string","type":"string"}}}"#,
-            r#"the key "type" is given twice"#,
+            r#"duplicate key "type""#,
         ),
         (
             r#"{"type":"object","properties":{},"$ref":"https://example.com/form"}"#,
-            "$ref has no place in it",
+            "$ref is not supported",
         ),
         (
             r#"{"type":"object","properties":{},"allOf":[]}"#,
-            "allOf has no place in it",
+            "allOf is not supported",
         ),
     ] {
         let error = Form::parse(&raw(schema)).unwrap_err();
@@ -242,13 +242,14 @@ fn what_is_no_form_is_said_to_be_none() {
     ));
     assert_eq!(
         error.unwrap_err().to_string(),
-        r#"the field "a": is required, and is not among the properties"#
+        r#"field "a": is required but not among the properties"#
     );
 }
 
 #[test]
-fn a_field_that_cannot_be_filled_in_is_named() {
-    let no_part = "is not part of a form; it can be a string, number, integer, boolean, or an array of choices";
+fn unsupported_field_error_names_the_field() {
+    let unsupported =
+        "is not supported in a form; use string, number, integer, boolean, or an array of choices";
     for (schema, why) in [
         (json!(true), "must be an object".to_owned()),
         (json!({}), "has no type".into()),
@@ -259,19 +260,19 @@ fn a_field_that_cannot_be_filled_in_is_named() {
         ),
         (
             json!({"type": "object", "properties": {}}),
-            format!("a value of type \"object\" {no_part}"),
+            format!("type \"object\" {unsupported}"),
         ),
         (
             json!({"$ref": "https://example.com/x"}),
-            "$ref is not part of a form, and is not followed".into(),
+            "$ref is not supported in a form".into(),
         ),
         (
             json!({"type": "string", "allOf": []}),
-            "allOf is not part of a form, and is not followed".into(),
+            "allOf is not supported in a form".into(),
         ),
         (
             json!({"type": "string", "enum": []}),
-            "has no choices".into(),
+            "the list of choices is empty".into(),
         ),
         (
             json!({"type": "string", "enum": ["a", 1]}),
@@ -287,7 +288,7 @@ fn a_field_that_cannot_be_filled_in_is_named() {
         ),
         (
             json!({"type": "string", "oneOf": [{"title": "A"}]}),
-            "a choice must be an object with a string as const".into(),
+            "a choice must be an object with a string in const".into(),
         ),
         (
             json!({"type": "string", "oneOf": [{"const": "a", "title": 1}]}),
@@ -295,11 +296,11 @@ fn a_field_that_cannot_be_filled_in_is_named() {
         ),
         (
             json!({"type": "array", "items": {"type": "string"}}),
-            "an array must be one of choices: items with enum or anyOf".into(),
+            "an array must list choices: items with enum or anyOf".into(),
         ),
         (
             json!({"type": "array", "items": {"$ref": "#/x", "enum": ["a"]}}),
-            "an array must be one of choices: items with enum or anyOf".into(),
+            "an array must list choices: items with enum or anyOf".into(),
         ),
         (
             json!({"type": "string", "title": 1}),
@@ -315,19 +316,19 @@ fn a_field_that_cannot_be_filled_in_is_named() {
         ),
         (
             json!({"type": "number", "minimum": 2, "maximum": 1.5}),
-            "nothing fits: it needs at least 2 and at most 1.5".into(),
+            "the minimum 2 is greater than the maximum 1.5".into(),
         ),
         (
             json!({"type": "string", "minLength": 2, "maxLength": 1}),
-            "nothing fits: it needs at least 2 and at most 1 characters".into(),
+            "the minimum 2 is greater than the maximum 1".into(),
         ),
     ] {
-        assert_eq!(refused(&schema), why, "{schema}");
+        assert_eq!(rejection_text(&schema), why, "{schema}");
     }
 }
 
 #[test]
-fn the_size_of_a_form_is_bounded() {
+fn form_size_is_bounded() {
     let fields = |n: usize| -> Map<String, Value> {
         (0..n)
             .map(|i| (format!("f{i}"), json!({"type": "string"})))
@@ -340,7 +341,7 @@ fn the_size_of_a_form_is_bounded() {
     let choices = |n: usize| (0..n).map(|i| i.to_string()).collect::<Vec<_>>();
     let one = |n: usize| json!({"type": "string", "enum": choices(n)});
     assert_eq!(self::choices(&field(&one(1024))).len(), 1024);
-    assert_eq!(refused(&one(1025)), "has more than 1024 choices");
+    assert_eq!(rejection_text(&one(1025)), "more than 1024 choices");
 
     let deep = format!(
         r#"{{"type":"object","properties":{{"x":{}{}}}}}"#,
@@ -352,7 +353,7 @@ fn the_size_of_a_form_is_bounded() {
 }
 
 #[test]
-fn a_form_that_was_read_is_the_form_that_was_written() {
+fn form_survives_the_round_trip() {
     let written = Form::new([
         Field::email("to").title("To").describe("Who gets it"),
         Field::integer("copies").min(1.0).max(9.0).default_value(1),
@@ -369,7 +370,7 @@ fn a_form_that_was_read_is_the_form_that_was_written() {
 }
 
 #[test]
-fn one_field_can_be_checked_alone() {
+fn single_field_is_validated() {
     let name = Field::string("name").min(2.0);
     assert_eq!(name.check(&json!("Jo")), Ok(()));
     assert_eq!(

@@ -1,19 +1,21 @@
-//! Integration tests of `refrain-wire`, one module per area.
+//! Integration tests of `refrain-wire`, by area.
 
 #![allow(clippy::unwrap_used)] // a failed parse fails the test
 
 mod answer;
 mod call;
+mod canonical;
 mod drafts;
-mod drafts_there_and_back;
+mod drafts_losses;
+mod drafts_round_trip;
 mod envelope;
+mod error_texts;
 mod form;
-mod older;
-mod older_and_back;
+mod legacy;
+mod legacy_losses;
+mod legacy_round_trip;
 mod param_headers;
 mod reply;
 mod sampling;
-mod strict;
 mod tasks;
 mod trace;
-mod words;

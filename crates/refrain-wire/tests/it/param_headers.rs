@@ -14,7 +14,7 @@ fn write(
     arguments: &Value,
 ) -> Result<Vec<(String, String)>, InvalidHeaderArgument> {
     let arguments = arguments.as_object().expect("an object");
-    let headers = read(properties).expect("valid marks");
+    let headers = read(properties).expect("valid header names");
     let written = headers.write(arguments)?.into_iter();
     Ok(written
         .map(|(name, value)| (name.to_owned(), value))
@@ -43,7 +43,7 @@ fn other_text_is_encoded_in_base64() {
 }
 
 #[test]
-fn marked_arguments_become_headers() {
+fn arguments_with_the_keyword_become_headers() {
     let properties = json!({
         "region": {"type": "string", "x-mcp-header": "Region"},
         "limit": {"type": "integer", "x-mcp-header": "Limit"},
@@ -69,7 +69,7 @@ fn marked_arguments_become_headers() {
 }
 
 #[test]
-fn arguments_that_fit_no_header_are_rejected() {
+fn unsupported_arguments_are_rejected() {
     let properties = json!({"n": {"type": "integer", "x-mcp-header": "N"}});
     assert!(write(&properties, &json!({"n": 9_007_199_254_740_991_i64})).is_ok());
     for n in [json!(9_007_199_254_740_992_i64), json!(1.5), json!([1])] {
@@ -98,7 +98,7 @@ fn invalid_header_names_are_rejected() {
 }
 
 #[test]
-fn types_without_a_header_form_are_rejected() {
+fn unsupported_types_are_rejected() {
     let wrong = ParamHeaderError::Type("p".to_owned());
     for kind in ["object", "array", "null", "number"] {
         let properties = json!({"p": {"type": kind, "x-mcp-header": "P"}});
@@ -108,7 +108,7 @@ fn types_without_a_header_form_are_rejected() {
 }
 
 #[test]
-fn a_header_belongs_to_one_argument() {
+fn duplicate_header_name_is_rejected() {
     let properties = json!({
         "a": {"type": "string", "x-mcp-header": "MyField"},
         "b": {"type": "string", "x-mcp-header": "myfield"},
@@ -121,7 +121,7 @@ fn a_header_belongs_to_one_argument() {
 }
 
 #[test]
-fn marks_outside_of_properties_are_rejected() {
+fn keyword_outside_properties_is_rejected() {
     let marked = json!({"type": "string", "x-mcp-header": "X"});
     for (schema, at) in [
         (json!({"type": "array", "items": marked}), "p.items"),
@@ -140,7 +140,7 @@ fn marks_outside_of_properties_are_rejected() {
 }
 
 #[test]
-fn a_property_may_be_called_like_the_mark() {
+fn property_may_have_the_name_of_the_keyword() {
     let properties = json!({"p": {"items": {"properties": {"x-mcp-header": {"type": "string"}}}}});
     assert!(read(&properties).is_ok());
     let data = json!({"p": {"type": "object", "default": {"x-mcp-header": "data"}}});

@@ -1,4 +1,4 @@
-//! What goes out: replies, errors, notifications and the bodies inside them.
+//! Serialization of replies, errors, notifications and result bodies.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ fn members(body: impl serde::Serialize) -> Value {
 }
 
 #[test]
-fn a_complete_reply_byte_for_byte() {
+fn complete_reply_matches_exact_bytes() {
     assert_eq!(
         reply_text(&Reply::complete(ToolResult::text("72°F"))),
         r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":[{"type":"text","text":"72°F"}],"isError":false,"_meta":{"io.modelcontextprotocol/serverInfo":{"name":"S","version":"1"}}}}"#
@@ -53,7 +53,7 @@ fn a_complete_reply_byte_for_byte() {
 }
 
 #[test]
-fn a_reply_is_one_line_even_with_raw_values_in_it() {
+fn reply_with_raw_values_is_one_line() {
     let spread = raw("{\"a\" :\r\n [1,\n\"\\n\"]}");
     let complete = reply_text(&Reply::complete(&spread));
     assert!(
@@ -73,7 +73,7 @@ fn a_reply_is_one_line_even_with_raw_values_in_it() {
 }
 
 #[test]
-fn a_body_that_is_no_object_is_an_internal_error() {
+fn non_object_body_is_an_internal_error() {
     assert_eq!(
         ResultBody::from_members([1]).unwrap_err().code,
         ErrorCode::Internal
@@ -82,7 +82,7 @@ fn a_body_that_is_no_object_is_an_internal_error() {
 }
 
 #[test]
-fn an_incomplete_reply_byte_for_byte() {
+fn incomplete_reply_matches_exact_bytes() {
     let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
     let incomplete = Incomplete {
         asks: vec![
@@ -117,7 +117,7 @@ fn an_incomplete_reply_byte_for_byte() {
 }
 
 #[test]
-fn a_state_only_reply_has_no_input_requests() {
+fn state_only_reply_has_no_input_requests() {
     let text = reply_text(&Reply::Incomplete(Incomplete {
         state: Some("s".into()),
         ..Default::default()
@@ -130,7 +130,7 @@ fn a_state_only_reply_has_no_input_requests() {
 }
 
 #[test]
-fn errors_carry_their_code_and_data_and_the_id_if_any() {
+fn error_reply_has_code_data_and_optional_id() {
     let mut out = Vec::new();
     write_error(&mut out, None, &RpcError::parse("not \"JSON\""));
     let text = String::from_utf8(out).unwrap();
@@ -147,7 +147,7 @@ fn errors_carry_their_code_and_data_and_the_id_if_any() {
 }
 
 #[test]
-fn errors_have_numbers_and_statuses() {
+fn error_codes_have_numbers_and_http_statuses() {
     let cases = [
         (ErrorCode::Parse, -32700, 400),
         (ErrorCode::InvalidRequest, -32600, 400),
@@ -166,7 +166,7 @@ fn errors_have_numbers_and_statuses() {
 }
 
 #[test]
-fn missing_capabilities_and_versions_are_listed() {
+fn error_data_lists_missing_capabilities_and_versions() {
     let data = |error: RpcError| error.data.unwrap().get().to_owned();
     let cases: [(&[Capability], &str); 6] = [
         (&[Capability::Form], r#"{"elicitation":{"form":{}}}"#),
@@ -197,7 +197,7 @@ fn missing_capabilities_and_versions_are_listed() {
 }
 
 #[test]
-fn notifications_byte_for_byte() {
+fn notifications_match_exact_bytes() {
     let mut out = Vec::new();
     write_progress(&mut out, &raw(r#""tok""#), 50.0, Some(100.0), Some("Half"));
     assert_eq!(
@@ -225,7 +225,7 @@ fn notifications_byte_for_byte() {
 }
 
 #[test]
-fn sampling_params_in_full() {
+fn sampling_params_are_serialized() {
     let params = SamplingParams::new(100)
         .user("What is the capital of France?")
         .system("You are a helpful assistant.")
@@ -250,7 +250,7 @@ fn sampling_params_in_full() {
 }
 
 #[test]
-fn content_blocks_write_and_read_alike() {
+fn content_blocks_survive_the_round_trip() {
     let hints = Annotations {
         audience: vec![Role::User, Role::Assistant],
         priority: Some(0.7),
@@ -306,7 +306,7 @@ fn content_blocks_write_and_read_alike() {
 }
 
 #[test]
-fn result_bodies() {
+fn result_bodies_are_serialized() {
     let structured = ToolResult {
         structured_content: Some(json!({"t": 1})),
         ..ToolResult::error("no")
@@ -357,7 +357,7 @@ fn result_bodies() {
 }
 
 #[test]
-fn lists() {
+fn lists_are_serialized() {
     let tools = [ToolInfo {
         name: "get_weather".into(),
         description: Some("Current weather".into()),
@@ -381,7 +381,7 @@ fn lists() {
         })
     );
 
-    fn items<T: refrain_wire::Listed>(items: &[T]) -> Value {
+    fn items<T: refrain_wire::ListEntry>(items: &[T]) -> Value {
         members(ListResult {
             items: &items.iter().collect::<Vec<_>>(),
             next_cursor: None,
@@ -424,7 +424,7 @@ fn lists() {
 }
 
 #[test]
-fn a_text_result_is_written_the_same_either_way() {
+fn text_result_matches_the_serde_result() {
     for text in [
         "",
         "plain",
@@ -439,7 +439,7 @@ fn a_text_result_is_written_the_same_either_way() {
 }
 
 #[test]
-fn results_of_tools_carry_failure_and_structured_content_as_data() {
+fn tool_result_exposes_failure_and_structured_content() {
     let failed = ResultBody::from_tool(ToolResult::error("no")).unwrap();
     assert!(failed.is_error() && failed.structured_content().is_none());
     let text = ResultBody::text("\"isError\":true");

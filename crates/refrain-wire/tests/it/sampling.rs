@@ -1,4 +1,4 @@
-//! Conversations with a model: how they are written and read, and which make sense.
+//! Sampling: serialization and validation of conversations.
 
 use refrain_wire::{
     Capabilities, Capability, Content, IncludeContext, Role, SamplingAnswer, SamplingBlock,
@@ -18,8 +18,8 @@ fn city(id: &str, city: &str) -> Value {
     json!({"type": "tool_use", "id": id, "name": "get_weather", "input": {"city": city}})
 }
 
-/// A model that wants two tools used.
-fn wants_two() -> SamplingAnswer {
+/// An answer with two tool uses.
+fn two_tool_uses() -> SamplingAnswer {
     let content = json!([city("a", "Paris"), city("b", "London")]);
     let answer =
         json!({"role": "assistant", "model": "m", "stopReason": "toolUse", "content": content});
@@ -27,26 +27,26 @@ fn wants_two() -> SamplingAnswer {
 }
 
 fn uses() -> Vec<ToolUse> {
-    wants_two().tool_uses().cloned().collect()
+    two_tool_uses().tool_uses().cloned().collect()
 }
 
-fn asked() -> SamplingParams {
+fn request() -> SamplingParams {
     SamplingParams::new(9)
         .user("Paris or London?")
         .tool(weather())
 }
 
 #[test]
-fn a_conversation_with_tools_in_full() {
-    let answer = wants_two();
+fn conversation_with_tools_is_serialized() {
+    let answer = two_tool_uses();
     let [paris, london] = uses().try_into().unwrap();
     assert_eq!(
         (paris.name.as_str(), &paris.input["city"]),
         ("get_weather", &json!("Paris"))
     );
-    let params = asked()
+    let params = request()
         .tool_choice(ToolChoice::Auto)
-        .said(&answer)
+        .answer(&answer)
         .results([paris.result("sunny"), london.failed("no idea")]);
     assert_eq!(params.check(), Ok(()));
     let value = serde_json::to_value(&params).unwrap();
@@ -67,7 +67,7 @@ fn a_conversation_with_tools_in_full() {
         serde_json::from_value::<SamplingParams>(value).unwrap(),
         params
     );
-    // One result is a message by itself.
+    // A single result is not an array.
     let one = SamplingParams::new(1).results([paris.result("sunny")]);
     let written = serde_json::to_value(&one).unwrap();
     assert_eq!(written["messages"][0]["content"]["type"], "tool_result");
@@ -84,19 +84,19 @@ fn a_conversation_with_tools_in_full() {
     }
 }
 
-/// The SDKs take an answer of one block in a list for one that uses tools, or for none at all.
+/// The SDKs misread an array of one block.
 #[test]
-fn an_answer_of_one_block_is_written_as_that_block() {
+fn single_block_is_not_written_as_an_array() {
     let one =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "yes"}});
     let answer: SamplingAnswer = serde_json::from_value(one.clone()).unwrap();
     assert_eq!(serde_json::to_value(&answer).unwrap(), one);
-    let several = serde_json::to_value(wants_two()).unwrap();
+    let several = serde_json::to_value(two_tool_uses()).unwrap();
     assert_eq!(several["content"].as_array().map(Vec::len), Some(2));
 }
 
 #[test]
-fn blocks_about_tools_are_read_or_refused() {
+fn tool_blocks_are_validated() {
     let read = |block: Value| {
         let answer = json!({"role": "assistant", "model": "m", "content": block});
         serde_json::from_value::<SamplingAnswer>(answer)
@@ -114,22 +114,25 @@ fn blocks_about_tools_are_read_or_refused() {
 }
 
 #[test]
-fn results_follow_what_was_used_and_stand_alone() {
+fn tool_results_must_match_the_tool_uses() {
     let [paris, london] = uses().try_into().unwrap();
-    let used = || asked().said(&wants_two());
+    let used = || request().answer(&two_tool_uses());
     let both = || [paris.result("x"), london.result("y")];
     let mut swapped = both();
     swapped.reverse();
     let text = || SamplingBlock::from("and");
     let result = || SamplingBlock::ToolResult(paris.result("x"));
     for good in [
-        asked(),
+        request(),
         used().results(both()),
         used().results(swapped),
         used().results(both()).assistant("Paris.").user("Thanks."),
-        used().results(both()).said(&wants_two()).results(both()),
-        // The assistant may talk while it works.
-        asked()
+        used()
+            .results(both())
+            .answer(&two_tool_uses())
+            .results(both()),
+        // Text next to a tool use.
+        request()
             .blocks(
                 Role::Assistant,
                 vec![text(), SamplingBlock::ToolUse(paris.clone())],
@@ -149,21 +152,21 @@ fn results_follow_what_was_used_and_stand_alone() {
         (used().assistant("well"), "messages[2]"),
         (
             used().blocks(Role::User, vec![result(), text()]),
-            "nothing else",
+            "only content",
         ),
         (
             used().blocks(Role::Assistant, vec![result()]),
-            "of the user",
+            "user message",
         ),
-        (asked().results([paris.result("x")]), "messages[1]"),
+        (request().results([paris.result("x")]), "messages[1]"),
         (used().results(both()).results(both()), "messages[3]"),
         (
-            asked().message(Role::User, SamplingBlock::ToolUse(paris.clone())),
-            "only the assistant",
+            request().message(Role::User, SamplingBlock::ToolUse(paris.clone())),
+            "only in assistant",
         ),
         (
-            asked().message(Role::User, Content::link("file:///a", "a")),
-            "no resources",
+            request().message(Role::User, Content::link("file:///a", "a")),
+            "resources are not supported",
         ),
     ] {
         let reason = bad.check().unwrap_err().to_string();
@@ -172,14 +175,14 @@ fn results_follow_what_was_used_and_stand_alone() {
 }
 
 #[test]
-fn what_a_client_needs_follows_from_what_is_asked() {
+fn required_capability_depends_on_the_request() {
     let [paris, _] = uses().try_into().unwrap();
     let plain = || SamplingParams::new(1).user("x");
     assert_eq!(plain().capability(), Capability::Sampling);
     for with_tools in [
         plain().tool(weather()),
         plain().tool_choice(ToolChoice::None),
-        plain().said(&wants_two()),
+        plain().answer(&two_tool_uses()),
         plain().results([paris.result("x")]),
     ] {
         assert_eq!(with_tools.capability(), Capability::SamplingTools);
@@ -187,10 +190,10 @@ fn what_a_client_needs_follows_from_what_is_asked() {
     let mut params = plain();
     params.include_context = Some(IncludeContext::ThisServer);
     let mut without = params.clone();
-    without.keep_to(Capabilities::default());
+    without.drop_undeclared(Capabilities::default());
     assert_eq!(without, plain());
     let mut with = params.clone();
-    with.keep_to(Capabilities {
+    with.drop_undeclared(Capabilities {
         sampling_context: true,
         ..Capabilities::default()
     });

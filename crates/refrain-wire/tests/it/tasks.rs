@@ -1,4 +1,4 @@
-//! The extension for tasks: its requests read, and tasks written.
+//! The tasks extension: decoding requests and serializing tasks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use refrain_wire::ratified::{
 };
 use refrain_wire::{
     Ask, AskKind, Capabilities, Capability, ErrorCode, Id, Reply, ResultBody, RpcError,
-    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, error_at_rest,
-    result_at_rest,
+    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskMethod, TaskState, ToolResult, stored_error,
+    stored_result,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ fn with_meta(members: &str) -> Box<RawValue> {
     raw(&format!("{{{members},{META}}}"))
 }
 
-fn refused<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
-    let error = result.expect_err("refused");
+fn rejection_text<T: std::fmt::Debug>(result: Result<T, RpcError>) -> String {
+    let error = result.expect_err("the request is invalid");
     assert_eq!(error.code, ErrorCode::InvalidParams);
     error.message.into_owned()
 }
@@ -49,7 +49,7 @@ fn members(body: &ResultBody) -> Value {
 }
 
 #[test]
-fn an_update_is_read_in_full_and_borrowed() {
+fn update_is_decoded_without_copies() {
     let params = with_meta(
         r#""taskId":"t1","later":[1],"inputResponses":{"b":{"action":"accept"},"a":{"roots":[]}}"#,
     );
@@ -62,7 +62,7 @@ fn an_update_is_read_in_full_and_borrowed() {
 }
 
 #[test]
-fn other_requests_do_not_look_at_answers() {
+fn other_requests_ignore_answers() {
     for method in [TaskMethod::Get, TaskMethod::Cancel] {
         let params = with_meta(r#""inputResponses":7,"taskId":"t1""#);
         let params = decode_task(method, Some(&params)).unwrap();
@@ -75,7 +75,7 @@ fn other_requests_do_not_look_at_answers() {
 }
 
 #[test]
-fn a_bad_request_is_told_which_member_is_wrong() {
+fn invalid_request_error_names_the_member() {
     let (get, update) = (TaskMethod::Get, TaskMethod::Update);
     for (method, text, expected) in [
         (get, r#""x":1"#, "taskId is missing; tasks/get needs it"),
@@ -108,16 +108,16 @@ fn a_bad_request_is_told_which_member_is_wrong() {
         ),
     ] {
         let params = with_meta(text);
-        assert_eq!(refused(decode_task(method, Some(&params))), expected);
+        assert_eq!(rejection_text(decode_task(method, Some(&params))), expected);
     }
     let params = raw(r#"{"taskId":"a"}"#);
-    assert!(refused(decode_task(get, Some(&params))).contains("_meta is missing"));
-    assert!(refused(decode_task(get, None)).contains("taskId"));
-    assert!(refused(decode_task(get, Some(&raw("[]")))).contains("must be an object"));
+    assert!(rejection_text(decode_task(get, Some(&params))).contains("_meta is missing"));
+    assert!(rejection_text(decode_task(get, None)).contains("taskId"));
+    assert!(rejection_text(decode_task(get, Some(&raw("[]")))).contains("must be an object"));
 }
 
 #[test]
-fn a_client_speaks_of_tasks_if_it_names_the_extension() {
+fn tasks_capability_requires_the_extension() {
     let meta = |capabilities: &str| {
         raw(&format!(
             r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"v","io.modelcontextprotocol/clientCapabilities":{capabilities}}}}}"#
@@ -130,7 +130,7 @@ fn a_client_speaks_of_tasks_if_it_names_the_extension() {
             r#"{"extensions":{"a/b":{"io.modelcontextprotocol/tasks":{}}}}"#,
             false,
         ),
-        // The capability of an earlier revision says nothing about the extension.
+        // The capability of a legacy revision does not declare the extension.
         (r#"{"tasks":{"list":{}}}"#, false),
         (
             r#"{"extensions":{"a/b":7,"io.modelcontextprotocol/tasks":{}}}"#,
@@ -157,12 +157,15 @@ fn a_client_speaks_of_tasks_if_it_names_the_extension() {
             "_meta.io.modelcontextprotocol/clientCapabilities.extensions.io.modelcontextprotocol/tasks is given twice; send it once",
         ),
     ] {
-        assert_eq!(refused(decode_meta(Some(&meta(capabilities)))), expected);
+        assert_eq!(
+            rejection_text(decode_meta(Some(&meta(capabilities)))),
+            expected
+        );
     }
 }
 
 #[test]
-fn a_client_that_lacks_the_extension_is_told_its_name() {
+fn missing_extension_error_names_the_extension() {
     let error = RpcError::missing_capability(&[Capability::Tasks]);
     assert!(error.message.contains(TASKS_EXTENSION));
     assert_eq!(
@@ -172,7 +175,7 @@ fn a_client_that_lacks_the_extension_is_told_its_name() {
 }
 
 #[test]
-fn the_reply_that_names_a_task_byte_for_byte() {
+fn task_reply_matches_exact_bytes() {
     let mut task = info(TaskState::Completed(raw(r#"{"content":[]}"#)));
     task.status_message = Some("all \"done\"".into());
     let mut out = Vec::new();
@@ -190,7 +193,7 @@ fn the_reply_that_names_a_task_byte_for_byte() {
 }
 
 #[test]
-fn a_task_is_shown_with_what_its_status_calls_for() {
+fn detailed_task_has_the_members_of_its_status() {
     let asks = || {
         vec![
             ("b".to_owned(), raw(r#"{"method":"roots/list"}"#)),
@@ -228,7 +231,7 @@ fn a_task_is_shown_with_what_its_status_calls_for() {
 }
 
 #[test]
-fn durations_are_whole_milliseconds_that_every_reader_can_hold() {
+fn durations_are_clamped_to_exact_milliseconds() {
     let mut task = info(TaskState::Working);
     task.ttl = Duration::MAX;
     task.poll_interval = Duration::from_micros(10);
@@ -238,36 +241,36 @@ fn durations_are_whole_milliseconds_that_every_reader_can_hold() {
 }
 
 #[test]
-fn results_and_errors_at_rest_are_what_the_call_would_have_had() {
+fn stored_results_and_errors_match_the_reply() {
     let plain = ResultBody::from_members(ToolResult::text("done")).unwrap();
     assert_eq!(
-        result_at_rest(&plain),
+        stored_result(&plain),
         r#"{"content":[{"type":"text","text":"done"}],"isError":false}"#
     );
     let with_meta = plain.with_meta(json!({"a/b": 1})).unwrap();
     assert_eq!(
-        result_at_rest(&with_meta),
+        stored_result(&with_meta),
         r#"{"content":[{"type":"text","text":"done"}],"isError":false,"_meta":{"a/b":1}}"#
     );
     let empty = ResultBody::from_members(json!({})).unwrap();
-    assert_eq!(result_at_rest(&empty), "{}");
+    assert_eq!(stored_result(&empty), "{}");
     let only_meta = empty.with_meta(json!({"a/b": 1})).unwrap();
-    assert_eq!(result_at_rest(&only_meta), r#"{"_meta":{"a/b":1}}"#);
+    assert_eq!(stored_result(&only_meta), r#"{"_meta":{"a/b":1}}"#);
 
     let error = RpcError::internal("it \"broke\"");
     assert_eq!(
-        error_at_rest(&error),
+        stored_error(&error),
         r#"{"code":-32603,"message":"it \"broke\""}"#
     );
     let error = error.with_data(&json!({"at": 3}));
     assert_eq!(
-        error_at_rest(&error),
+        stored_error(&error),
         r#"{"code":-32603,"message":"it \"broke\"","data":{"at":3}}"#
     );
 }
 
 #[test]
-fn the_kind_of_an_ask_at_rest() {
+fn stored_ask_has_its_kind() {
     let asks = [
         Ask::Form {
             message: "Who?".into(),
@@ -294,7 +297,7 @@ fn the_kind_of_an_ask_at_rest() {
 }
 
 #[test]
-fn a_subscription_may_be_about_tasks() {
+fn subscription_filter_accepts_tasks() {
     let params = with_meta(r#""notifications":{"taskIds":["b","a","b"]}"#);
     let listen = decode_listen(Some(&params)).unwrap();
     assert_eq!(listen.filter.tasks, ["a", "b"]);
@@ -308,7 +311,7 @@ fn a_subscription_may_be_about_tasks() {
     );
     let params = with_meta(r#""notifications":{"taskIds":"a"}"#);
     assert_eq!(
-        refused(decode_listen(Some(&params))),
+        rejection_text(decode_listen(Some(&params))),
         "notifications.taskIds must be an array of strings"
     );
 

@@ -1,4 +1,4 @@
-//! Trace contexts: which are read, and that the others do no harm.
+//! Trace contexts: valid ones are decoded, invalid ones are ignored.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ fn params(trace: serde_json::Value) -> Box<RawValue> {
 }
 
 #[test]
-fn a_traceparent_is_read_and_written() {
+fn traceparent_survives_the_round_trip() {
     let parent = Traceparent::parse(PARENT).unwrap();
     assert_eq!(
         parent.trace_id,
@@ -38,7 +38,7 @@ fn a_traceparent_is_read_and_written() {
 
     let others = [
         ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", 0),
-        // Flags that nobody knows yet are not passed on.
+        // Unknown flags are removed.
         ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-ff", 3),
         ("cc-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", 1),
         (
@@ -52,7 +52,7 @@ fn a_traceparent_is_read_and_written() {
     }
 }
 
-/// Texts that are no traceparent.
+/// Malformed traceparents.
 const MALFORMED: [&str; 17] = [
     "",
     "00",
@@ -74,22 +74,22 @@ const MALFORMED: [&str; 17] = [
 ];
 
 #[test]
-fn what_is_malformed_is_passed_over_and_never_an_error() {
-    let odd = [json!(null), json!(7), json!({"a": [1]}), json!([PARENT])];
+fn malformed_trace_context_is_ignored() {
+    let non_strings = [json!(null), json!(7), json!({"a": [1]}), json!([PARENT])];
     for text in MALFORMED {
         assert_eq!(Traceparent::parse(text), None, "{text}");
     }
-    for value in MALFORMED.map(|text| json!(text)).iter().chain(&odd) {
+    for value in MALFORMED.map(|text| json!(text)).iter().chain(&non_strings) {
         let params = params(json!({"traceparent": value, "tracestate": "a=1", "baggage": "b=2"}));
         let trace = decode_meta(Some(&params)).unwrap().trace.unwrap();
         assert_eq!(trace.parent, None, "{value}");
-        // What tracing systems add is worth nothing without it; what the application sends along is.
+        // Without a parent, `tracestate` is dropped but `baggage` is kept.
         assert_eq!(trace.state, None, "{value}");
         assert_eq!(trace.baggage.as_deref(), Some("b=2"), "{value}");
         assert_eq!(trace.ignored, Some("traceparent"), "{value}");
     }
     let texts = [json!("a=é"), json!("a=\n1"), json!("a=\u{7f}")];
-    for value in texts.iter().chain(&odd) {
+    for value in texts.iter().chain(&non_strings) {
         let params = params(json!({"traceparent": PARENT, "tracestate": value}));
         let trace = decode_meta(Some(&params)).unwrap().trace.unwrap();
         assert!(trace.parent.is_some());
@@ -102,7 +102,7 @@ fn what_is_malformed_is_passed_over_and_never_an_error() {
 }
 
 #[test]
-fn what_is_too_long_is_passed_over() {
+fn oversized_trace_context_is_ignored() {
     for (key, most) in [("tracestate", 512), ("baggage", 8192)] {
         for (length, read) in [(most, true), (most + 1, false)] {
             let params = params(json!({"traceparent": PARENT, key: "x".repeat(length)}));
@@ -114,14 +114,14 @@ fn what_is_too_long_is_passed_over() {
             };
             assert_eq!(text.is_some(), read, "{key} of {length}");
             assert_eq!(trace.ignored, (!read).then_some(key));
-            // Nothing is copied.
+            // Borrowed, not copied.
             assert!(text.is_none_or(|text| matches!(text, Cow::Borrowed(_))));
         }
     }
 }
 
 #[test]
-fn a_request_need_not_belong_to_a_trace() {
+fn trace_context_is_optional() {
     let params = params(json!({}));
     let trace = decode_meta(Some(&params)).unwrap().trace;
     assert_eq!(trace, None);

@@ -250,7 +250,7 @@ async fn a_form_that_is_none() {
         &[
             "the form cannot be shown",
             "\"address\"",
-            "not part of a form",
+            "not supported in a form",
             "--answer where=decline",
         ],
     );
@@ -338,7 +338,7 @@ async fn a_state_of_ten_megabytes() {
 async fn a_result_of_a_type_that_nobody_knows() {
     let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
     let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 4, &["unknown type \"maybe\""]);
+    assert_says(&said, 4, &["unknown resultType \"maybe\""]);
 }
 
 #[tokio::test]

@@ -130,7 +130,7 @@ async fn resources_are_listed_with_templates_and_read() {
     let said = run([&["read", &url, "notes://mine", "--json"][..], &answer].concat()).await;
     assert_eq!(json(&said)["contents"][0]["text"], "Notes of Ada");
     let said = run(["read", &url, "other://thing"]).await;
-    assert_says(&said, 1, &["Unknown resource"]);
+    assert_says(&said, 1, &["unknown resource"]);
 }
 
 #[tokio::test]

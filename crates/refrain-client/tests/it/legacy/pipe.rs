@@ -278,7 +278,7 @@ async fn invalid_response_line_fails_its_call() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for (tool, word) in [
         ("beside", "choose that dialect"),
-        ("bare", "no JSON-RPC message"),
+        ("bare", "not a JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
         assert!(

@@ -1,4 +1,4 @@
-//! Strict reading and canonical writing.
+//! Duplicate keys, nesting limits and canonical text.
 
 use refrain_wire::{parse_value, write_canonical};
 use serde_json::json;
@@ -10,7 +10,7 @@ fn canonical(text: &str) -> String {
 }
 
 #[test]
-fn values_are_read_as_serde_json_reads_them() {
+fn parsed_values_equal_those_of_serde_json() {
     let text =
         r#" {"a":[1,-2,3.5,true,false,null,"x\n\u00e9",{"b":{}}],"c":18446744073709551615} "#;
     assert_eq!(
@@ -20,7 +20,7 @@ fn values_are_read_as_serde_json_reads_them() {
 }
 
 #[test]
-fn a_key_given_twice_is_named_at_any_depth() {
+fn duplicate_key_is_rejected_at_any_depth() {
     for text in [
         r#"{"kk":1,"kk":1}"#,
         r#"[{"x":{"kk":1,"y":2,"k\u006b":1}}]"#,
@@ -29,7 +29,7 @@ fn a_key_given_twice_is_named_at_any_depth() {
             parse_value(text)
                 .unwrap_err()
                 .to_string()
-                .contains(r#""kk" is given twice"#),
+                .contains(r#"duplicate key "kk""#),
             "{text}"
         );
     }
@@ -40,14 +40,14 @@ fn a_key_given_twice_is_named_at_any_depth() {
 }
 
 #[test]
-fn what_is_not_one_value_is_refused() {
+fn malformed_value_is_rejected() {
     for text in ["", "{", "1 2", "[1,]", r#""\ud800""#, "1e999", "NaN"] {
         assert!(parse_value(text).is_err(), "{text}");
     }
 }
 
 #[test]
-fn nesting_has_an_end() {
+fn nesting_is_limited() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(parse_value(&nested(127)).is_ok());
     assert!(
@@ -60,7 +60,7 @@ fn nesting_has_an_end() {
 }
 
 #[test]
-fn equal_values_have_one_canonical_text() {
+fn equal_values_have_the_same_canonical_text() {
     let cases = [
         (
             r#"{ "b" : 1, "a" : { "d" : [ 2, {"z":1,"y":2} ], "c" : "x" } }"#,

@@ -1,12 +1,12 @@
-//! Results reduced to the members that a revision knows.
+//! Removes the members from a result that a legacy revision does not have.
 //!
-//! | revision | unknown to it |
+//! | revision | removed |
 //! | --- | --- |
 //! | 2025-11-25 | output schemas and structured content that are not objects |
-//! | 2025-06-18 | icons; description and website of the server; whether a tool may be a task |
-//! | 2025-03-26 | titles except a tool's, output schemas, structured content, `_meta` within results, times of change, links to resources |
+//! | 2025-06-18 | also icons, the server's description and website, `execution` of tools |
+//! | 2025-03-26 | also titles (except those of tools), output schemas, structured content, nested `_meta`, `lastModified`, resource links |
 //!
-//! In 2025-03-26 the title of a tool is among its annotations, and a link to a resource becomes a text.
+//! In 2025-03-26, the title of a tool moves to its annotations, and a resource link becomes a text.
 
 use std::borrow::Cow;
 
@@ -16,10 +16,10 @@ use serde_json::{Value, json};
 use super::Revision;
 use crate::decode::is_object;
 
-/// Members of results that no earlier revision knows.
-pub(crate) const LATER: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
+/// Members of results that no legacy revision has.
+pub(crate) const NEW_MEMBERS: [&str; 3] = ["resultType", "ttlMs", "cacheScope"];
 
-/// A part of a result.
+/// A part of a result with its own rules.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Server,
@@ -38,14 +38,14 @@ enum Part {
     Annotations,
 }
 
-/// A member of a result as the revision has it; `None` if it has no such member.
-pub(super) fn reduce<'a>(
+/// Downgrades a member of a result. `None` if the revision does not have it.
+pub(super) fn downgrade<'a>(
     key: &str,
     value: &'a RawValue,
     revision: Revision,
 ) -> Option<Cow<'a, RawValue>> {
     let has_structured = revision >= Revision::V2025_06_18 && is_object(value);
-    if LATER.contains(&key) || (key == "structuredContent" && !has_structured) {
+    if NEW_MEMBERS.contains(&key) || (key == "structuredContent" && !has_structured) {
         return None;
     }
     let part = match key {
@@ -59,21 +59,21 @@ pub(super) fn reduce<'a>(
         "serverInfo" => Part::Server,
         _ => return Some(Cow::Borrowed(value)),
     };
-    let reduced = serde_json::from_str(value.get()).and_then(|mut value| {
-        part.reduce(&mut value, revision);
+    let downgraded = serde_json::from_str(value.get()).and_then(|mut value| {
+        part.downgrade(&mut value, revision);
         to_raw_value(&value)
     });
-    Some(reduced.map_or(Cow::Borrowed(value), Cow::Owned))
+    Some(downgraded.map_or(Cow::Borrowed(value), Cow::Owned))
 }
 
 impl Part {
-    /// Reduces a part, or each of a list of them.
-    fn reduce(self, value: &mut Value, revision: Revision) {
+    /// Downgrades a part, or each part of an array.
+    fn downgrade(self, value: &mut Value, revision: Revision) {
         let members = match value {
             Value::Array(parts) => {
                 return parts
                     .iter_mut()
-                    .for_each(|part| self.reduce(part, revision));
+                    .for_each(|part| self.downgrade(part, revision));
             }
             Value::Object(members) => members,
             _ => return,
@@ -100,15 +100,15 @@ impl Part {
         {
             annotations.entry("title").or_insert(title);
         }
-        members.retain(|key, value| revision >= self.since(key) && !self.is_later(key, value));
+        members.retain(|key, value| revision >= self.since(key) && !self.is_new(key, value));
         for (key, value) in members {
-            if let Some(part) = self.inner(key) {
-                part.reduce(value, revision);
+            if let Some(part) = self.nested(key) {
+                part.downgrade(value, revision);
             }
         }
     }
 
-    /// The first revision that knows a member.
+    /// The first revision that has a member.
     fn since(self, key: &str) -> Revision {
         match (self, key) {
             (Self::Server, "icons" | "description" | "websiteUrl")
@@ -123,13 +123,13 @@ impl Part {
         }
     }
 
-    /// Whether no earlier revision has a value: structured content was always an object.
-    fn is_later(self, key: &str, value: &Value) -> bool {
+    /// Whether no legacy revision allows a value: output schemas were always of objects.
+    fn is_new(self, key: &str, value: &Value) -> bool {
         let is_schema = self == Self::Tool && key == "outputSchema";
         is_schema && value.get("type").is_none_or(|kind| kind != "object")
     }
 
-    fn inner(self, key: &str) -> Option<Self> {
+    fn nested(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Resource | Self::Block, "annotations") => Some(Self::Annotations),
             (Self::Prompt, "arguments") => Some(Self::Argument),

@@ -1,9 +1,6 @@
-//! The drafts: what is translated and translated back is what it was, and whatever comes in is read or refused.
+//! Drafts: random messages survive a round trip through the translation, and random input does not panic.
 //!
-//! What is left out here is lost, and `drafts.rs` says how: how long a list may be kept, when a task was changed (first
-//! draft), what a client says of itself with answers that have no method (first draft), a time to live without the wish
-//! for a task, members of a result that are asks or a task, an incomplete result with nothing in it, and what a member is
-//! called in an error that is about it.
+//! The strategies leave out the information that drafts cannot carry; `drafts_losses.rs` tests those losses.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,15 +8,16 @@ use std::time::{Duration, UNIX_EPOCH};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use refrain_wire::drafts::{Draft, DraftExchange, DraftRequest, TASK_RESULT};
+use refrain_wire::drafts::{Draft, TASK_RESULT};
 use refrain_wire::ratified::{read_call, write_reply};
 use refrain_wire::{
     Ask, CallKind, ErrorCode, Id, Incomplete, PROTOCOL_VERSION, Reply, ResultBody, RpcError,
-    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskState, ToolResult, error_at_rest,
-    result_at_rest,
+    SamplingParams, TASKS_EXTENSION, TaskInfo, TaskState, ToolResult, stored_error, stored_result,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
+
+use crate::drafts::{reply_round_trip, round_trip};
 
 fn drafts() -> impl Strategy<Value = Draft> {
     prop_oneof![Just(Draft::Sketch), Just(Draft::First), Just(Draft::Second)]
@@ -52,7 +50,7 @@ fn ids() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// What a request says of itself, with the wish for a task or without it.
+/// Request `_meta`, with or without the tasks extension.
 fn metas(tasks: bool) -> impl Strategy<Value = Value> {
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let others = (
@@ -117,7 +115,7 @@ fn metas(tasks: bool) -> impl Strategy<Value = Value> {
     })
 }
 
-/// A draft, and a call that it can express, as the ratified revision has it.
+/// A draft, and a ratified call that it can express.
 fn calls() -> impl Strategy<Value = (Draft, Value)> {
     let kinds = prop_oneof![
         Just(CallKind::Tool),
@@ -157,7 +155,7 @@ fn calls() -> impl Strategy<Value = (Draft, Value)> {
     })
 }
 
-/// A draft that has tasks, and a request about one.
+/// A draft with tasks, and a task request.
 fn task_requests() -> impl Strategy<Value = (Draft, Value)> {
     let drafts = prop_oneof![Just(Draft::First), Just(Draft::Second)];
     let methods = prop_oneof![
@@ -168,14 +166,14 @@ fn task_requests() -> impl Strategy<Value = (Draft, Value)> {
     let answers = btree_map("\\PC{0,6}", objects(), 0..4);
     let parts = (ids(), "\\PC{0,8}", answers, metas(true));
     (drafts, methods, parts).prop_map(|(draft, method, (id, task, answers, mut meta))| {
-        // It is part of the wish for a task.
+        // The draft sends the TTL only with a task request.
         meta.as_object_mut().unwrap().remove("refrain/taskTtl");
         let mut params = json!({"taskId": task, "_meta": meta});
         if method == "tasks/update" {
             params["inputResponses"] = Value::Object(answers.into_iter().collect());
             if draft == Draft::First {
-                // It has no place for it.
-                params["_meta"] = assumed();
+                // The first draft's answers have no params `_meta`.
+                params["_meta"] = assumed_meta();
             }
         }
         (
@@ -185,8 +183,8 @@ fn task_requests() -> impl Strategy<Value = (Draft, Value)> {
     })
 }
 
-/// What is assumed of a client that says nothing of itself, and answers a task.
-fn assumed() -> Value {
+/// The `_meta` that is assumed for a client without a declaration.
+fn assumed_meta() -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
         "io.modelcontextprotocol/clientCapabilities": {
@@ -195,7 +193,7 @@ fn assumed() -> Value {
     })
 }
 
-/// A draft, and a request that is the same in all of them.
+/// A draft, and a request that is the same in all drafts.
 fn others() -> impl Strategy<Value = (Draft, Value)> {
     let methods = prop_oneof![
         Just("tools/list"),
@@ -218,16 +216,6 @@ fn others() -> impl Strategy<Value = (Draft, Value)> {
     })
 }
 
-/// Writes a request in a draft and reads it again. Gives both ends of the exchange too.
-fn there_and_back(draft: Draft, request: &Value) -> (Value, DraftExchange, DraftExchange) {
-    let (written, ours) = draft.write_request(&request.to_string()).unwrap();
-    let read = draft.read_request(written.as_bytes()).unwrap();
-    let DraftRequest::Request { message, exchange } = read else {
-        panic!("{written} is no request");
-    };
-    (serde_json::from_slice(&message).unwrap(), ours, exchange)
-}
-
 fn asks() -> impl Strategy<Value = Vec<(String, Ask)>> {
     let ask = prop_oneof![
         ("\\PC{0,9}", objects()).prop_map(|(message, schema)| Ask::Form {
@@ -241,7 +229,7 @@ fn asks() -> impl Strategy<Value = Vec<(String, Ask)>> {
     btree_map("\\PC{0,6}", ask, 0..4).prop_map(|asks| asks.into_iter().collect())
 }
 
-/// Results of tools, and of anything else; but for members that are something else in a draft.
+/// Results without members that have another meaning in a draft.
 fn results() -> impl Strategy<Value = ResultBody> {
     let of_tool = (vec("\\PC{0,9}", 0..3), option::of(values()), any::<bool>()).prop_map(
         |(texts, structured, is_error)| {
@@ -305,8 +293,8 @@ fn states() -> impl Strategy<Value = TaskState> {
             let asks = asks.map(|(key, ask)| (key, to_raw_value(&ask).unwrap()));
             TaskState::InputRequired(asks.collect())
         }),
-        results().prop_map(move |body| TaskState::Completed(raw(result_at_rest(&body)))),
-        errors().prop_map(move |error| TaskState::Failed(raw(error_at_rest(&error)))),
+        results().prop_map(move |body| TaskState::Completed(raw(stored_result(&body)))),
+        errors().prop_map(move |error| TaskState::Failed(raw(stored_error(&error)))),
     ]
 }
 
@@ -325,8 +313,7 @@ fn replies(tasks_too: bool) -> BoxedStrategy<Reply> {
     prop_oneof![plain, created].boxed()
 }
 
-/// A reply as the ratified revision writes it, and the same as a value without the server's name, which the drafts do
-/// not repeat.
+/// A serialized ratified reply, and its value without the server info, which the drafts omit.
 fn ratified(id: &Value, reply: &Reply) -> (Vec<u8>, Value) {
     let id = to_raw_value(id).unwrap();
     let server = to_raw_value(&json!({"name": "s", "version": "1"})).unwrap();
@@ -343,15 +330,8 @@ fn ratified(id: &Value, reply: &Reply) -> (Vec<u8>, Value) {
     (out, value)
 }
 
-/// A reply as the client reads it.
-fn told(theirs: &DraftExchange, ours: &DraftExchange, message: &[u8]) -> Value {
-    let written = theirs.write_reply(message).unwrap();
-    let read = ours.read_reply(std::str::from_utf8(&written).unwrap());
-    serde_json::from_str(&read).unwrap()
-}
-
-/// A task as far as a draft tells of it: the first of one time only.
-fn as_told(draft: Draft, task: &mut Value) {
+/// Removes what the draft cannot carry: the first draft has only `createdAt`.
+fn without_losses(draft: Draft, task: &mut Value) {
     if draft == Draft::First {
         task["lastUpdatedAt"] = task["createdAt"].clone();
     }
@@ -361,24 +341,24 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_call_comes_back_as_it_was((draft, call) in calls()) {
-        let (back, ..) = there_and_back(draft, &call);
+    fn call_survives_the_round_trip((draft, call) in calls()) {
+        let (back, ..) = round_trip(draft, &call);
         prop_assert_eq!(&back, &call);
         let text = back.to_string();
         prop_assert!(read_call(text.as_bytes()).is_some());
     }
 
     #[test]
-    fn a_request_about_a_task_comes_back_as_it_was((draft, request) in task_requests()) {
-        let (back, ours, theirs) = there_and_back(draft, &request);
+    fn task_request_survives_the_round_trip((draft, request) in task_requests()) {
+        let (back, client_side, server_side) = round_trip(draft, &request);
         prop_assert_eq!(&back, &request);
-        prop_assert_eq!(ours.is_silent(), theirs.is_silent());
-        prop_assert_eq!(theirs.shows_task(), request["method"] == "tasks/cancel");
-        prop_assert!(!theirs.waits_for_task());
+        prop_assert_eq!(client_side.is_silent(), server_side.is_silent());
+        prop_assert_eq!(server_side.shows_task(), request["method"] == "tasks/cancel");
+        prop_assert!(!server_side.waits_for_task());
     }
 
     #[test]
-    fn a_reply_to_a_call_comes_back_as_it_was(
+    fn call_reply_survives_the_round_trip(
         (draft, call) in calls(),
         reply in any::<bool>().prop_flat_map(replies),
     ) {
@@ -387,62 +367,62 @@ proptest! {
         if let Reply::Task(_) = reply && written["params"].get("task").is_none() {
             return Ok(());
         }
-        let (_, ours, theirs) = there_and_back(draft, &call);
+        let (_, client_side, server_side) = round_trip(draft, &call);
         let (message, mut value) = ratified(&call["id"], &reply);
         if let Reply::Task(_) = reply {
-            as_told(draft, &mut value["result"]);
+            without_losses(draft, &mut value["result"]);
         }
-        prop_assert_eq!(told(&theirs, &ours, &message), value);
+        prop_assert_eq!(reply_round_trip(&server_side, &client_side, &message), value);
     }
 
     #[test]
-    fn any_other_request_and_its_reply_come_back_as_they_were(
+    fn other_requests_and_replies_survive_the_round_trip(
         (draft, request) in others(),
         reply in prop_oneof![results().prop_map(Reply::Complete), errors().prop_map(Reply::Error)],
     ) {
-        let (back, ours, theirs) = there_and_back(draft, &request);
+        let (back, client_side, server_side) = round_trip(draft, &request);
         prop_assert_eq!(&back, &request);
         let (message, value) = ratified(&request["id"], &reply);
-        prop_assert_eq!(told(&theirs, &ours, &message), value);
+        prop_assert_eq!(reply_round_trip(&server_side, &client_side, &message), value);
     }
 
     #[test]
-    fn a_notification_comes_back_as_it_was(
+    fn notification_survives_the_round_trip(
         (draft, call) in calls(),
         params in objects(),
         method in "notifications/[a-z]{0,9}",
     ) {
-        let (_, ours, theirs) = there_and_back(draft, &call);
+        let (_, client_side, server_side) = round_trip(draft, &call);
         let note = json!({"jsonrpc": "2.0", "method": method, "params": params});
-        prop_assert_eq!(told(&theirs, &ours, note.to_string().as_bytes()), note);
+        prop_assert_eq!(reply_round_trip(&server_side, &client_side, note.to_string().as_bytes()), note);
     }
 
     #[test]
-    fn a_task_comes_back_in_two_replies((draft, mut get) in task_requests(), mut task in tasks(states())) {
+    fn task_survives_the_round_trip_in_two_replies((draft, mut get) in task_requests(), mut task in tasks(states())) {
         get["method"] = "tasks/get".into();
         get["params"].as_object_mut().unwrap().remove("inputResponses");
         task.id = get["params"]["taskId"].as_str().unwrap().to_owned();
         let reply = Reply::Complete(task.to_detailed());
         let (message, mut value) = ratified(&get["id"], &reply);
-        as_told(draft, &mut value["result"]);
+        without_losses(draft, &mut value["result"]);
 
-        // How it stands.
-        let (_, ours, theirs) = there_and_back(draft, &get);
-        let mut stands = told(&theirs, &ours, &message);
-        // What became of it.
+        // The status.
+        let (_, client_side, server_side) = round_trip(draft, &get);
+        let mut stands = reply_round_trip(&server_side, &client_side, &message);
+        // The outcome.
         get["method"] = TASK_RESULT.into();
-        let (_, ours, theirs) = there_and_back(draft, &get);
-        prop_assert!(theirs.waits_for_task());
-        let became = told(&theirs, &ours, &message);
+        let (_, client_side, server_side) = round_trip(draft, &get);
+        prop_assert!(server_side.waits_for_task());
+        let outcome_request = reply_round_trip(&server_side, &client_side, &message);
         match &task.state {
-            TaskState::Working | TaskState::Cancelled => prop_assert!(became["error"].is_object()),
-            TaskState::Failed(_) => stands["result"]["error"] = became["error"].clone(),
+            TaskState::Working | TaskState::Cancelled => prop_assert!(outcome_request["error"].is_object()),
+            TaskState::Failed(_) => stands["result"]["error"] = outcome_request["error"].clone(),
             _ => {
-                // A task whose result is an error has failed, until the result is there.
+                // A task with an error result counts as failed until the outcome is merged.
                 let failed = value["result"]["result"]["isError"] == true;
                 let status = if failed { "failed" } else { task.state.as_str() };
                 prop_assert_eq!(&stands["result"]["status"], status);
-                for (name, value) in became["result"].as_object().unwrap() {
+                for (name, value) in outcome_request["result"].as_object().unwrap() {
                     stands["result"][name] = value.clone();
                 }
             }
@@ -451,12 +431,12 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(draft in drafts(), bytes in vec(any::<u8>(), 0..64)) {
+    fn random_bytes_do_not_panic(draft in drafts(), bytes in vec(any::<u8>(), 0..64)) {
         let _ = draft.read_request(&bytes);
     }
 
     #[test]
-    fn any_members_are_read_or_refused(draft in drafts(), message in objects(), method in "[a-z/_]{0,12}") {
+    fn random_members_do_not_panic(draft in drafts(), message in objects(), method in "[a-z/_]{0,12}") {
         let mut message = message;
         message["method"] = method.into();
         let _ = draft.read_request(message.to_string().as_bytes());

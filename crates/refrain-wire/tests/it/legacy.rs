@@ -1,7 +1,7 @@
-//! The dialects of earlier revisions, golden.
+//! Legacy revisions: exact messages.
 
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    self, Revision, SessionSettings, decode_initialize, decode_set_level, decode_uri, is_modern,
     split_batch, write_ask, write_cancelled,
 };
 use refrain_wire::{
@@ -15,8 +15,8 @@ fn raw(value: &Value) -> Box<RawValue> {
     to_raw_value(value).unwrap()
 }
 
-fn agreed() -> Agreed {
-    Agreed {
+fn session() -> SessionSettings {
+    SessionSettings {
         revision: Revision::V2025_11_25,
         capabilities: Capabilities {
             form: true,
@@ -41,7 +41,7 @@ fn reply(members: &Value, revision: Revision) -> Value {
 }
 
 #[test]
-fn a_client_is_known_by_what_its_revision_knows() {
+fn initialize_yields_capabilities_of_the_revision() {
     let all = json!({
         "elicitation": {"form": {}, "url": {}},
         "sampling": {"tools": {}, "context": {}},
@@ -85,20 +85,20 @@ fn a_client_is_known_by_what_its_revision_knows() {
 }
 
 #[test]
-fn a_request_says_little_of_itself() {
+fn request_meta_comes_from_the_session() {
     let params =
         json!({"name": "greet", "arguments": {"a": 1}, "_meta": {"progressToken": 7, "x": 1}});
     let params = raw(&params);
-    let call = legacy::decode_call(CallKind::Tool, Some(&params), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&params), session()).unwrap();
     assert_eq!(call.target, "greet");
     assert_eq!(call.arguments.unwrap().get(), r#"{"a":1}"#);
     assert_eq!(call.meta.progress_token.unwrap().get(), "7");
     assert_eq!(call.meta.log_level, Some(LogLevel::Warning));
     assert!(call.meta.capabilities.form);
     assert!(call.answers.is_none() && call.state.is_none());
-    // What belongs to the present revision is not read.
+    // Members of 2026-07-28 are ignored.
     let modern = raw(&json!({"name": "greet", "inputResponses": {"a": {}}, "requestState": "x"}));
-    let call = legacy::decode_call(CallKind::Tool, Some(&modern), agreed()).unwrap();
+    let call = legacy::decode_call(CallKind::Tool, Some(&modern), session()).unwrap();
     assert!(
         call.answers
             .as_ref()
@@ -107,18 +107,18 @@ fn a_request_says_little_of_itself() {
     assert_eq!(call.state, None);
 
     assert!(
-        legacy::decode_list(None, agreed())
+        legacy::decode_list(None, session())
             .unwrap()
             .cursor
             .is_none()
     );
     let page = raw(&json!({"cursor": "c"}));
-    let page = legacy::decode_list(Some(&page), agreed()).unwrap();
+    let page = legacy::decode_list(Some(&page), session()).unwrap();
     assert_eq!(page.cursor.as_deref(), Some("c"));
     let typed = raw(
         &json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"}}),
     );
-    let typed = legacy::decode_complete(Some(&typed), agreed()).unwrap();
+    let typed = legacy::decode_complete(Some(&typed), session()).unwrap();
     assert_eq!((typed.argument.as_ref(), typed.value.as_ref()), ("a", "v"));
     let level = raw(&json!({"level": "notice"}));
     assert_eq!(decode_set_level(Some(&level)).unwrap(), LogLevel::Notice);
@@ -130,14 +130,14 @@ fn a_request_says_little_of_itself() {
         json!({"name": "a", "arguments": []}),
     ] {
         let wrong = raw(&wrong);
-        assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), agreed()).is_err());
+        assert!(legacy::decode_call(CallKind::Tool, Some(&wrong), session()).is_err());
         assert!(decode_set_level(Some(&wrong)).is_err());
         assert!(decode_uri(Some(&wrong)).is_err());
     }
 }
 
 #[test]
-fn a_modern_request_is_told_by_its_metadata() {
+fn modern_request_is_detected_by_its_meta() {
     let version = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
     assert!(is_modern(Some(&raw(&version))));
     for older in [
@@ -151,7 +151,7 @@ fn a_modern_request_is_told_by_its_metadata() {
 }
 
 #[test]
-fn results_lose_what_came_later() {
+fn results_lose_newer_members() {
     let listed = json!({
         "tools": [
             {"name": "a", "inputSchema": {"type": "object"}, "outputSchema": {"type": "object"}},
@@ -184,12 +184,12 @@ fn results_lose_what_came_later() {
         json!([text])
     );
     let messages = json!({"messages": [{"role": "user", "content": link}]});
-    let told = reply(&messages, Revision::V2025_03_26);
-    assert_eq!(told["messages"][0]["content"], text);
+    let reason = reply(&messages, Revision::V2025_03_26);
+    assert_eq!(reason["messages"][0]["content"], text);
 }
 
 #[test]
-fn the_meta_of_a_result_is_kept() {
+fn result_meta_is_kept() {
     let body = ResultBody::from_members(json!({"content": []})).unwrap();
     let body = body.with_meta(json!({"com.example/a": 1})).unwrap();
     let id = raw(&json!("x"));
@@ -202,7 +202,7 @@ fn the_meta_of_a_result_is_kept() {
 }
 
 #[test]
-fn a_resource_that_is_not_there_has_the_number_of_its_time() {
+fn missing_resource_uses_the_error_code_of_its_revision() {
     let error = RpcError::resource_not_found("a:b");
     let said = written(|out| legacy::write_error(out, Some("1"), &error));
     assert_eq!(said["error"]["code"], -32002);
@@ -216,7 +216,7 @@ fn a_resource_that_is_not_there_has_the_number_of_its_time() {
 }
 
 #[test]
-fn asks_are_requests() {
+fn asks_are_written_as_requests() {
     let choices = json!([{"const": "r", "title": "Red"}, {"const": "b", "title": "Blue"}]);
     let schema =
         json!({"type": "object", "properties": {"colour": {"type": "string", "oneOf": choices}}});
@@ -287,29 +287,29 @@ fn response(bytes: &[u8]) -> Option<Response<'_>> {
 }
 
 #[test]
-fn responses_are_told_from_everything_else() {
+fn responses_are_distinguished_from_other_messages() {
     let good = br#"{"jsonrpc":"2.0","id":"i-1","result":{"action":"cancel"}}"#;
-    let answered = response(good).unwrap();
-    assert_eq!(answered.id.as_json(), r#""i-1""#);
-    assert_eq!(answered.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
-    let refused = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
-    let refused = response(refused).unwrap();
-    assert_eq!(refused.outcome.unwrap_err(), "no \"one\"");
-    let beside = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
-    let beside = response(beside).unwrap().outcome.unwrap();
-    assert_eq!(beside.get(), r#"{"action":"cancel"}"#);
+    let answer = response(good).unwrap();
+    assert_eq!(answer.id.as_json(), r#""i-1""#);
+    assert_eq!(answer.outcome.unwrap().get(), r#"{"action":"cancel"}"#);
+    let rejection = br#"{"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"no \"one\""}}"#;
+    let rejection = response(rejection).unwrap();
+    assert_eq!(rejection.outcome.unwrap_err(), "no \"one\"");
+    let with_null_error = br#"{"jsonrpc":"2.0","id":1,"result":{"action":"cancel"},"error":null}"#;
+    let with_null_error = response(with_null_error).unwrap().outcome.unwrap();
+    assert_eq!(with_null_error.get(), r#"{"action":"cancel"}"#);
     for (members, why) in [
         (r#""result":null,"error":{"code":1,"message":"no"}"#, "no"),
         (r#""result":7"#, "not an object"),
         (r#""result":null"#, "not an object"),
-        (r#""error":{"code":1}"#, "without a message"),
-        (r#""error":"no""#, "without a message"),
-        (r#""error":null"#, "without a message"),
+        (r#""error":{"code":1}"#, "no message"),
+        (r#""error":"no""#, "no message"),
+        (r#""error":null"#, "no message"),
         (r#""result":{},"error":{"code":1,"message":"no"}"#, "both"),
     ] {
         let message = format!(r#"{{"jsonrpc":"2.0","id":1,{members}}}"#);
-        let told = response(message.as_bytes()).unwrap().outcome.unwrap_err();
-        assert!(told.contains(why), "{members}: {told}");
+        let reason = response(message.as_bytes()).unwrap().outcome.unwrap_err();
+        assert!(reason.contains(why), "{members}: {reason}");
     }
     for other in [
         &br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#[..],

@@ -1,13 +1,12 @@
-//! What is written in an earlier revision and read again is what it was, for everything that the revision knows. What it
-//! does not know is lost, and each loss has its test.
+//! Legacy revisions: everything that a revision supports survives a round trip. `legacy_losses.rs` tests the rest.
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
-use refrain_wire::legacy::{self, Agreed, Revision, decode_initialize, write_ask};
+use refrain_wire::legacy::{self, Revision, SessionSettings, decode_initialize, write_ask};
 use refrain_wire::{
     Action, Annotations, Answers, Ask, AskKind, Cache, CallKind, Capabilities, Choice, Content,
-    ElicitAnswer, Field, Form, Icon, Id, ListResult, Listed, LogLevel, Message, PromptArgument,
+    ElicitAnswer, Field, Form, Icon, Id, ListEntry, ListResult, LogLevel, Message, PromptArgument,
     PromptInfo, PromptMessage, PromptResult, ReadResult, Reply, ResourceContents, ResourceInfo,
     ResourceLink, ResourceTemplateInfo, ResultBody, Role, Root, RootsAnswer, RpcError,
     SamplingAnswer, SamplingParams, TaskSupport, ToolAnnotations, ToolExecution, ToolInfo,
@@ -20,9 +19,9 @@ use serde_json::{Map, Value, json};
 use std::slice::from_ref;
 use std::time::Duration;
 
-const FIRST: Revision = Revision::V2025_03_26;
-const SECOND: Revision = Revision::V2025_06_18;
-const THIRD: Revision = Revision::V2025_11_25;
+pub(crate) const FIRST: Revision = Revision::V2025_03_26;
+pub(crate) const SECOND: Revision = Revision::V2025_06_18;
+pub(crate) const THIRD: Revision = Revision::V2025_11_25;
 
 fn raw(value: impl Serialize) -> Box<RawValue> {
     to_raw_value(&value).unwrap()
@@ -53,7 +52,7 @@ fn objects() -> impl Strategy<Value = Map<String, Value>> {
     btree_map("\\PC{0,6}", values, 0..3).prop_map(|map| map.into_iter().collect())
 }
 
-/// Something that may be there if the revision is at least the other.
+/// An optional value that exists since a revision.
 fn since<T: std::fmt::Debug + Clone + 'static>(
     revision: Revision,
     first: Revision,
@@ -138,8 +137,8 @@ fn links(revision: Revision) -> impl Strategy<Value = Content> {
     )
 }
 
-/// Blocks that a model can be given too.
-fn spoken(revision: Revision) -> impl Strategy<Value = Content> {
+/// Content that is also allowed in model messages.
+fn model_content(revision: Revision) -> impl Strategy<Value = Content> {
     let parts = (texts(), texts(), hints(revision), metas(revision));
     (parts, 0..3).prop_map(|((data, mime_type, annotations, meta), kind)| {
         let meta = meta.map(Value::Object);
@@ -174,9 +173,9 @@ fn blocks(revision: Revision) -> BoxedStrategy<Content> {
         },
     );
     if revision < SECOND {
-        return prop_oneof![spoken(revision), resource].boxed();
+        return prop_oneof![model_content(revision), resource].boxed();
     }
-    prop_oneof![spoken(revision), resource, links(revision)].boxed()
+    prop_oneof![model_content(revision), resource, links(revision)].boxed()
 }
 
 fn tool_results(revision: Revision) -> impl Strategy<Value = ToolResult> {
@@ -296,8 +295,8 @@ fn templates(revision: Revision) -> impl Strategy<Value = ResourceTemplateInfo> 
     })
 }
 
-/// A revision, and what it knows of something.
-fn known<T, S>(of: impl Fn(Revision) -> S + 'static) -> impl Strategy<Value = (Revision, T)>
+/// A revision, and a value that it supports.
+fn with_revision<T, S>(of: impl Fn(Revision) -> S + 'static) -> impl Strategy<Value = (Revision, T)>
 where
     T: std::fmt::Debug,
     S: Strategy<Value = T> + 'static,
@@ -305,15 +304,15 @@ where
     revisions().prop_flat_map(move |revision| (Just(revision), of(revision)))
 }
 
-fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
+pub(crate) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Value {
     let mut out = Vec::new();
     write(&mut out);
     assert!(!out.contains(&b'\n'));
     serde_json::from_slice(&out).unwrap()
 }
 
-/// A result as the client of a revision reads it.
-fn told(revision: Revision, result: impl Serialize) -> Value {
+/// A result, as a client of the revision receives it.
+pub(crate) fn received_result(revision: Revision, result: impl Serialize) -> Value {
     let id = raw(7);
     let reply = Reply::Complete(ResultBody::from_members(result).unwrap());
     let id = Id::from_raw(&id).unwrap();
@@ -322,32 +321,39 @@ fn told(revision: Revision, result: impl Serialize) -> Value {
     message["result"].clone()
 }
 
-fn read<T: DeserializeOwned>(value: &Value) -> T {
+pub(crate) fn read<T: DeserializeOwned>(value: &Value) -> T {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// A list as the client of a revision reads it.
-fn listed<T: Listed + DeserializeOwned>(revision: Revision, items: &[T]) -> Vec<T> {
+/// A list, as a client of the revision receives it.
+pub(crate) fn received_list<T: ListEntry + DeserializeOwned>(
+    revision: Revision,
+    items: &[T],
+) -> Vec<T> {
     let items: Vec<&T> = items.iter().collect();
     let list = ListResult {
         items: &items,
         next_cursor: Some("next"),
         cache: Cache::public(Duration::from_secs(1)),
     };
-    let told = told(revision, list);
-    assert_eq!(told["nextCursor"], "next");
-    assert_eq!(told.as_object().unwrap().len(), 2, "{told}");
-    read(&told[T::MEMBER])
+    let received_result = received_result(revision, list);
+    assert_eq!(received_result["nextCursor"], "next");
+    assert_eq!(
+        received_result.as_object().unwrap().len(),
+        2,
+        "{received_result}"
+    );
+    read(&received_result[T::MEMBER])
 }
 
-fn asked(revision: Revision, ask: &Ask) -> Value {
+pub(crate) fn written_ask(revision: Revision, ask: &Ask) -> Value {
     let message = written(|out| write_ask(out, "an id", ask, revision));
     assert_eq!(message["id"], "an id");
     assert_eq!(message["method"], ask.kind().method());
     message.get("params").cloned().unwrap_or_default()
 }
 
-/// Forms whose fields are not in the order of their names.
+/// Forms whose fields are not sorted by name.
 fn forms() -> impl Strategy<Value = Form> {
     let choices = btree_map("[a-z]{1,5}", "[A-Z]{1,5}", 1..4);
     vec((0..5, texts(), choices), 0..4).prop_map(|fields| {
@@ -370,8 +376,8 @@ fn forms() -> impl Strategy<Value = Form> {
     })
 }
 
-/// What a client that can do this says when it greets, and what it is then known to be able to do.
-fn greeted(revision: Revision, can: Capabilities) -> Capabilities {
+/// The capabilities that the server reads from an `initialize` with these capabilities.
+pub(crate) fn negotiated(revision: Revision, can: Capabilities) -> Capabilities {
     let mut declared = json!({});
     for (has, name) in [(can.form, "form"), (can.url, "url")] {
         if has {
@@ -403,53 +409,53 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_result_of_a_tool_comes_back((revision, result) in known(tool_results)) {
-        prop_assert_eq!(read::<ToolResult>(&told(revision, &result)), result);
+    fn tool_result_survives_the_round_trip((revision, result) in with_revision(tool_results)) {
+        prop_assert_eq!(read::<ToolResult>(&received_result(revision, &result)), result);
     }
 
     #[test]
-    fn the_result_of_a_prompt_comes_back(
-        (revision, content) in known(blocks),
+    fn prompt_result_survives_the_round_trip(
+        (revision, content) in with_revision(blocks),
         description in option::of(texts()),
     ) {
         let messages = vec![PromptMessage::user(content.clone()), PromptMessage::assistant(content)];
         let result = PromptResult { description, messages, meta: None };
-        prop_assert_eq!(read::<PromptResult>(&told(revision, &result)), result);
+        prop_assert_eq!(read::<PromptResult>(&received_result(revision, &result)), result);
     }
 
     #[test]
-    fn what_is_in_a_resource_comes_back((revision, contents) in known(contents)) {
+    fn resource_contents_survive_the_round_trip((revision, contents) in with_revision(contents)) {
         let result = ReadResult { contents: vec![contents], ..ReadResult::default() };
-        let told = told(revision, &result);
-        prop_assert_eq!(read::<Vec<ResourceContents>>(&told["contents"]), result.contents);
+        let received_result = received_result(revision, &result);
+        prop_assert_eq!(read::<Vec<ResourceContents>>(&received_result["contents"]), result.contents);
     }
 
     #[test]
-    fn lists_come_back(
-        (revision, tool) in known(tools),
-        (second, prompt) in known(prompts),
-        (third, resource) in known(resources),
-        (fourth, template) in known(templates),
+    fn lists_survive_the_round_trip(
+        (revision, tool) in with_revision(tools),
+        (second, prompt) in with_revision(prompts),
+        (third, resource) in with_revision(resources),
+        (fourth, template) in with_revision(templates),
     ) {
-        prop_assert_eq!(listed(revision, from_ref(&tool)), [tool]);
-        prop_assert_eq!(listed(second, from_ref(&prompt)), [prompt]);
-        prop_assert_eq!(listed(third, from_ref(&resource)), [resource]);
-        prop_assert_eq!(listed(fourth, from_ref(&template)), [template]);
+        prop_assert_eq!(received_list(revision, from_ref(&tool)), [tool]);
+        prop_assert_eq!(received_list(second, from_ref(&prompt)), [prompt]);
+        prop_assert_eq!(received_list(third, from_ref(&resource)), [resource]);
+        prop_assert_eq!(received_list(fourth, from_ref(&template)), [template]);
     }
 
     #[test]
-    fn any_result_comes_back_with_its_facts(revision in revisions(), meta in objects()) {
+    fn result_meta_survives_the_round_trip(revision in revisions(), meta in objects()) {
         let id = raw("x");
         let body = ResultBody::from_members(json!({"completion": {"values": []}})).unwrap();
         let body = Reply::Complete(body.with_meta(&meta).unwrap());
         let message = written(|out| legacy::write_reply(out, Id::from_raw(&id).unwrap(), &body, revision));
         prop_assert_eq!(&message["result"]["completion"], &json!({"values": []}));
-        let told = message["result"].get("_meta").cloned().unwrap_or(json!({}));
-        prop_assert_eq!(told, Value::Object(meta));
+        let received_result = message["result"].get("_meta").cloned().unwrap_or(json!({}));
+        prop_assert_eq!(received_result, Value::Object(meta));
     }
 
     #[test]
-    fn errors_come_back(why in texts(), data in option::of(objects()), kind in 0..4) {
+    fn errors_survive_the_round_trip(why in texts(), data in option::of(objects()), kind in 0..4) {
         let mut error = match kind {
             0 => RpcError::invalid_params(why),
             1 => RpcError::internal(why),
@@ -459,15 +465,15 @@ proptest! {
         if let Some(data) = &data {
             error = error.with_data(data);
         }
-        let told = written(|out| legacy::write_error(out, Some("7"), &error))["error"].clone();
-        prop_assert_eq!(&told["code"], &json!(error.code.as_i32()));
-        prop_assert_eq!(&told["message"], &json!(error.message));
+        let received_result = written(|out| legacy::write_error(out, Some("7"), &error))["error"].clone();
+        prop_assert_eq!(&received_result["code"], &json!(error.code.as_i32()));
+        prop_assert_eq!(&received_result["message"], &json!(error.message));
         let data = error.data.map(|data| serde_json::from_str::<Value>(data.get()).unwrap());
-        prop_assert_eq!(told.get("data"), data.as_ref());
+        prop_assert_eq!(received_result.get("data"), data.as_ref());
     }
 
     #[test]
-    fn forms_come_back_field_by_field(
+    fn forms_survive_the_round_trip(
         revision in prop_oneof![Just(SECOND), Just(THIRD)],
         message in texts(),
         form in forms(),
@@ -475,7 +481,7 @@ proptest! {
         let ask = Ask::Form { message: message.clone(), schema: form.json().clone() };
         let mut out = Vec::new();
         write_ask(&mut out, "an id", &ask, revision);
-        // Read as text: the order of the fields is the author's.
+        // Compare the text, because the order of fields matters.
         #[derive(serde::Deserialize)]
         struct Message<'a> {
             #[serde(borrow)]
@@ -489,34 +495,34 @@ proptest! {
             #[serde(borrow)]
             requested_schema: &'a RawValue,
         }
-        let told: Message<'_> = serde_json::from_slice(&out).unwrap();
-        prop_assert!(told.params.mode.is_none_or(|mode| mode == "form"));
-        prop_assert_eq!(told.params.message, message);
-        let read = Form::parse(told.params.requested_schema).unwrap();
+        let received_result: Message<'_> = serde_json::from_slice(&out).unwrap();
+        prop_assert!(received_result.params.mode.is_none_or(|mode| mode == "form"));
+        prop_assert_eq!(received_result.params.message, message);
+        let read = Form::parse(received_result.params.requested_schema).unwrap();
         let again = Form::new(read.fields().iter().cloned());
         prop_assert_eq!(again.json().get(), form.json().get());
     }
 
     #[test]
-    fn other_asks_come_back(
-        (revision, content) in known(spoken),
+    fn other_asks_survive_the_round_trip(
+        (revision, content) in with_revision(model_content),
         (message, url) in (texts(), texts()),
         system in option::of(texts()),
     ) {
-        let told = asked(THIRD, &Ask::Url { message: message.clone(), url: url.clone() });
+        let received_result = written_ask(THIRD, &Ask::Url { message: message.clone(), url: url.clone() });
         let visit = json!({"mode": "url", "message": message, "url": url, "elicitationId": "an id"});
-        prop_assert_eq!(told, visit);
+        prop_assert_eq!(received_result, visit);
 
         let mut params = SamplingParams::new(9).message(Role::User, content.clone());
         params.system_prompt = system;
         params = params.message(Role::Assistant, content).hint("a model").speed(0.5).temperature(0.25);
-        let told = asked(revision, &Ask::Sampling(Box::new(params.clone())));
-        prop_assert_eq!(read::<SamplingParams>(&told), params);
-        prop_assert_eq!(asked(revision, &Ask::Roots), Value::Null);
+        let received_result = written_ask(revision, &Ask::Sampling(Box::new(params.clone())));
+        prop_assert_eq!(read::<SamplingParams>(&received_result), params);
+        prop_assert_eq!(written_ask(revision, &Ask::Roots), Value::Null);
     }
 
     #[test]
-    fn answers_come_back(
+    fn answers_survive_the_round_trip(
         id in texts(),
         content in objects(),
         (text, root) in (texts(), texts()),
@@ -543,16 +549,16 @@ proptest! {
             prop_assert!(check_answer_shape(kind, outcome).is_ok());
             prop_assert_eq!(serde_json::from_str::<Value>(outcome.get()).unwrap(), answer);
         }
-        let refused = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -1, "message": why}});
-        let refused = refused.to_string();
-        let Ok(Message::Response(response)) = parse(refused.as_bytes()) else {
-            panic!("not a response: {refused}");
+        let message = json!({"jsonrpc": "2.0", "id": id, "error": {"code": -1, "message": why}});
+        let message = message.to_string();
+        let Ok(Message::Response(response)) = parse(message.as_bytes()) else {
+            panic!("not a response: {message}");
         };
         prop_assert_eq!(response.outcome.unwrap_err(), why);
     }
 
     #[test]
-    fn calls_come_back(
+    fn calls_survive_the_round_trip(
         revision in revisions(),
         kind in prop_oneof![Just(CallKind::Tool), Just(CallKind::Prompt), Just(CallKind::Resource)],
         target in texts(),
@@ -568,24 +574,24 @@ proptest! {
         if let Some(token) = &progress {
             params["_meta"] = json!({"progressToken": token});
         }
-        let agreed = Agreed {
+        let session = SessionSettings {
             revision,
             capabilities: Capabilities { form, ..Capabilities::default() },
             log_level: Some(LogLevel::Error),
         };
         let params = raw(params);
-        let call = legacy::decode_call(kind, Some(&params), agreed).unwrap();
+        let call = legacy::decode_call(kind, Some(&params), session).unwrap();
         prop_assert_eq!((call.kind, call.target.as_ref()), (kind, target.as_str()));
         let read = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
         prop_assert_eq!(call.arguments.map(read), arguments.map(Value::Object));
         prop_assert_eq!(call.meta.progress_token.map(read), progress);
-        prop_assert_eq!(call.meta.capabilities, agreed.capabilities);
-        prop_assert_eq!(call.meta.log_level, agreed.log_level);
+        prop_assert_eq!(call.meta.capabilities, session.capabilities);
+        prop_assert_eq!(call.meta.log_level, session.log_level);
         prop_assert!(call.answers.is_none_or(|Answers(all)| all.is_empty()) && call.state.is_none());
     }
 
     #[test]
-    fn what_a_client_can_do_comes_back(
+    fn capabilities_survive_the_round_trip(
         (form, url, roots) in any::<(bool, bool, bool)>(),
         (sampling, tools, context) in any::<(bool, bool, bool)>(),
     ) {
@@ -598,241 +604,6 @@ proptest! {
             roots,
             tasks: false,
         };
-        prop_assert_eq!(greeted(THIRD, can), can);
+        prop_assert_eq!(negotiated(THIRD, can), can);
     }
-}
-
-#[test]
-fn lost_what_a_client_cannot_do_in_its_revision() {
-    let can = Capabilities {
-        form: true,
-        url: true,
-        sampling: true,
-        sampling_tools: true,
-        sampling_context: false,
-        roots: true,
-        tasks: false,
-    };
-    let second = greeted(SECOND, can);
-    assert!(second.form && !second.url && !second.sampling_tools);
-    let first = greeted(FIRST, can);
-    assert!(!first.form && !first.url && first.sampling && first.roots);
-    // Before it could be declared, every client had it.
-    assert!(first.sampling_context && second.sampling_context);
-}
-
-#[test]
-fn lost_how_long_a_result_may_be_kept() {
-    let result = ReadResult {
-        cache: Cache::public(Duration::from_secs(1)),
-        ..ReadResult::default()
-    };
-    for revision in Revision::ALL {
-        assert_eq!(told(revision, &result), json!({"contents": []}));
-    }
-}
-
-#[test]
-fn lost_structured_content_that_is_no_object_and_all_of_it_in_the_first() {
-    let structured = |value: Value| ToolResult {
-        structured_content: Some(value),
-        ..ToolResult::text("x")
-    };
-    for revision in Revision::ALL {
-        let list: ToolResult = read(&told(revision, structured(json!([1]))));
-        assert_eq!(list, ToolResult::text("x"));
-        let object: ToolResult = read(&told(revision, structured(json!({"a": 1}))));
-        assert_eq!(object.structured_content.is_some(), revision > FIRST);
-        let tool = |kind: &str| ToolInfo {
-            name: "t".to_owned(),
-            output_schema: Some(json!({"type": kind})),
-            ..ToolInfo::default()
-        };
-        let tools = listed(revision, &[tool("object"), tool("array")]);
-        assert_eq!(tools[0].output_schema.is_some(), revision > FIRST);
-        assert_eq!(tools[1].output_schema, None);
-    }
-}
-
-#[test]
-fn lost_icons_and_whether_a_tool_may_be_a_task_before_the_third() {
-    let icons = || vec![Icon::new("https://example.com/i.png")];
-    let task_support = TaskSupport::Optional;
-    let tool = ToolInfo {
-        icons: icons(),
-        execution: Some(ToolExecution { task_support }),
-        ..ToolInfo::default()
-    };
-    let prompt = PromptInfo {
-        icons: icons(),
-        ..PromptInfo::default()
-    };
-    let resource = ResourceInfo {
-        icons: icons(),
-        ..ResourceInfo::default()
-    };
-    let link = ResourceLink {
-        icons: icons(),
-        ..ResourceLink::new("a:b", "b")
-    };
-    let linked = ToolResult {
-        content: vec![link.into()],
-        ..ToolResult::default()
-    };
-    for revision in Revision::ALL {
-        let has = revision == THIRD;
-        let tools = listed(revision, from_ref(&tool));
-        assert_eq!(!tools[0].icons.is_empty(), has);
-        assert_eq!(tools[0].execution.is_some(), has);
-        assert_eq!(
-            !listed(revision, from_ref(&prompt))[0].icons.is_empty(),
-            has
-        );
-        assert_eq!(
-            !listed(revision, from_ref(&resource))[0].icons.is_empty(),
-            has
-        );
-        let told = told(revision, &linked);
-        assert_eq!(told["content"][0].get("icons").is_some(), has, "{told}");
-    }
-}
-
-#[test]
-fn lost_what_a_server_says_of_itself_beside_its_name() {
-    let info = json!({"name": "s", "title": "S", "version": "1", "description": "d",
-        "websiteUrl": "https://example.com/", "icons": [{"src": "i"}]});
-    let greeting = json!({"protocolVersion": "2025-03-26", "serverInfo": info});
-    assert_eq!(told(THIRD, &greeting)["serverInfo"], info);
-    let second = json!({"name": "s", "title": "S", "version": "1"});
-    assert_eq!(told(SECOND, &greeting)["serverInfo"], second);
-    let first = json!({"name": "s", "version": "1"});
-    assert_eq!(told(FIRST, &greeting)["serverInfo"], first);
-}
-
-#[test]
-fn lost_titles_in_the_first_but_that_of_a_tool() {
-    let tool = ToolInfo {
-        name: "t".to_owned(),
-        title: Some("T".to_owned()),
-        ..ToolInfo::default()
-    };
-    let with = |title: Option<&str>| ToolAnnotations {
-        title: title.map(str::to_owned),
-        read_only_hint: Some(true),
-        ..ToolAnnotations::default()
-    };
-    for (given, shown) in [
-        (
-            None,
-            ToolAnnotations {
-                read_only_hint: None,
-                ..with(Some("T"))
-            },
-        ),
-        (Some(with(None)), with(Some("T"))),
-        (Some(with(Some("other"))), with(Some("other"))),
-    ] {
-        let tool = ToolInfo {
-            annotations: given,
-            ..tool.clone()
-        };
-        let told = &listed(FIRST, &[tool])[0];
-        assert_eq!((&told.title, &told.annotations), (&None, &Some(shown)));
-    }
-    let prompt = PromptInfo {
-        title: Some("P".to_owned()),
-        arguments: vec![PromptArgument {
-            title: Some("A".to_owned()),
-            ..PromptArgument::default()
-        }],
-        ..PromptInfo::default()
-    };
-    let told = &listed(FIRST, from_ref(&prompt))[0];
-    assert_eq!((&told.title, &told.arguments[0].title), (&None, &None));
-    assert_eq!(listed(SECOND, from_ref(&prompt)), [prompt]);
-}
-
-#[test]
-fn lost_facts_and_times_within_results_of_the_first() {
-    let facts = || Some(json!({"a": 1}));
-    let hints = Annotations {
-        priority: Some(0.5),
-        last_modified: Some("2025-01-01".to_owned()),
-        ..Annotations::default()
-    };
-    let resource = ResourceContents::Text {
-        uri: "a:b".to_owned(),
-        mime_type: None,
-        text: "x".to_owned(),
-        meta: facts(),
-    };
-    let result = ToolResult {
-        content: vec![
-            Content::Text {
-                text: "x".to_owned(),
-                annotations: Some(hints),
-                meta: facts(),
-            },
-            Content::resource(resource),
-        ],
-        ..ToolResult::default()
-    };
-    let content = json!([
-        {"type": "text", "text": "x", "annotations": {"priority": 0.5}},
-        {"type": "resource", "resource": {"uri": "a:b", "text": "x"}},
-    ]);
-    assert_eq!(told(FIRST, &result)["content"], content);
-    assert_eq!(read::<ToolResult>(&told(SECOND, &result)), result);
-}
-
-#[test]
-fn lost_links_in_the_first_which_are_texts() {
-    let link = Content::link("notes://today", "notes");
-    let result = PromptResult {
-        messages: vec![PromptMessage::user(link)],
-        ..PromptResult::default()
-    };
-    let told: PromptResult = read(&told(FIRST, &result));
-    let text = told.messages[0].content.as_text();
-    assert_eq!(text, Some("notes: notes://today"));
-}
-
-#[test]
-fn lost_the_number_of_a_resource_that_is_not_there() {
-    let error = RpcError::resource_not_found("a:b");
-    let told = written(|out| legacy::write_error(out, Some("1"), &error));
-    assert_eq!(told["error"]["code"], -32002);
-    assert_ne!(error.code.as_i32(), -32002);
-}
-
-#[test]
-fn lost_which_blocks_are_one_message_before_the_third() {
-    let mut params = SamplingParams::new(9).user("one").user("two");
-    let second = params.messages.remove(1);
-    params.messages[0].content.extend(second.content);
-    let ask = Ask::Sampling(Box::new(params.clone()));
-    assert_eq!(read::<SamplingParams>(&asked(THIRD, &ask)), params);
-    let apart = SamplingParams::new(9).user("one").user("two");
-    for revision in [FIRST, SECOND] {
-        assert_eq!(read::<SamplingParams>(&asked(revision, &ask)), apart);
-    }
-}
-
-#[test]
-fn lost_that_a_choice_has_no_title_of_its_own() {
-    let schema = json!({"type": "object", "properties": {
-        "z": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "b"}]},
-        "a": {"type": "string"},
-    }});
-    let text = r#"{"type":"object","properties":{"z":{"type":"string","oneOf":[{"const":"r","title":"Red"},{"const":"b"}]},"a":{"type":"string"}}}"#;
-    assert_eq!(serde_json::from_str::<Value>(text).unwrap(), schema);
-    let ask = Ask::Form {
-        message: "Which?".to_owned(),
-        schema: RawValue::from_string(text.to_owned()).unwrap().into(),
-    };
-    let mut out = Vec::new();
-    write_ask(&mut out, "i", &ask, SECOND);
-    let out = String::from_utf8(out).unwrap();
-    let plain = r#""properties":{"z":{"type":"string","enum":["r","b"],"enumNames":["Red","b"]},"a":{"type":"string"}}"#;
-    assert!(out.contains(plain), "{out}");
 }

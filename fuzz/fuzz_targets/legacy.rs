@@ -1,10 +1,10 @@
-//! Any bytes can come in from an older client: they are read or refused, and what goes out is JSON on one line.
+//! Random messages from legacy clients are decoded or rejected, and all output is JSON on one line.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri, is_modern,
+    self, Revision, SessionSettings, decode_initialize, decode_set_level, decode_uri, is_modern,
     split_batch, write_ask,
 };
 use refrain_wire::{Ask, CallKind, Id, LogLevel, Message, Reply, ResultBody, RpcError, parse};
@@ -12,15 +12,15 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 fuzz_target!(|data: &[u8]| {
-    take(data);
+    check_message(data);
     for message in split_batch(data).unwrap_or_default() {
-        take(message.get().as_bytes());
+        check_message(message.get().as_bytes());
     }
 });
 
 refrain_fuzz::mutate_json!();
 
-fn take(data: &[u8]) {
+fn check_message(data: &[u8]) {
     let parsed = parse(data);
     if let Ok(Message::Response(response)) = parsed {
         if let Ok(result) = response.outcome {
@@ -33,23 +33,23 @@ fn take(data: &[u8]) {
     };
     is_modern(params);
     for revision in Revision::ALL {
-        let agreed = Agreed {
+        let session = SessionSettings {
             revision,
             capabilities: Default::default(),
             log_level: Some(LogLevel::Info),
         };
         for kind in [CallKind::Tool, CallKind::Prompt, CallKind::Resource] {
-            match legacy::decode_call(kind, params, agreed) {
+            match legacy::decode_call(kind, params, session) {
                 Ok(call) => {
                     assert!(call.answers.is_none() && call.state.is_none());
                     assert_eq!(call.meta.protocol_version, revision.as_str());
                 }
-                Err(error) => refused(id, &error),
+                Err(error) => check_error(id, &error),
             }
         }
-        let _ = legacy::decode_list(params, agreed);
-        let _ = legacy::decode_complete(params, agreed);
-        sent(id, params, revision);
+        let _ = legacy::decode_list(params, session);
+        let _ = legacy::decode_complete(params, session);
+        check_output(id, params, revision);
     }
     let _ = decode_set_level(params);
     let _ = decode_uri(params);
@@ -58,15 +58,15 @@ fn take(data: &[u8]) {
     }
 }
 
-fn refused(id: Id<'_>, error: &RpcError) {
+fn check_error(id: Id<'_>, error: &RpcError) {
     let mut out = Vec::new();
     legacy::write_error(&mut out, Some(id.as_json()), error);
     one_line(&out);
 }
 
-/// The params as a result, and as the schema of a form.
-fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
-    // Raw text may have half a surrogate pair in it, which goes out as it came in and which nobody can read.
+/// Writes the params as a result, and as the schema of a form.
+fn check_output(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
+    // A lone surrogate in raw text is copied to the output and cannot be parsed.
     let readable = |params: &&RawValue| serde_json::from_str::<Value>(params.get()).is_ok();
     let Some(params) = params.filter(readable) else {
         return;
@@ -75,8 +75,8 @@ fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
         let mut out = Vec::new();
         legacy::write_reply(&mut out, id, &Reply::Complete(body), revision);
         let reply = one_line(&out);
-        for later in ["resultType", "ttlMs", "cacheScope"] {
-            assert!(reply["result"].get(later).is_none());
+        for new_member in ["resultType", "ttlMs", "cacheScope"] {
+            assert!(reply["result"].get(new_member).is_none());
         }
         let structured = reply["result"].get("structuredContent");
         assert!(structured.is_none_or(|it| it.is_object() && revision > Revision::V2025_03_26));
@@ -91,6 +91,6 @@ fn sent(id: Id<'_>, params: Option<&RawValue>, revision: Revision) {
 }
 
 fn one_line(out: &[u8]) -> Value {
-    assert!(!out.contains(&b'\n'), "two lines");
-    serde_json::from_slice(out).expect("what goes out is JSON")
+    assert!(!out.contains(&b'\n'), "output has line breaks");
+    serde_json::from_slice(out).expect("output is JSON")
 }

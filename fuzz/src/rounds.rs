@@ -1,7 +1,7 @@
-//! Plays rounds, and checks what holds of every one.
+//! Runs rounds and checks their invariants.
 
 use crate::handlers::handler;
-use crate::source::Fixed;
+use crate::source::FixedSource;
 use refrain_core::{
     Claims, End, Env, Event, Flow, Limits, MemoryReplayLog, Pressure, Principal, Snapshot, Start,
     Suspension,
@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// More polls than any round of the handlers needs.
-const POLLS: u32 = 20_000;
+const MAX_POLLS: u32 = 20_000;
 
-/// What surrounds a round.
+/// The environment of a round.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting {
-    /// Which handler runs.
+pub struct RoundSetting {
+    /// The number of the handler.
     pub handler: u8,
-    /// What the client can do, one bit each.
+    /// The capabilities that the client lacks, one bit each.
     pub capabilities: u8,
-    /// Bit 0: the flow is wanted elsewhere. Bit 1: no replay log. Bit 2: small limits. Bit 3: the round crashes.
-    /// Bit 4: the round's time is up. Bit 5: the client wants notes. The rest says when.
+    /// Bit 0: shed the flow to another instance. Bit 1: no replay log. Bit 2: small limits. Bit 3: crash.
+    /// Bit 4: expire. Bit 5: the client wants progress and logs. Bits 6 and 7: the time of the crash or expiry.
     pub mode: u8,
 }
 
-impl Setting {
+impl RoundSetting {
     fn has(self, bit: u8) -> bool {
         self.mode & (1 << bit) != 0
     }
@@ -69,18 +69,18 @@ impl Setting {
             extensions: None,
             log_level: self.has(5).then_some(LogLevel::Debug),
             wants_progress: self.has(5),
-            source: Fixed::new(7),
+            source: FixedSource::new(7),
             limits: self.limits(),
-            pressure: self.has(0).then(|| Arc::new(Always) as _),
+            pressure: self.has(0).then(|| Arc::new(AlwaysShed) as _),
             replay_log: (!self.has(1)).then(|| Arc::new(MemoryReplayLog::new()) as _),
             can_detach: false,
         }
     }
 }
 
-struct Always;
+struct AlwaysShed;
 
-impl Pressure for Always {
+impl Pressure for AlwaysShed {
     fn should_hand_on(&self) -> bool {
         true
     }
@@ -95,12 +95,12 @@ impl Wake for Flag {
     }
 }
 
-/// Runs a round to its end. `None` if it ended without something to go on from.
+/// Runs a round to its end. `None` if the flow has ended.
 ///
 /// # Panics
 ///
-/// If anything that must hold of a round does not.
-pub fn round(start: Start, setting: Setting) -> Option<Suspension> {
+/// If an invariant is violated.
+pub fn round(start: Start, setting: RoundSetting) -> Option<Suspension> {
     let began = start.round();
     let mut flow = Flow::new(setting.env(), start, handler(setting.handler));
     if setting.has(3) {
@@ -109,33 +109,33 @@ pub fn round(start: Start, setting: Setting) -> Option<Suspension> {
     let flag = Arc::new(Flag::default());
     let waker = Waker::from(flag.clone());
     let mut cx = Context::from_waker(&waker);
-    for polls in 0..POLLS {
+    for polls in 0..MAX_POLLS {
         if setting.has(4) && polls == setting.when() {
             let event = flow.expire();
             assert!(
                 !matches!(event, Event::Ended(End::Complete(_) | End::Failed(_))),
                 "{event:?}"
             );
-            return ended(event, began, setting);
+            return check_end(event, began, setting);
         }
         match flow.poll(&mut cx) {
             Poll::Pending => {
-                // The handlers wait for nothing but their flow.
+                // Only the flow wakes the handlers.
                 let woken = flag.0.swap(false, Ordering::Relaxed);
-                assert!(woken, "the flow waits, and nothing will wake it");
+                assert!(woken, "the flow is pending and was not woken");
             }
             Poll::Ready(Event::Notes(notes)) => assert!(!notes.is_empty()),
             Poll::Ready(Event::Settle) => {}
             Poll::Ready(event) => {
                 assert!(setting.has(5) || flow.take_notes().is_empty());
-                return ended(event, began, setting);
+                return check_end(event, began, setting);
             }
         }
     }
-    panic!("the round does not end");
+    panic!("the round did not end within {MAX_POLLS} polls");
 }
 
-fn ended(event: Event, began: u32, setting: Setting) -> Option<Suspension> {
+fn check_end(event: Event, began: u32, setting: RoundSetting) -> Option<Suspension> {
     match event {
         Event::Suspended(cut) => {
             check_cut(&cut, began, setting);
@@ -151,24 +151,24 @@ fn ended(event: Event, began: u32, setting: Setting) -> Option<Suspension> {
             assert!(!fault.message.is_empty());
             None
         }
-        Event::Detach | Event::Write(_) => panic!("only tasks do that"),
+        Event::Detach | Event::Write(_) => panic!("only tasks detach or write"),
         Event::Crashed => {
-            assert!(setting.has(3), "only a round that was told to crashes");
+            assert!(setting.has(3), "the round crashed without a request");
             None
         }
         Event::Ended(End::Panicked(message)) => panic!("the handler panicked: {message}"),
-        Event::Notes(_) | Event::Settle => panic!("the flow is not over"),
+        Event::Notes(_) | Event::Settle => panic!("the flow has not ended"),
     }
 }
 
-fn check_cut(cut: &Suspension, began: u32, setting: Setting) {
+fn check_cut(cut: &Suspension, began: u32, setting: RoundSetting) {
     assert_eq!(cut.snapshot.round(), began + 1);
     assert!(began < setting.limits().rounds);
     assert!(cut.asks.len() <= setting.limits().asks);
     let mut keys: Vec<&str> = cut.asks.iter().map(|(key, _)| key.as_str()).collect();
     keys.sort_unstable();
     let distinct = keys.windows(2).all(|pair| pair[0] != pair[1]);
-    assert!(distinct, "two asks have one key: {keys:?}");
+    assert!(distinct, "duplicate keys of asks: {keys:?}");
     let reply = Reply::Incomplete(Incomplete {
         asks: cut.asks.clone(),
         state: Some("t".to_owned()),
@@ -180,7 +180,7 @@ fn check_cut(cut: &Suspension, began: u32, setting: Setting) {
     assert!(valid, "{}", String::from_utf8_lossy(&out));
 }
 
-/// The journal as bytes.
+/// Encodes the journal.
 pub fn encode(snapshot: &Snapshot, version: &str) -> Vec<u8> {
     let claims = Claims {
         issued: 1,
@@ -190,29 +190,29 @@ pub fn encode(snapshot: &Snapshot, version: &str) -> Vec<u8> {
     snapshot.encode(&claims, &[], 0)
 }
 
-/// The snapshot as another instance reads it.
+/// Encodes and decodes a snapshot, as for another instance.
 ///
 /// # Panics
 ///
-/// If it cannot be read, or is another one after that.
-pub fn carried(snapshot: &Snapshot) -> Snapshot {
+/// If the snapshot changes.
+pub fn reencode(snapshot: &Snapshot) -> Snapshot {
     let bytes = encode(snapshot, "1");
-    let (claims, read) = Snapshot::decode(&bytes).expect("what was written can be read");
+    let (claims, read) = Snapshot::decode(&bytes).expect("an encoded snapshot can be decoded");
     assert_eq!((claims.issued, claims.expires, claims.version), (1, 2, "1"));
     assert_eq!(read.flow(), snapshot.flow());
     assert_eq!(read.round(), snapshot.round());
     assert_eq!(read.len(), snapshot.len());
     assert_eq!(read.largest_part(), snapshot.largest_part());
-    assert_eq!(encode(&read, "1"), bytes, "what was read is written alike");
+    assert_eq!(encode(&read, "1"), bytes, "the encoding changed");
     read
 }
 
-/// Begins a round and runs it to its end.
+/// Starts a round and runs it to its end.
 pub fn round_once(
     snapshot: &Snapshot,
     answers: Option<&Answers<'_>>,
     first: bool,
-    setting: Setting,
+    setting: RoundSetting,
 ) -> Option<Suspension> {
     let snapshot = snapshot.clone();
     let start = if first {
@@ -223,12 +223,12 @@ pub fn round_once(
     round(start, setting)
 }
 
-/// Runs a round twice, which must come to the same, and gives what it came to.
+/// Runs a round twice and checks that the outcome is the same.
 pub fn round_twice(
     snapshot: &Snapshot,
     answers: Option<&Answers<'_>>,
     first: bool,
-    setting: Setting,
+    setting: RoundSetting,
 ) -> Option<Suspension> {
     let one = round_once(snapshot, answers, first, setting);
     let two = round_once(snapshot, answers, first, setting);

@@ -1,7 +1,4 @@
-//! JSON values without room for two readings.
-//!
-//! What always holds: a value read here had each key of an object once, and the canonical text of
-//! a value depends on what it says and not on how it was written.
+//! Unambiguous JSON: rejects duplicate keys, and serializes equal values to equal text.
 
 use std::fmt;
 
@@ -12,22 +9,22 @@ use serde_json::{Map, Number, Value};
 use crate::decode::reason;
 use crate::write;
 
-/// Reads a value; a key given twice and nesting of 128 levels or more are errors.
+/// Reads a value. Duplicate keys and nesting of 128 levels or more are errors.
 ///
 /// ```
 /// assert!(refrain_wire::parse_value(r#"{"a":1,"b":{"a":1}}"#).is_ok());
-/// let twice = refrain_wire::parse_value(r#"{"a":1,"a":2}"#).unwrap_err();
-/// assert!(twice.to_string().contains("\"a\""));
+/// let duplicate = refrain_wire::parse_value(r#"{"a":1,"a":2}"#).unwrap_err();
+/// assert!(duplicate.to_string().contains("\"a\""));
 /// ```
 pub fn parse_value(raw: &str) -> Result<Value, JsonError> {
-    // serde_json itself stops at the depth.
+    // serde_json enforces the depth limit.
     let mut deserializer = serde_json::Deserializer::from_str(raw);
-    let value = Strict.deserialize(&mut deserializer)?;
+    let value = UniqueKeys.deserialize(&mut deserializer)?;
     deserializer.end()?;
     Ok(value)
 }
 
-/// Malformed JSON. Its text omits the position, because the text that was read is often part of a larger message.
+/// Malformed JSON. The message has no position, because the input is often a part of a larger message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct JsonError {
@@ -43,7 +40,7 @@ impl JsonError {
         }
     }
 
-    /// Whether the text is malformed JSON, or JSON of an unexpected shape.
+    /// Whether the JSON is malformed or has the wrong type.
     pub fn classify(&self) -> Category {
         self.category
     }
@@ -58,12 +55,12 @@ impl From<serde_json::Error> for JsonError {
     }
 }
 
-/// The deepest nesting that [`parse_value`] reads.
+/// The maximum nesting of [`parse_value`].
 pub(crate) const MAX_DEPTH: usize = 127;
 
-/// Whether JSON text is nested deeper than [`parse_value`] would read.
+/// Whether JSON exceeds the nesting limit of [`parse_value`].
 pub(crate) fn is_too_deep(json: &str) -> bool {
-    // Each level takes two characters.
+    // Each level needs two characters.
     if json.len() <= 2 * MAX_DEPTH {
         return false;
     }
@@ -86,17 +83,17 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
     false
 }
 
-/// Reads a value with each key of an object once.
-pub(crate) struct Strict;
+/// Reads a value and rejects duplicate keys.
+pub(crate) struct UniqueKeys;
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for UniqueKeys {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for UniqueKeys {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -145,9 +142,7 @@ impl<'de> Visitor<'de> for Strict {
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if members.contains_key(&key) {
-                return Err(Error::custom(format_args!(
-                    "the key {key:?} is given twice"
-                )));
+                return Err(Error::custom(format_args!("duplicate key {key:?}")));
             }
             let value = map.next_value_seed(Self)?;
             members.insert(key, value);
@@ -156,8 +151,7 @@ impl<'de> Visitor<'de> for Strict {
     }
 }
 
-/// Appends the canonical text of a value: keys in byte order at every level, no spaces, and whole
-/// numbers as integers where a double holds them exactly.
+/// Appends the canonical text of a value: sorted keys, no white space, and whole numbers as integers if a double is exact.
 pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
     match value {
         Value::Number(number) => write_number(number, out),
@@ -172,7 +166,7 @@ pub fn write_canonical(value: &Value, out: &mut Vec<u8>) {
             out.push(b']');
         }
         Value::Object(members) if members.keys().is_sorted() => write_members(members, out),
-        // Whether a map is sorted is a feature that any crate in the build may switch off.
+        // A feature of serde_json decides whether maps are sorted, and any crate in the build may change it.
         Value::Object(members) => {
             let mut sorted: Vec<(&String, &Value)> = members.iter().collect();
             sorted.sort_unstable_by_key(|(key, _)| *key);

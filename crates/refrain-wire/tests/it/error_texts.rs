@@ -1,8 +1,8 @@
-//! What is wrong with a request is said in words of the protocol, and never in those of this crate.
+//! Error texts use terms of the protocol, never those of Rust or serde.
 
 use refrain_wire::drafts::Draft;
 use refrain_wire::legacy::{
-    self, Agreed, Revision, decode_initialize, decode_set_level, decode_uri,
+    self, Revision, SessionSettings, decode_initialize, decode_set_level, decode_uri,
 };
 use refrain_wire::ratified::{
     decode_call, decode_complete, decode_list, decode_listen, decode_meta, decode_task,
@@ -14,7 +14,7 @@ use refrain_wire::{
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-const AGREED: Agreed = Agreed {
+const SESSION: SessionSettings = SessionSettings {
     revision: Revision::LATEST,
     capabilities: Capabilities {
         form: true,
@@ -28,8 +28,8 @@ const AGREED: Agreed = Agreed {
     log_level: None,
 };
 
-/// A value with another in place of each of its parts, and of itself.
-fn spoiled(value: &Value, with: &Value) -> Vec<Value> {
+/// All values in which one part of `value`, or the whole, is replaced by `with`.
+fn mutations(value: &Value, with: &Value) -> Vec<Value> {
     let mut all = vec![with.clone()];
     let keys: Vec<String> = match value {
         Value::Object(members) => members.keys().cloned().collect(),
@@ -39,7 +39,7 @@ fn spoiled(value: &Value, with: &Value) -> Vec<Value> {
     for key in keys {
         let pointer = format!("/{}", key.replace('~', "~0").replace('/', "~1"));
         let part = value.pointer(&pointer).unwrap().clone();
-        for part in spoiled(&part, with) {
+        for part in mutations(&part, with) {
             let mut whole = value.clone();
             *whole.pointer_mut(&pointer).unwrap() = part;
             all.push(whole);
@@ -48,7 +48,7 @@ fn spoiled(value: &Value, with: &Value) -> Vec<Value> {
     all
 }
 
-/// Reads what is good, and everything that is spoiled in some way. What is said of that is in words of the protocol.
+/// Reads a valid value and all its mutations, and checks the error texts.
 fn check(good: &Value, read: impl Fn(&RawValue) -> Result<(), String>) {
     let raw = |value: &Value| to_raw_value(value).unwrap();
     assert_eq!(read(&raw(good)), Ok(()));
@@ -63,24 +63,24 @@ fn check(good: &Value, read: impl Fn(&RawValue) -> Result<(), String>) {
         json!({}),
         json!({"x": 5}),
     ];
-    let (mut refused, mut odd) = (0, Vec::new());
-    for bad in others.iter().flat_map(|other| spoiled(good, other)) {
+    let (mut rejections, mut bad_texts) = (0, Vec::new());
+    for bad in others.iter().flat_map(|other| mutations(good, other)) {
         let Err(message) = read(&raw(&bad)) else {
             continue;
         };
-        refused += 1;
-        let ours = [
+        rejections += 1;
+        let rust_terms = [
             "struct ", "enum ", "tuple", "variant ", "newtype", "Wire", "element",
         ];
-        if ours.iter().any(|word| message.contains(word)) || message.is_empty() {
-            odd.push(format!("{bad}: {message}"));
+        if rust_terms.iter().any(|word| message.contains(word)) || message.is_empty() {
+            bad_texts.push(format!("{bad}: {message}"));
         }
     }
-    assert!(refused > 0);
-    assert!(odd.is_empty(), "{}", odd.join("\n"));
+    assert!(rejections > 0);
+    assert!(bad_texts.is_empty(), "{}", bad_texts.join("\n"));
 }
 
-fn told<T>(read: Result<T, RpcError>) -> Result<(), String> {
+fn error_text<T>(read: Result<T, RpcError>) -> Result<(), String> {
     read.map(|_| ()).map_err(|error| error.message.into_owned())
 }
 
@@ -96,75 +96,81 @@ fn meta() -> Value {
 }
 
 #[test]
-fn of_requests_of_the_ratified_revision() {
+fn ratified_request_errors_use_protocol_terms() {
     let call = json!({"name": "t", "arguments": {"a": 1}, "inputResponses": {"k": {"action": "accept"}},
         "requestState": "s", "_meta": meta()});
-    check(&call, |raw| told(decode_call(CallKind::Tool, Some(raw))));
+    check(&call, |raw| {
+        error_text(decode_call(CallKind::Tool, Some(raw)))
+    });
     let list = json!({"cursor": "c", "_meta": meta()});
-    check(&list, |raw| told(decode_list(Some(raw))));
-    check(&list, |raw| told(decode_meta(Some(raw))));
+    check(&list, |raw| error_text(decode_list(Some(raw))));
+    check(&list, |raw| error_text(decode_meta(Some(raw))));
     let typed = json!({"ref": {"type": "ref/prompt", "name": "p"}, "argument": {"name": "a", "value": "v"},
         "context": {"arguments": {"b": "w"}}, "_meta": meta()});
-    check(&typed, |raw| told(decode_complete(Some(raw))));
+    check(&typed, |raw| error_text(decode_complete(Some(raw))));
     let listen = json!({"notifications": {"toolsListChanged": true, "resourceSubscriptions": ["a:b"],
         "taskIds": ["t"]}, "_meta": meta()});
-    check(&listen, |raw| told(decode_listen(Some(raw))));
+    check(&listen, |raw| error_text(decode_listen(Some(raw))));
     let task =
         json!({"taskId": "t", "inputResponses": {"k": {"action": "accept"}}, "_meta": meta()});
     check(&task, |raw| {
-        told(decode_task(TaskMethod::Update, Some(raw)))
+        error_text(decode_task(TaskMethod::Update, Some(raw)))
     });
 }
 
 #[test]
-fn of_requests_of_earlier_revisions() {
+fn legacy_request_errors_use_protocol_terms() {
     let hello = json!({"protocolVersion": "2025-11-25", "clientInfo": {"name": "c", "version": "1"},
         "capabilities": {"elicitation": {"form": {}, "url": {}}, "sampling": {"tools": {}, "context": {}},
             "roots": {"listChanged": true}}});
-    check(&hello, |raw| told(decode_initialize(Some(raw))));
+    check(&hello, |raw| error_text(decode_initialize(Some(raw))));
     let meta = json!({"progressToken": 7, "traceparent": "x"});
     let call = json!({"name": "t", "arguments": {"a": 1}, "_meta": meta});
     check(&call, |raw| {
-        told(legacy::decode_call(CallKind::Tool, Some(raw), AGREED))
+        error_text(legacy::decode_call(CallKind::Tool, Some(raw), SESSION))
     });
     let list = json!({"cursor": "c", "_meta": meta});
-    check(&list, |raw| told(legacy::decode_list(Some(raw), AGREED)));
+    check(&list, |raw| {
+        error_text(legacy::decode_list(Some(raw), SESSION))
+    });
     let typed = json!({"ref": {"type": "ref/resource", "uri": "a:{b}"}, "argument": {"name": "a", "value": "v"},
         "context": {"arguments": {"b": "w"}}, "_meta": meta});
     check(&typed, |raw| {
-        told(legacy::decode_complete(Some(raw), AGREED))
+        error_text(legacy::decode_complete(Some(raw), SESSION))
     });
     check(&json!({"level": "info"}), |raw| {
-        told(decode_set_level(Some(raw)))
+        error_text(decode_set_level(Some(raw)))
     });
-    check(&json!({"uri": "a:b"}), |raw| told(decode_uri(Some(raw))));
+    check(&json!({"uri": "a:b"}), |raw| {
+        error_text(decode_uri(Some(raw)))
+    });
 }
 
 #[test]
-fn of_answers() {
+fn answer_errors_use_protocol_terms() {
     let filled = json!({"action": "accept", "content": {"name": "octocat"}});
     let shape =
         |kind, raw: &RawValue| check_answer_shape(kind, raw).map_err(|error| error.to_string());
     check(&filled, |raw| shape(AskKind::Form, raw));
-    let said = json!({"role": "assistant", "model": "m", "stopReason": "endTurn", "content":
+    let answer = json!({"role": "assistant", "model": "m", "stopReason": "endTurn", "content":
         [{"type": "text", "text": "t"}, {"type": "image", "data": "", "mimeType": "image/png"},
          {"type": "tool_use", "id": "1", "name": "n", "input": {}}]});
-    check(&said, |raw| shape(AskKind::Sampling, raw));
+    check(&answer, |raw| shape(AskKind::Sampling, raw));
     let roots = json!({"roots": [{"uri": "file:///a", "name": "a"}]});
     check(&roots, |raw| shape(AskKind::Roots, raw));
 }
 
 #[test]
-fn of_messages() {
+fn message_errors_use_protocol_terms() {
     let message = json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"a": 1}});
     check(&message, |raw| {
         let read = parse(raw.get().as_bytes()).map_err(|rejection| rejection.error);
-        told(read)
+        error_text(read)
     });
     for draft in Draft::ALL {
         let read = |raw: &RawValue| {
             let read = draft.read_request(raw.get().as_bytes());
-            told(read.map_err(|rejection| rejection.error))
+            error_text(read.map_err(|rejection| rejection.error))
         };
         let names = match draft {
             Draft::Sketch => ("dependent_responses", "request_state"),
