@@ -3,7 +3,7 @@
 use super::{Body, HttpService, ROUND, json};
 use crate::legacy::{Session, lost_call};
 use crate::live::{gone, unreachable};
-use crate::metrics::{LiveCount, Refusal};
+use crate::metrics::{LiveCallEvent, Refusal};
 use crate::record;
 use crate::relay::{
     Holder, LastEvent, RelayClaims, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo,
@@ -80,9 +80,9 @@ impl HttpService {
         let (count, error) = match self.relay(&holder, request, last).await {
             Ok(response) => return response,
             Err(RelayError::OtherInstance(StatusCode::MISDIRECTED_REQUEST)) => {
-                (LiveCount::Gone, gone())
+                (LiveCallEvent::Gone, gone())
             }
-            Err(error) => (LiveCount::RelayFailed, unreachable(&holder, &error)),
+            Err(error) => (LiveCallEvent::RelayFailed, unreachable(&holder, &error)),
         };
         self.server.0.services.metrics.live(count);
         self.live_error(id, error)
@@ -112,7 +112,11 @@ impl HttpService {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
-        self.server.0.services.metrics.live(LiveCount::RelayFailed);
+        self.server
+            .0
+            .services
+            .metrics
+            .live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
             tracing::warn!(%holder, %error, "session taken over: its holder is gone");
             return None;
@@ -167,7 +171,7 @@ impl HttpService {
                 response.headers_mut().insert(name, value.clone());
             }
         }
-        self.server.0.services.metrics.live(LiveCount::Relayed);
+        self.server.0.services.metrics.live(LiveCallEvent::Relayed);
         Ok(response)
     }
 

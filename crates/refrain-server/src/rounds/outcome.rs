@@ -1,4 +1,4 @@
-//! The result or error of a call whose handler has ended.
+//! The result or error of a call whose flow ended.
 
 use jsonschema::Validator;
 use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
@@ -15,13 +15,13 @@ pub(crate) fn outcome_of(
         Event::Done(Err(error)) => failed(&error, kind),
         Event::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         Event::Fault(fault) => {
-            tracing::error!(fault = %fault.message, "a handler made a mistake");
+            tracing::error!(fault = %fault.message, "handler violated a runtime rule");
             Err(RpcError::internal(fault.message))
         }
         Event::Panicked(message) => {
-            tracing::error!(panic = %message, "a handler panicked");
+            tracing::error!(panic = %message, "handler panicked");
             Err(RpcError::internal(
-                "the handler panicked; the server's log says where",
+                "the handler panicked; see the server's log",
             ))
         }
         Event::Done(Ok(Outcome::Incomplete(_)))
@@ -30,7 +30,7 @@ pub(crate) fn outcome_of(
         | Event::Write(_)
         | Event::Notes(_)
         | Event::Settle
-        // Handled before; a crash is only made by tests.
+        // Handled by the caller. Only tests cause crashes.
         | Event::Crashed => Err(RpcError::internal("Internal error")),
     }
 }
@@ -45,13 +45,13 @@ pub(crate) fn reply_of(event: Event, kind: CallKind, output: Option<&Validator>)
 
 /// Checks a result against the output schema of its tool.
 fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, RpcError> {
-    let misfit = output.and_then(|output| misfit(output, &body));
-    let Some(reason) = misfit else {
+    let violation = output.and_then(|output| violation(output, &body));
+    let Some(reason) = violation else {
         return Ok(body);
     };
-    tracing::error!(%reason, "a result does not fit the tool's output schema");
+    tracing::error!(%reason, "result does not match the output schema");
     Err(RpcError::internal(format!(
-        "the tool's result does not fit its output schema: {reason}"
+        "the tool's result does not match its output schema: {reason}"
     )))
 }
 
@@ -62,7 +62,7 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
         }
         ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
         ErrorKind::Internal => {
-            tracing::error!(error = %failed, "a handler failed");
+            tracing::error!(error = %failed, "handler failed");
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {
@@ -75,17 +75,17 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
     })
 }
 
-/// Why the structured content does not match the schema. A failure needs none.
-fn misfit(output: &Validator, body: &ResultBody) -> Option<String> {
+/// The first violation of the output schema. Tool errors are not checked.
+fn violation(output: &Validator, body: &ResultBody) -> Option<String> {
     if body.is_error() {
         return None;
     }
     let Some(content) = body.structured_content() else {
-        return Some("it has no structuredContent".into());
+        return Some("structuredContent is missing".into());
     };
     output.validate(content).err().map(|error| {
         let at = error.instance_path().as_str().to_owned();
-        // Not the value itself: it may be long, or private.
+        // The value is masked: it may be long or confidential.
         format!("at {:?}: {}", at, error.masked())
     })
 }

@@ -1,29 +1,28 @@
-//! Starts a flow in its home: with the client, in a legacy session or parked in memory.
+//! Creates a flow in its home: the client, a legacy session or memory.
 
-use super::admitted::Admitted;
+use super::admit::AdmittedCall;
 use super::client::ClientFlow;
 use super::park::LiveStart;
-use super::running::{NewFlow, Round, State};
+use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
-use super::single_use::{Claim, Record};
+use super::single_use::{ReplayClaim, ReplayRecord};
 use super::{FlowSpec, Home, Rejection, Target, span};
 use crate::limits::{LimitKey, Permit};
-use crate::live::{LiveFlow, Sealing, Subscribed};
-use crate::tasks::{Seed, Tasks};
+use crate::live::{LiveFlow, SealContext, Subscribed};
+use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, Keep, LogKey, Start};
 use refrain_wire::{Capability, LogLevel, RpcError};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
 
-/// A flow that runs in this round, and its journal so far.
+/// A flow to run in this round.
 pub(super) struct OpenedFlow<'a> {
-    pub(super) admitted: Admitted<'a>,
+    pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,
 }
 
 impl OpenedFlow<'_> {
-    /// Creates the flow in its home and starts it.
     #[inline]
     pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
@@ -36,14 +35,14 @@ impl OpenedFlow<'_> {
         let claim = record.as_ref().map(|record| {
             let keep = Keep::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
-                NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
-                NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
+                NewFlow::Live(_) => ReplayClaim::parking(&rounds.live, record, keep),
+                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, keep),
             }
         });
         let mut round = Round::new(rounds, call, number, span, record);
         match claim {
             None => round.start(flow),
-            Some(claim) => round.state = State::Claiming(claim, Box::new(flow)),
+            Some(claim) => round.state = RoundState::Claiming(claim, Box::new(flow)),
         }
         Ok(round)
     }
@@ -53,24 +52,21 @@ impl OpenedFlow<'_> {
             return;
         };
         if let Some(key) = trace.ignored {
-            tracing::debug!(
-                key,
-                "a trace context is malformed or too long, and was ignored"
-            );
+            tracing::debug!(key, "trace context ignored: malformed or too long");
         }
         self.start.receive_trace(trace);
     }
 
-    /// The entry in the replay log, if the round runs at most once.
-    fn record(&self) -> Option<Record> {
+    /// The entry in the replay log, if the round may run only once.
+    fn record(&self) -> Option<ReplayRecord> {
         let admitted = &self.admitted;
         let log = admitted.rounds.services.replay_log.as_ref()?;
-        // The first round of a live call cannot be repeated on another instance.
+        // Another instance must not run the first round of a live call again.
         let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
         let runs_once = admitted.target.is_single_use() || is_first_of_live;
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
-            Record::new(log, key)
+            ReplayRecord::new(log, key)
         })
     }
 
@@ -83,7 +79,6 @@ impl OpenedFlow<'_> {
         }
     }
 
-    /// The journal goes to the client, or into the store if the flow becomes a task.
     #[inline]
     fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
@@ -99,7 +94,6 @@ impl OpenedFlow<'_> {
         )))
     }
 
-    /// The flow stays in memory with the request of a legacy session, which stays open.
     fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
@@ -116,26 +110,25 @@ impl OpenedFlow<'_> {
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
-    /// The flow is parked in memory between two rounds.
     fn create_live(self, span: &Span) -> Result<NewFlow, Rejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
             return Err(Rejection::Busy(RpcError::internal(
-                "this instance is stopping, and takes no live calls on; call again",
+                "this instance is shutting down and accepts no live calls; retry the call",
             )));
         }
         let caller = admitted.caller.principal.id();
         let caller = caller.map(|id| LimitKey::Principal(id.into()));
         let live_permit = rounds.services.limits.live.acquire(caller)?;
-        let sealing = Sealing {
+        let seal_context = SealContext {
             flow: start.flow(),
             binding: admitted.binding.live(),
             deadline: start.deadline(),
             kind: call.kind,
         };
-        // The parked handler produces all notes; each round sends those that its request subscribed to.
+        // The handler produces all notes. Each round sends those that its request subscribed to.
         let notes = Subscribed {
             progress: true,
             log: Some(LogLevel::Debug),
@@ -145,7 +138,7 @@ impl OpenedFlow<'_> {
         let live = span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
             live,
-            sealing,
+            seal_context,
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             permit,
@@ -153,7 +146,7 @@ impl OpenedFlow<'_> {
     }
 }
 
-impl Admitted<'_> {
+impl AdmittedCall<'_> {
     #[inline]
     fn into_spec<'n>(
         self,
@@ -175,7 +168,7 @@ impl Admitted<'_> {
         (spec, self.permit, self.binding)
     }
 
-    /// The tasks of the server, if it has a task store and the client knows tasks.
+    /// `None` if the server has no task store or the client does not support tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
         let known = self.call.meta.capabilities.has(Capability::Tasks);
         self.rounds.tasks.as_ref().filter(|_| known)
@@ -190,15 +183,15 @@ impl Admitted<'_> {
         }
     }
 
-    /// Everything that a task needs beside the flow, if the call may become one.
-    fn task_seed(&self) -> Result<Option<Box<Seed>>, RpcError> {
+    /// The data for a task, if the call can become one.
+    fn task_seed(&self) -> Result<Option<Box<TaskSeed>>, RpcError> {
         self.check_task_required()?;
         let Target::Tool(tool) = &self.target else {
             return Ok(None);
         };
         let meta = &self.call.meta;
         Ok(self.tasks().map(|tasks| {
-            Box::new(Seed {
+            Box::new(TaskSeed {
                 tasks: tasks.clone(),
                 tool: tool.clone(),
                 owner: self.caller.principal.clone(),

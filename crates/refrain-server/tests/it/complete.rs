@@ -3,7 +3,7 @@
 use crate::support::{Request, names, result, signals, start, within};
 use refrain_core::{Cx, Error, Principal, Result};
 use refrain_server::{
-    BuildError, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits, Typed,
+    BuildError, CompletionInput, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -44,7 +44,7 @@ async fn file(_: Cx, _: File) -> Result<&'static str> {
 fn builder() -> ServerBuilder {
     let review = Prompt::new("review", review)
         .suggest("language", ["Python", "typescript", "pyret", "rust"])
-        .complete("framework", async |typed: Typed| {
+        .complete("framework", async |typed: CompletionInput| {
             if typed.value == "fail" {
                 return Err(Error::msg("a secret reason"));
             }
@@ -52,7 +52,7 @@ fn builder() -> ServerBuilder {
             if typed.value == "many" {
                 return Ok((0..250).map(|n| n.to_string()).collect());
             }
-            let language = typed.given.get("language").cloned().unwrap_or_default();
+            let language = typed.arguments.get("language").cloned().unwrap_or_default();
             let who = typed.principal.id().unwrap_or("anyone").to_owned();
             Ok(vec![format!("{}-{language}-{who}", typed.value)])
         });
@@ -190,7 +190,7 @@ async fn a_function_that_fails_or_panics_is_an_internal_error_without_its_reason
 async fn suggestions_take_places_like_calls() {
     let (signals, mut heard) = signals();
     let held = signals.clone();
-    let slow = Prompt::new("review", review).complete("language", move |_: Typed| {
+    let slow = Prompt::new("review", review).complete("language", move |_: CompletionInput| {
         let signals = held.clone();
         async move {
             signals.say("begun");
@@ -255,7 +255,7 @@ async fn suggestions_know_who_is_typing() {
 fn only_arguments_that_are_there_can_be_completed() {
     let misspelt = Prompt::new("review", review).suggest("langauge", ["rust"]);
     let refused = Server::builder("s", "1").prompt(misspelt).build();
-    let Err(error @ BuildError::NothingToComplete { .. }) = refused else {
+    let Err(error @ BuildError::UnknownCompletion { .. }) = refused else {
         panic!("it was built")
     };
     names(&error.to_string(), &["review", "langauge", "language, "]);
@@ -263,5 +263,5 @@ fn only_arguments_that_are_there_can_be_completed() {
     let refused = Server::builder("s", "1")
         .resource_template(template)
         .build();
-    assert!(matches!(refused, Err(BuildError::NothingToComplete { .. })));
+    assert!(matches!(refused, Err(BuildError::UnknownCompletion { .. })));
 }

@@ -34,7 +34,7 @@ fn builder(store: Arc<dyn TaskStore>, options: TaskOptions) -> ServerBuilder {
 /// Options of a server that goes by hints alone.
 fn patient() -> TaskOptions {
     TaskOptions {
-        look: LONG,
+        store_poll: LONG,
         ..TaskOptions::default()
     }
 }

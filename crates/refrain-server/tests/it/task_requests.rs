@@ -266,7 +266,7 @@ fn the_extension_is_not_declared_by_hand() {
     for builder in [Server::builder("tasks", "1"), builder(&MemoryStore::new())] {
         let built = builder.extension(TASKS, serde_json::Map::new()).build();
         let error = built.expect_err("declared by hand");
-        assert!(matches!(error, BuildError::OwnExtension { .. }));
+        assert!(matches!(error, BuildError::ReservedExtension { .. }));
         names(&error.to_string(), &[TASKS, ".tasks(..)"]);
     }
 }

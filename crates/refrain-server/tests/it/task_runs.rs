@@ -881,7 +881,7 @@ async fn an_answer_is_heard_of_by_whatever_is_written_next() {
     let store = MemoryStore::new();
     // No hints come, and nobody looks while the test lasts.
     let deaf = TaskOptions {
-        look: Duration::from_secs(3600),
+        store_poll: Duration::from_secs(3600),
         ..TaskOptions::default()
     };
     let server = Server::builder("tasks", "1")

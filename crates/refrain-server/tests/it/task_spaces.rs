@@ -22,7 +22,7 @@ fn server(store: &MemoryStore, space: &str) -> Server {
         .tool(Tool::new("draft-2:other", work))
         .tool(secret)
         .tasks(Arc::new(store.clone()), eager())
-        .task_space(space)
+        .task_namespace(space)
         .build()
         .expect("a usable server")
 }
@@ -76,7 +76,7 @@ async fn a_task_is_there_in_its_own_space_only() {
 
 #[test]
 fn a_space_cannot_be_taken_for_another() {
-    let built = Server::builder("spaces", "1").task_space("a:b").build();
+    let built = Server::builder("spaces", "1").task_namespace("a:b").build();
     let error = built.expect_err("a colon");
-    assert!(matches!(error, BuildError::TaskSpace { .. }), "{error}");
+    assert!(matches!(error, BuildError::TaskNamespace { .. }), "{error}");
 }
