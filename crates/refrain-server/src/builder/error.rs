@@ -126,7 +126,7 @@ pub enum BuildError {
     },
     /// The resource metadata names no authorization server.
     #[error(
-        "resource metadata of {0:?} names no authorization server: add the one that issues its tokens"
+        "resource metadata of {0:?} names no authorization server: add at least one that issues its tokens"
     )]
     NoAuthorizationServer(String),
     /// A URL in the resource metadata is invalid.

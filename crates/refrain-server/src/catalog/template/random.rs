@@ -67,7 +67,7 @@ fn expressions() -> impl Strategy<Value = Vec<(&'static str, bool, Vec<String>)>
 
 proptest! {
     #[test]
-    fn expanded_templates_match_with_the_same_values(expressions in expressions()) {
+    fn expanded_template_matches_with_the_same_values(expressions in expressions()) {
         let (mut template, mut uri) = (String::from("x:"), String::from("x:"));
         let mut expected = Map::new();
         for (at, (operator, exploded, values)) in expressions.iter().enumerate() {

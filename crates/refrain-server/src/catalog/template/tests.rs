@@ -105,14 +105,14 @@ fn check_table(table: &str) {
 }
 
 #[test]
-fn examples_of_the_rfc_give_their_variables_back() {
+fn rfc_examples_match_with_their_variables() {
     check_table(EXAMPLES);
     let error = Pattern::parse("up{+path}{var}/here").unwrap_err();
     assert_eq!(error.flaw, TemplateFlaw::Adjacent);
 }
 
 #[test]
-fn pairs_come_in_any_order_and_only_those_that_are_named() {
+fn pairs_match_in_any_order_if_all_are_named() {
     let of = |uri| matched("s://x{?q,limit,tag*}", uri);
     let all = json!({"q": "a=/b?", "limit": "3", "tag": ["x", "y"]});
     assert_eq!(of("s://x?tag=x&limit=3&q=a=/b?&tag=y"), Some(all));
@@ -139,7 +139,7 @@ fn pairs_come_in_any_order_and_only_those_that_are_named() {
 }
 
 #[test]
-fn values_are_decoded_and_must_be_text() {
+fn values_are_decoded_and_must_be_utf8() {
     let of = |uri| matched("x://{a}/end", uri);
     assert_eq!(of("x://%c3%a9%2F+/end"), Some(json!({"a": "é/+"})));
     assert_eq!(of("x://é b/end"), Some(json!({"a": "é b"})));
@@ -165,7 +165,7 @@ fn values_are_decoded_and_must_be_text() {
 }
 
 #[test]
-fn literal_text_matches_however_it_is_encoded() {
+fn literal_text_matches_in_any_encoding() {
     for template in ["x://café bar/{a}", "x://caf%c3%A9%20bar/{a}"] {
         for uri in [
             "x://café bar/1",
@@ -194,7 +194,7 @@ fn literal_text_matches_however_it_is_encoded() {
 }
 
 #[test]
-fn earlier_variables_take_as_little_as_they_can() {
+fn earlier_variables_match_as_little_as_possible() {
     check_table(
         r#"
 {a}-{b}            1-2-3        {"a": "1", "b": "2-3"}
@@ -208,7 +208,7 @@ x:{/dirs*}/{file}  x:/c         {"dirs": [], "file": "c"}
 }
 
 #[test]
-fn a_variable_has_one_value() {
+fn repeated_variable_must_have_one_value() {
     check_table(
         r#"
 {a}/{a}          1/1            {"a": "1"}
@@ -226,7 +226,7 @@ x{/l*}{?l*}      x/1/2?l=1      null
 }
 
 #[test]
-fn templates_that_cannot_be_used_say_what_is_wrong_and_where() {
+fn invalid_template_reports_flaw_and_position() {
     use TemplateFlaw::*;
     for (template, at, flaw) in [
         ("x://{a", 4, Unclosed),
@@ -270,7 +270,7 @@ fn templates_that_cannot_be_used_say_what_is_wrong_and_where() {
 }
 
 #[test]
-fn the_most_literal_pattern_is_found_and_the_first_of_equals() {
+fn most_literal_pattern_wins_then_the_first() {
     let templates = [
         "x:{a}",
         "x:{a}/b/c",
@@ -300,7 +300,7 @@ fn the_most_literal_pattern_is_found_and_the_first_of_equals() {
 }
 
 #[test]
-fn patterns_are_the_same_if_they_match_the_same_uris() {
+fn patterns_matching_the_same_uris_are_the_same() {
     let same = |one: &str, two: &str| {
         let [one, two] = [one, two].map(|template| Pattern::parse(template).unwrap());
         one.is_same(&two)
@@ -325,7 +325,7 @@ fn patterns_are_the_same_if_they_match_the_same_uris() {
 
 /// A backtracking matcher would never finish these.
 #[test]
-fn hostile_uris_are_done_with_at_once() {
+fn hostile_uris_match_in_linear_time() {
     let template = "x:{a}-{b}-{c}-{d}-{e}-{f}-{g}-{h}{/i*}{/j*}{/k*}{.l*}{;m*}{?n*}{#o}/end";
     let pattern = Pattern::parse(template).unwrap();
     for piece in ["-", "a-", "/", "/.", "%2F", "%", "-;m=", "?n=&n=", "#"] {
