@@ -33,7 +33,6 @@ impl<T> Deref for State<T> {
     }
 }
 
-/// The application's states, by type.
 #[derive(Clone, Default)]
 pub(crate) struct StateMap(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 

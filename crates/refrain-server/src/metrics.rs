@@ -44,7 +44,6 @@ const SIZE_BUCKETS: [f64; 9] = [
     256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
 ];
 
-/// The sources of a server's gauges.
 #[derive(Debug)]
 pub(crate) struct GaugeSource {
     pub(crate) limits: Arc<InstanceLimits>,
@@ -95,7 +94,6 @@ impl Metrics {
         })
     }
 
-    /// Adds a server to the gauges.
     pub(crate) fn watch(&self, server: GaugeSource) {
         self.servers.lock().push(server);
     }

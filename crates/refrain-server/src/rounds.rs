@@ -78,7 +78,6 @@ pub(crate) enum Home<'a> {
     Session(&'a Arc<str>),
 }
 
-/// A call request as received.
 pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) token: TokenSource,
@@ -123,7 +122,6 @@ impl From<Rejection> for Begin {
 /// A call that passed all stages.
 enum StartedRound {
     Round(Box<Round>),
-    /// Another instance holds the call.
     Relay(Box<RelayTo>),
 }
 
@@ -158,12 +156,11 @@ impl Rounds {
         })
     }
 
-    /// Starts a round of a call.
     pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Begin {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {
             Ok(StartedRound::Round(mut round)) => {
-                round.measure(metrics);
+                round.metrics = Some(metrics);
                 Begin::Round(round)
             }
             Ok(StartedRound::Relay(relay)) => Begin::Relay(relay),
@@ -181,7 +178,7 @@ impl Rounds {
     ) -> Result<StartedRound, Rejection> {
         let permit = self.services.limits.calls.acquire(None)?;
         let resolved = ResolvedCall::resolve(self, request)?;
-        metrics.set_target(resolved.counts());
+        metrics.set_target(resolved.target.counts());
         Ok(match resolved.admit(permit)?.open()? {
             OpenedCall::Flow(flow) => StartedRound::Round(flow.run()?),
             OpenedCall::Attached(attached) => StartedRound::Round(attached.run()),

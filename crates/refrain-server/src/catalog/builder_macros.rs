@@ -70,7 +70,7 @@ macro_rules! completed {
                 self
             }
 
-            #[doc = concat!("Suggests values for an ", stringify!($name), " from a fixed list:")]
+            #[doc = concat!("Suggests values for this ", stringify!($name), " from a fixed list:")]
             /// first the values that start with the typed text, then those that contain it.
             pub fn suggest<S: Into<String>>(
                 mut self,

@@ -30,7 +30,6 @@ impl TextFields {
         Self(converted.collect())
     }
 
-    /// Converts the values of these fields, and the items of lists.
     pub(crate) fn convert(&self, arguments: &mut Value) {
         for (name, scalar) in &self.0 {
             match arguments.get_mut(name) {

@@ -30,7 +30,6 @@ type CompletionFuture = Pin<Box<dyn Future<Output = refrain_core::Result<Complet
 
 pub(crate) type Completer = Arc<dyn Fn(CompletionInput) -> CompletionFuture + Send + Sync>;
 
-/// Completion functions by argument.
 pub(crate) type Completers = BTreeMap<String, Completer>;
 
 pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer

@@ -324,7 +324,6 @@ fn needs_encoding(c: char) -> bool {
     !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
 }
 
-/// A URI with all necessary percent-encoding.
 pub(crate) fn encode_uri(uri: &str) -> Cow<'_, str> {
     match uri.chars().any(needs_encoding) {
         true => normalize_uri(uri),

@@ -31,7 +31,6 @@ pub(crate) enum LimitKey {
     Session(Arc<str>),
 }
 
-/// No permit is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LimitReached {
     #[error("this instance is at its limit of {limit} {resource}; try again later")]
@@ -109,12 +108,10 @@ impl Limiter {
         }
     }
 
-    /// The number of permits in use.
     pub(crate) fn in_use(&self) -> usize {
         self.limit - self.total.available_permits() + self.excess.load(Ordering::Acquire)
     }
 
-    /// Waits until no permit is in use.
     pub(crate) async fn wait_until_idle(&self) {
         loop {
             let mut idle = pin!(self.idle.notified());

@@ -20,7 +20,6 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
-/// The parked calls of this instance, by flow.
 pub(crate) struct LiveCalls {
     /// This instance's name in tokens.
     pub(super) holder: String,
@@ -59,7 +58,6 @@ impl LiveCalls {
         })
     }
 
-    /// Attaches a request of a later round.
     pub(crate) fn attach(
         &self,
         flow: FlowId,

@@ -29,7 +29,6 @@ pub(crate) fn elsewhere() -> RpcError {
     )
 }
 
-/// The error when the call is no longer in memory.
 pub(crate) fn gone() -> RpcError {
     RpcError::call_over(
         "this call is no longer in memory: it finished, timed out, or its instance was restarted. This request had no effect, \

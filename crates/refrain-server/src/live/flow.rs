@@ -22,10 +22,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-/// An answer for a live call.
 #[derive(Clone)]
 pub(crate) struct LiveAnswer {
-    /// The key of the ask.
     pub(crate) key: String,
     /// The JSON text of the client's result.
     pub(crate) answer: Result<String, LiveAnswerError>,
@@ -41,7 +39,6 @@ pub(crate) enum LiveAnswerError {
     Client(String),
 }
 
-/// An event of a live flow.
 pub(crate) enum LiveEvent {
     Notes(Vec<Note>),
     Asks {
@@ -116,17 +113,14 @@ impl LiveFlow {
         }
     }
 
-    /// Sets the source of answers.
     pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
         self.answers = Some(answers);
     }
 
-    /// The schema of structured content.
     pub(crate) fn output(&self) -> Option<&Validator> {
         self.spec.target.output().map(|output| &**output)
     }
 
-    /// The work of the handler so far.
     pub(crate) fn stats(&self) -> Stats {
         let now = self.flow.stats();
         Stats {
@@ -146,7 +140,6 @@ impl LiveFlow {
         self.explicit.is_some() || self.flow.rests()
     }
 
-    /// Runs until the next event.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LiveEvent> {
         loop {
             match self.last.take() {

@@ -42,11 +42,9 @@ pub(super) struct ParkedCall {
 
 #[derive(Default)]
 struct ParkedState {
-    /// The current round.
     round: u32,
     /// Whether a request of the current round arrived.
     has_request: bool,
-    /// Unanswered asks.
     open: Vec<(String, Ask)>,
     /// The reply of the previous round, or of the whole call.
     last: Option<LastReply>,
@@ -146,7 +144,6 @@ impl ParkedCall {
         })
     }
 
-    /// Ends the call with this error.
     fn cancel(&self, why: RpcError) {
         self.state.lock().cancel_reason.get_or_insert(why);
         self.wake_driver.notify_one();
@@ -228,7 +225,6 @@ impl ParkedCall {
         self.reply(reply, stats);
     }
 
-    /// Drives the handler to its next reply.
     async fn next(
         &self,
         calls: &LiveCalls,

@@ -9,7 +9,6 @@ use strum::{IntoStaticStr, VariantArray};
 
 pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
 
-/// A label with a fixed set of values.
 pub(crate) trait Label: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
     fn name(self) -> &'static str;
@@ -57,7 +56,6 @@ pub(crate) enum RoundOutcome {
     Repeated,
     /// Invalid parameters, answers or token (-32602).
     InvalidParams,
-    /// The handler or the server failed (-32603).
     InternalError,
     MissingCapability,
     InsufficientScope,
@@ -135,7 +133,6 @@ pub(crate) enum Refusal {
     TooLarge,
     /// The body is incomplete (400).
     Unreadable,
-    /// The body is not JSON (-32700).
     Parse,
     /// The body is not a request (-32600).
     InvalidRequest,

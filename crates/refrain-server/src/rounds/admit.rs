@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// Maximum number of schema violations in one reply.
 const MAX_VIOLATIONS: usize = 8;
 
-/// A call that may run.
 pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) call: &'a Call<'a>,

@@ -5,11 +5,11 @@ use super::target::Target;
 use super::{Rounds, reply_of};
 
 use crate::limits::Permit;
-use crate::tasks::{CreatedTask, Creating, TaskSeed, cannot_create};
+use crate::tasks::{Creating, TaskSeed, cannot_create};
 use crate::timer::{Timer, instant_of};
 use refrain_core::{Binding, Cut, Event, Flow, Note};
 use refrain_store::StoreError;
-use refrain_wire::{CallKind, Incomplete, Reply, RpcError};
+use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -24,7 +24,7 @@ pub(super) struct ClientFlow {
     /// Created when the handler first waits or sends notes.
     deadlines: Option<Box<Deadlines>>,
     stage: ClientStage,
-    permit: Permit,
+    pub(super) permit: Permit,
 }
 
 enum ClientStage {
@@ -44,13 +44,11 @@ enum ClientStage {
 enum DetachReason {
     /// The tool was registered with `task` or `task_required`.
     Tool,
-    /// The handler called `detach`.
     Handler,
     /// The round ran longer than `task_after`.
     Time,
 }
 
-/// The deadlines of a round.
 struct Deadlines {
     timer: Timer,
     /// The end of the round.
@@ -159,7 +157,7 @@ impl ClientFlow {
                         };
                         return Poll::Pending;
                     };
-                    return Poll::Ready(incomplete(reply, is_handed_on));
+                    return Poll::Ready(reply_step(reply, is_handed_on));
                 }
             }
         }
@@ -224,11 +222,8 @@ impl ClientFlow {
             .seal(&self.binding, &cut.snapshot, version);
         let spilled = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
-                let reply = Reply::Incomplete(Incomplete {
-                    asks: cut.asks,
-                    state: Some(token),
-                });
-                return Some(incomplete(reply, cut.shed));
+                let reply = incomplete(cut.asks, token);
+                return Some(reply_step(reply, cut.shed));
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
@@ -237,10 +232,7 @@ impl ClientFlow {
             Ok(spilling) => {
                 let reply = async move {
                     match spilling.await {
-                        Ok(token) => Reply::Incomplete(Incomplete {
-                            asks: cut.asks,
-                            state: Some(token),
-                        }),
+                        Ok(token) => incomplete(cut.asks, token),
                         Err(error) => {
                             tracing::error!(%error, "failed to store token");
                             Reply::Error(RpcError::internal("Internal error"))
@@ -284,17 +276,16 @@ impl ClientFlow {
         }
         None
     }
-
-    /// The reply for a flow that became a task.
-    pub(super) fn into_task(self, made: CreatedTask) -> Reply {
-        made.run(self.flow, self.permit)
-    }
 }
 
-fn incomplete(reply: Reply, is_handed_on: bool) -> Step {
-    if is_handed_on {
-        Step::HandedOn(reply)
-    } else {
-        Step::Reply(reply)
+fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
+    let state = Some(token);
+    Reply::Incomplete(Incomplete { asks, state })
+}
+
+fn reply_step(reply: Reply, is_handed_on: bool) -> Step {
+    match is_handed_on {
+        true => Step::HandedOn(reply),
+        false => Step::Reply(reply),
     }
 }

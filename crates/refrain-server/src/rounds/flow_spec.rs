@@ -30,7 +30,6 @@ pub(crate) struct FlowSpec<'a> {
     pub(crate) principal: Principal,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
-    /// The notes that the handler produces.
     pub(crate) notes: Subscribed,
     /// Whether the flow can become a task.
     pub(crate) can_detach: bool,

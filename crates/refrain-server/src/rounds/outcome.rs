@@ -4,7 +4,6 @@ use jsonschema::Validator;
 use refrain_core::{AskError, Error, ErrorKind, Event, Outcome};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
 
-/// The result or error for the last event of a flow.
 pub(crate) fn outcome_of(
     event: Event,
     kind: CallKind,
@@ -35,7 +34,6 @@ pub(crate) fn outcome_of(
     }
 }
 
-/// The reply for the last event of a flow.
 pub(crate) fn reply_of(event: Event, kind: CallKind, output: Option<&Validator>) -> Reply {
     match outcome_of(event, kind, output) {
         Ok(body) => Reply::Complete(body),
@@ -43,7 +41,6 @@ pub(crate) fn reply_of(event: Event, kind: CallKind, output: Option<&Validator>)
     }
 }
 
-/// Checks a result against the output schema of its tool.
 fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, RpcError> {
     let violation = output.and_then(|output| violation(output, &body));
     let Some(reason) = violation else {

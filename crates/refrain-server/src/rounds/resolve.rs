@@ -2,12 +2,10 @@
 
 use super::target::Target;
 use super::{CallRequest, Rejection, Rounds};
-use crate::metrics::TargetCounts;
 use refrain_wire::{Call, CallKind, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A call whose target is known.
 pub(super) struct ResolvedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) request: CallRequest<'a>,
@@ -36,10 +34,6 @@ impl<'a> ResolvedCall<'a> {
                 Err(unknown.into())
             }
         }
-    }
-
-    pub(super) fn counts(&self) -> Option<&Arc<TargetCounts>> {
-        self.target.counts()
     }
 }
 

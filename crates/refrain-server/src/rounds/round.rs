@@ -46,25 +46,21 @@ pub(super) enum RoundState {
     Ended,
 }
 
-/// A flow that has not run yet.
 pub(super) enum NewFlow {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
     Live(Box<LiveStart>),
 }
 
-/// The home of a running flow.
 pub(super) enum FlowHome {
     Client(ClientFlow),
     Session(Box<SessionFlow>),
-    /// A live call that is parked on this instance.
     Parked {
         attached: Box<AttachedRequest>,
         _permit: Permit,
     },
 }
 
-/// One step of a running flow.
 pub(super) enum Step {
     Notes(Vec<Note>),
     Asks {
@@ -128,10 +124,6 @@ impl Round {
             metrics: None,
             span,
         })
-    }
-
-    pub(super) fn measure(&mut self, metrics: RoundMetrics) {
-        self.metrics = Some(metrics);
     }
 
     /// The number of this round, counted from 1.
@@ -309,7 +301,7 @@ impl Round {
                 let RoundState::Running(FlowHome::Client(client)) = state else {
                     return None;
                 };
-                let reply = client.into_task(*made);
+                let reply = made.run(client.flow, client.permit);
                 self.finish(reply)
             }
         }

@@ -18,7 +18,6 @@ use tokio::task::JoinHandle;
 pub(super) type ClaimResult = (Recorded, Option<FirstRequest>);
 type ClaimFuture = Pin<Box<dyn Future<Output = Result<ClaimResult, LogError>> + Send>>;
 
-/// The entry of one round in the replay log.
 #[derive(Clone)]
 pub(crate) struct ReplayRecord {
     log: Arc<dyn ReplayLog>,

@@ -16,7 +16,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
 
-/// A flow to run in this round.
 pub(super) struct OpenedFlow<'a> {
     pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,

@@ -128,7 +128,6 @@ impl Driver {
         Ok(())
     }
 
-    /// Renews a lease that may have expired.
     pub(super) async fn renew_lease(&self) -> Result<(), LeaseLost> {
         let tasks = &self.tasks;
         let leases = std::slice::from_ref(&self.held_lease.lease);

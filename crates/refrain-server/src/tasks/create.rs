@@ -225,7 +225,7 @@ async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) 
     tracing::error!(task = ?id, "failed to cancel orphaned task");
 }
 
-/// The error for a call task_owner task could not be created.
+/// The error for a call whose task could not be created.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
     tracing::error!(%error, "failed to create task");
     RpcError::internal(match error {

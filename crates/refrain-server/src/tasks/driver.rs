@@ -11,14 +11,14 @@ use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
+use crate::timer::Timer;
 use refrain_core::{Event, Flow, Principal, Then, Write};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::Sleep;
 use tracing::Instrument;
 
 /// Tasks with shorter sleeps stay in memory.
@@ -28,7 +28,6 @@ const LINGER_TIME: Duration = Duration::from_secs(30);
 /// The minimum time between two commits that change only the status message.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A task that runs on this instance.
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
@@ -55,7 +54,6 @@ enum DriverTurn {
 }
 
 impl Tasks {
-    /// Starts to run a task on this instance.
     pub(super) fn run_here(
         self: &Arc<Self>,
         running: RunningTask,
@@ -108,6 +106,7 @@ pub(super) struct TaskTimers {
     status_written: Option<Instant>,
     /// Leave memory even for a short sleep.
     must_leave: bool,
+    timer: Timer,
 }
 
 impl Driver {
@@ -179,7 +178,6 @@ impl Driver {
 
     /// Runs the flow until the driver must act.
     async fn turn(&self, running: &mut RunningTask) -> DriverTurn {
-        let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
         let mut changed = pin!(self.held_lease.changed());
         poll_fn(|cx| {
             let held_lease = &self.held_lease;
@@ -200,18 +198,13 @@ impl Driver {
             }
             match polled {
                 Poll::Ready(event) => Poll::Ready(DriverTurn::Event(Box::new(event))),
-                Poll::Pending => self.poll_timers(cx, running, timer.as_mut()),
+                Poll::Pending => self.poll_timers(cx, running),
             }
         })
         .await
     }
 
-    fn poll_timers(
-        &self,
-        cx: &mut Context<'_>,
-        running: &RunningTask,
-        mut timer: Pin<&mut Sleep>,
-    ) -> Poll<DriverTurn> {
+    fn poll_timers(&self, cx: &mut Context<'_>, running: &mut RunningTask) -> Poll<DriverTurn> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let status = running.timers.status.as_ref().map(|status| status.1);
@@ -229,15 +222,9 @@ impl Driver {
             return Poll::Ready(DriverTurn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
-        let first = [running.ends, status, linger, wake];
-        let Some(first) = first.into_iter().flatten().min() else {
-            return Poll::Pending;
-        };
-        timer.as_mut().reset(first.into());
-        if timer.poll(cx).is_ready() {
-            // Already due: poll again to check the deadlines.
-            cx.waker().wake_by_ref();
-        }
+        let deadlines = [running.ends, status, linger, wake];
+        let timer = &mut running.timers.timer;
+        timer.set(deadlines.map(|at| at.map(Into::into)), cx);
         Poll::Pending
     }
 
@@ -246,7 +233,6 @@ impl Driver {
         at.duration_since(now).unwrap_or_default()
     }
 
-    /// The state of the task after a write.
     fn next_after(&self, then: Then, running: &mut RunningTask) -> Next {
         running.timers.linger = None;
         match then {

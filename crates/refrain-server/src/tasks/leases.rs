@@ -115,7 +115,6 @@ impl Leases {
         }
     }
 
-    /// The time until the next wake-up.
     pub(super) fn until_wakeup(&self) -> Option<Duration> {
         let now = Instant::now();
         let mut wakeups = self.wakeups.lock();
@@ -125,7 +124,6 @@ impl Leases {
         wakeups.peek().map(|Reverse(at)| *at - now)
     }
 
-    /// Waits until no task runs here.
     pub(super) async fn wait_until_empty(&self) {
         while self.len() > 0 {
             // The notification may come before the wait starts, so the wait is short.

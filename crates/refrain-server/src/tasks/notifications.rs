@@ -44,7 +44,6 @@ struct WatchState {
 struct Subscriber {
     tasks: Vec<TaskId>,
     state: Mutex<SubscriberState>,
-    /// Notified when a task becomes due.
     changed: Notify,
 }
 
@@ -88,7 +87,6 @@ impl Subscriber {
         becomes_due
     }
 
-    /// The index of the next due task.
     async fn due(&self) -> usize {
         loop {
             let due = self.state.lock().due.pop_front();
@@ -147,7 +145,6 @@ impl TaskWatch {
     }
 }
 
-/// Watches until there are no subscriptions.
 async fn watch(tasks: Arc<Tasks>) {
     let period = tasks.options.store_poll;
     let mut hints = Some(tasks.store.hints());
@@ -188,7 +185,6 @@ pub(crate) struct TaskSubscription {
     subscriber: Arc<Subscriber>,
     /// Looks up which of the requested tasks belong to the caller.
     lookup: Option<Boxed<Result<Vec<TaskId>, TaskError>>>,
-    /// Waits for the next notification.
     next: Option<Boxed<ResultBody>>,
 }
 
@@ -228,7 +224,6 @@ impl TaskSubscription {
         Poll::Ready(Ok(ids))
     }
 
-    /// The next changed task state.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ResultBody> {
         let next = self.next.get_or_insert_with(|| {
             let (tasks, subscriber) = (self.tasks.clone(), self.subscriber.clone());
@@ -240,7 +235,6 @@ impl TaskSubscription {
     }
 }
 
-/// The next notification of a subscription.
 async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) -> ResultBody {
     loop {
         let index = subscriber.due().await;

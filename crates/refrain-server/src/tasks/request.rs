@@ -25,17 +25,14 @@ use std::sync::Arc;
 const UNKNOWN_TASK: &str = "unknown taskId: the task does not exist or has expired";
 pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try again";
 
-/// Answers by key, as received.
 type SentAnswers = Vec<(String, Box<RawValue>)>;
 
-/// Answers by key, in their stored form.
 type StoredAnswers = Vec<(String, Vec<u8>)>;
 
 pub(super) enum TaskError {
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
-    /// An answer is malformed.
     Malformed(String),
     Store(StoreError),
     /// The stored task cannot be decoded. The reason was logged.

@@ -35,7 +35,6 @@ enum TaskResumeError {
 }
 
 impl Tasks {
-    /// Runs a claimed task, or commits its failure or release.
     pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, requested_at: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         let owner = claimed.owner.clone();

@@ -20,7 +20,6 @@ fn encode(value: &str, reserved: bool) -> String {
     value.bytes().map(encode).collect()
 }
 
-/// Expands an expression with one or several values.
 fn expand(operator: &str, names: &[String], values: &[String]) -> String {
     let (first, separator) = match operator {
         "" | "+" => ("", ","),
