@@ -18,7 +18,7 @@ mod flow;
 mod parked;
 
 pub(crate) use calls::LiveCalls;
-pub(crate) use errors::{elsewhere, gone, unreachable};
+pub(crate) use errors::{call_gone, held_elsewhere, holder_unreachable};
 pub(crate) use first_requests::FirstRequest;
 pub(crate) use flow::{LiveAnswer, LiveAnswerError, LiveEvent, LiveFlow};
 pub(crate) use parked::{AttachedEvent, AttachedRequest, SealContext, Subscribed};

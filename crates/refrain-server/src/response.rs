@@ -4,7 +4,7 @@ use crate::auth::MissingScopes;
 use crate::catalog::complete::PendingReply;
 use crate::dispatch::Begin;
 use crate::legacy::{LegacyExchange, Session, session_over};
-use crate::live::elsewhere;
+use crate::live::held_elsewhere;
 use crate::metrics::{LiveCallEvent, Refusal};
 use crate::record;
 use crate::relay::RelayTo;
@@ -103,7 +103,7 @@ impl Handled<'_> {
             Self::Response(response) => response,
             Self::Relay(id, _) => {
                 server.0.services.metrics.live(LiveCallEvent::Elsewhere);
-                let error = Work::Reply(Reply::Error(elsewhere()));
+                let error = Work::Reply(Reply::Error(held_elsewhere()));
                 Response::new(server, id, CallKind::Tool.method(), error)
             }
         }

@@ -89,14 +89,14 @@ pub enum BuildError {
         reason: ParamHeaderError,
     },
     /// A completion function is set for an unknown argument.
-    #[error("{of} has no argument {argument:?} to complete; its arguments are: {known}")]
+    #[error("{owner} has no argument {argument:?} to complete; its arguments are: {arguments}")]
     UnknownCompletion {
         /// The prompt or the resource template.
-        of: String,
+        owner: String,
         /// The argument.
         argument: String,
-        /// The known arguments.
-        known: String,
+        /// The arguments that exist.
+        arguments: String,
     },
     /// The name of an extension is invalid.
     #[error(

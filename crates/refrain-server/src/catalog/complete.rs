@@ -166,11 +166,11 @@ fn find<'a>(
         }
         Reference::Resource(uri) => {
             let by_match = || entries.template_of(uri).map(|(_, template)| template);
-            let known = entries.templates.get(uri).or_else(by_match);
-            let known = known
+            let registered = entries.templates.get(uri).or_else(by_match);
+            let registered = registered
                 .ok_or_else(|| unknown(format!("ref.uri: unknown resource template: {uri}")))?;
-            let has_argument = known.pattern.variables().contains(&argument);
-            Ok((&known.template.entry, has_argument))
+            let has_argument = registered.pattern.variables().contains(&argument);
+            Ok((&registered.template.entry, has_argument))
         }
     }
 }

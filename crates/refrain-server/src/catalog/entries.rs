@@ -190,7 +190,7 @@ impl Entries {
         let pattern = Pattern::parse(uri)?;
         let of = format!("{kind} {uri:?}");
         template.entry.check_completers(of, &pattern.variables())?;
-        if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
+        if (self.templates.iter()).any(|other| other.pattern.is_same(&pattern)) {
             let name = uri.clone();
             return Err(BuildError::Duplicate { kind, name });
         }
@@ -211,7 +211,7 @@ impl Entries {
     /// The resource template that a URI matches, and its variables.
     pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
         let templates = self.templates.iter();
-        template::find(templates.map(|known| (&known.pattern, known)), uri)
+        template::find(templates.map(|entry| (&entry.pattern, entry)), uri)
     }
 
     /// The scopes that a caller needs to read this URI. Empty if no resource matches.
@@ -220,7 +220,7 @@ impl Entries {
             return &resource.entry.scopes;
         }
         let found = self.template_of(uri);
-        found.map_or(&[], |(_, known)| &known.template.entry.scopes)
+        found.map_or(&[], |(_, entry)| &entry.template.entry.scopes)
     }
 
     pub(crate) fn list(

@@ -52,14 +52,18 @@ impl CatalogEntry {
     }
 
     /// Checks that every argument with a completion function exists.
-    pub(super) fn check_completers(&self, of: String, known: &[&str]) -> Result<(), BuildError> {
-        let unknown = |name: &&String| !known.contains(&name.as_str());
+    pub(super) fn check_completers(
+        &self,
+        owner: String,
+        arguments: &[&str],
+    ) -> Result<(), BuildError> {
+        let unknown = |name: &&String| !arguments.contains(&name.as_str());
         match self.completers.keys().find(unknown) {
             None => Ok(()),
             Some(argument) => Err(BuildError::UnknownCompletion {
-                of,
+                owner,
                 argument: argument.clone(),
-                known: known.join(", "),
+                arguments: arguments.join(", "),
             }),
         }
     }

@@ -41,7 +41,10 @@ impl Prompt {
     }
 
     pub(crate) fn has_argument(&self, name: &str) -> bool {
-        self.info.arguments.iter().any(|known| known.name == name)
+        self.info
+            .arguments
+            .iter()
+            .any(|argument| argument.name == name)
     }
 }
 
@@ -74,7 +77,7 @@ fn arguments(schema: &Value) -> Vec<PromptArgument> {
             name: name.clone(),
             title: text(field, "title"),
             description: text(field, "description"),
-            required: required.iter().any(|known| known == name),
+            required: required.iter().any(|required| required == name),
         })
         .collect()
 }

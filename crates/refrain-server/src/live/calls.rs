@@ -1,6 +1,6 @@
 //! The parked calls of one instance.
 
-use super::errors::gone;
+use super::errors::call_gone;
 use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
 use super::parked::{AttachedRequest, ParkedCall, REPLY_RETENTION, SealContext, internal_error};
@@ -67,7 +67,7 @@ impl LiveCalls {
         let parked = self.parked.lock().get(&flow).cloned();
         let parked = parked.ok_or_else(|| {
             self.services.metrics.live(LiveCallEvent::Gone);
-            gone()
+            call_gone()
         });
         parked?.attach(round, answers)
     }
@@ -153,14 +153,14 @@ impl ParkedCallGuard {
         let (calls, parked) = (&self.calls, &self.parked);
         let (reply, stats) = parked.drive(calls, live, &seal_context).await;
         let max = calls.services.limits.live_calls.saturating_mul(2);
-        let keeps = parked.can_be_repeated(has_call_id)
+        let is_kept = parked.can_be_repeated(has_call_id)
             && !is_missing_capability(&reply)
             && calls.parked.lock().len() <= max;
-        if !keeps {
+        if !is_kept {
             calls.remove(self.flow, parked);
         }
         parked.end(reply, stats);
-        if keeps {
+        if is_kept {
             tokio::time::sleep(REPLY_RETENTION).await;
         }
     }

@@ -4,7 +4,7 @@ use crate::relay::{Holder, RelayError};
 use refrain_wire::RpcError;
 
 /// The error when the holder does not respond.
-pub(crate) fn unreachable(holder: &Holder, error: &RelayError) -> RpcError {
+pub(crate) fn holder_unreachable(holder: &Holder, error: &RelayError) -> RpcError {
     tracing::warn!(%holder, %error, "relay failed");
     let effect = match error.is_gone() {
         true => "this request had no effect",
@@ -21,7 +21,7 @@ pub(crate) fn unreachable(holder: &Holder, error: &RelayError) -> RpcError {
 }
 
 /// The error when the holder advertises no URL, or when the request was already relayed.
-pub(crate) fn elsewhere() -> RpcError {
+pub(crate) fn held_elsewhere() -> RpcError {
     RpcError::internal(
         "another instance, or this one before a restart, holds this call, and the request cannot be relayed. This request \
          had no effect. Send it to the instance where the call started, or start a new call. For the server's operator: start \
@@ -29,7 +29,7 @@ pub(crate) fn elsewhere() -> RpcError {
     )
 }
 
-pub(crate) fn gone() -> RpcError {
+pub(crate) fn call_gone() -> RpcError {
     RpcError::call_over(
         "this call is no longer in memory: it finished, timed out, or its instance was restarted. This request had no effect, \
          but the call's effects so far remain and may be complete: check them before you start a new call. Tools whose work is \

@@ -55,8 +55,8 @@ impl Targets {
         }
         let mut named = self.named.lock();
         let key = (kind.index(), name.to_owned());
-        if let Some(known) = named.get(&key) {
-            return known.clone();
+        if let Some(counts) = named.get(&key) {
+            return counts.clone();
         }
         if named.len() >= MAX_NAMES {
             // Only this map still refers to the counters of removed entries.

@@ -138,7 +138,7 @@ impl ClientFlow {
                         self.stage = ClientStage::Creating(creating, why);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(Box::new(made))),
+                    Poll::Ready(Ok(task)) => return Poll::Ready(Step::Task(Box::new(task))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(Box::new(seed));
                         if let Some(step) = self.creation_failed(&error, why) {

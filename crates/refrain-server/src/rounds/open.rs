@@ -4,7 +4,7 @@ use super::admit::AdmittedCall;
 use super::attach::AttachedCall;
 use super::start::OpenedFlow;
 use super::{Rejection, TokenSource};
-use crate::live::{elsewhere, gone};
+use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, RelayTo};
 use refrain_core::{OpenError, Sealer, Snapshot, Start};
@@ -76,8 +76,8 @@ impl<'a> AdmittedCall<'a> {
     fn open_live(self, token: &str) -> Result<OpenedCall<'a>, Rejection> {
         let rounds = self.rounds;
         let opened = rounds.services.sealer.open_live(&self.binding, token);
-        let held = opened.map_err(|reason| self.invalid_token(reason))?;
-        match Holder::parse(&held.holder) {
+        let token = opened.map_err(|reason| self.invalid_token(reason))?;
+        match Holder::parse(&token.holder) {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.reaches(&holder) => {
                 return Ok(OpenedCall::Relay(Box::new(RelayTo {
@@ -89,16 +89,16 @@ impl<'a> AdmittedCall<'a> {
             // An earlier process at this instance's URL held the call.
             Some(holder) if holder.url.is_some() => {
                 rounds.services.metrics.live(LiveCallEvent::Gone);
-                return Err(gone().into());
+                return Err(call_gone().into());
             }
             _ => {
                 rounds.services.metrics.live(LiveCallEvent::Elsewhere);
-                return Err(elsewhere().into());
+                return Err(held_elsewhere().into());
             }
         }
         let answers = self.call.answers.as_ref();
-        let attached = rounds.live.attach(held.flow, held.round, answers)?;
-        let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
+        let attached = rounds.live.attach(token.flow, token.round, answers)?;
+        let at = Snapshot::first(token.flow, token.deadline).at_round(token.round);
         Ok(OpenedCall::Attached(self.attach(attached, at)))
     }
 

@@ -295,13 +295,13 @@ impl Round {
                 self.stats = stats;
                 self.finish(reply)
             }
-            Step::Task(made) => {
+            Step::Task(task) => {
                 self.stats = self.stats();
                 let state = std::mem::replace(&mut self.state, RoundState::Ended);
                 let RoundState::Running(FlowHome::Client(client)) = state else {
                     return None;
                 };
-                let reply = made.run(client.flow, client.permit);
+                let reply = task.run(client.flow, client.permit);
                 self.finish(reply)
             }
         }

@@ -169,8 +169,8 @@ impl AdmittedCall<'_> {
 
     /// `None` if the server has no task store or the client does not support tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
-        let known = self.call.meta.capabilities.has(Capability::Tasks);
-        self.rounds.tasks.as_ref().filter(|_| known)
+        let is_supported = self.call.meta.capabilities.has(Capability::Tasks);
+        self.rounds.tasks.as_ref().filter(|_| is_supported)
     }
 
     fn check_task_required(&self) -> Result<(), RpcError> {

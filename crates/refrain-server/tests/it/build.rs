@@ -135,9 +135,9 @@ fn duplicate_registration_is_rejected() {
 fn invalid_schemas_and_templates_are_rejected() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "nonsense"}}});
     let error = builder()
-        .tool(Tool::new("odd", echo).input_schema(schema))
+        .tool(Tool::new("invalid", echo).input_schema(schema))
         .build();
-    assert!(matches!(error, Err(BuildError::Schema { tool, .. }) if tool == "odd"));
+    assert!(matches!(error, Err(BuildError::Schema { tool, .. }) if tool == "invalid"));
     for template in ["x://{a", "x://{}", "x://{a}{b}", "x://{a b}"] {
         let built = builder().resource_template(ResourceTemplate::new(template, "t", nothing));
         let error = built.build().expect_err("the template is invalid");

@@ -191,12 +191,12 @@ async fn failing_completer_is_an_internal_error_without_reason() {
 
 #[tokio::test]
 async fn completion_takes_a_call_permit() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let gate = signals.clone();
     let slow = Prompt::new("review", review).complete("language", move |_: CompletionInput| {
         let signals = gate.clone();
         async move {
-            signals.say("begun");
+            signals.say("started");
             signals.pass().await;
             Ok(vec!["late"])
         }
@@ -213,8 +213,8 @@ async fn completion_takes_a_call_permit() {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
         assert_eq!(
-            within("the completer to start", heard.recv()).await,
-            Some("begun")
+            within("the completer to start", received.recv()).await,
+            Some("started")
         );
         busy.push(connection);
     }
@@ -261,14 +261,17 @@ async fn completer_receives_the_principal() {
 #[test]
 fn completer_for_unknown_argument_is_rejected() {
     let misspelt = Prompt::new("review", review).suggest("langauge", ["rust"]);
-    let refused = Server::builder("s", "1").prompt(misspelt).build();
-    let Err(error @ BuildError::UnknownCompletion { .. }) = refused else {
+    let rejected = Server::builder("s", "1").prompt(misspelt).build();
+    let Err(error @ BuildError::UnknownCompletion { .. }) = rejected else {
         panic!("the server was built")
     };
     names(&error.to_string(), &["review", "langauge", "language, "]);
     let template = ResourceTemplate::new("files://{path}", "files", file).suggest("file", ["x"]);
-    let refused = Server::builder("s", "1")
+    let rejected = Server::builder("s", "1")
         .resource_template(template)
         .build();
-    assert!(matches!(refused, Err(BuildError::UnknownCompletion { .. })));
+    assert!(matches!(
+        rejected,
+        Err(BuildError::UnknownCompletion { .. })
+    ));
 }

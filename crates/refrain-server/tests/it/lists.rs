@@ -315,11 +315,14 @@ async fn change_is_atomic() {
         .remove_tool("a")
         .tool(Tool::new("b", word))
         .tool(Tool::new("b", word));
-    let refused = instance
+    let rejected = instance
         .server
         .change(changes)
         .expect_err("b is a duplicate");
-    assert!(matches!(refused, BuildError::Duplicate { .. }), "{refused}");
+    assert!(
+        matches!(rejected, BuildError::Duplicate { .. }),
+        "{rejected}"
+    );
     let tools = page(&instance, "tools/list", None).await;
     assert_eq!(listed(&tools, "tools", "name"), ["a"]);
     // Removing and adding the same name replaces the entry.
@@ -336,10 +339,10 @@ async fn change_is_atomic() {
     async fn stateful(_: Cx, _: State<u8>) -> Result<&'static str> {
         Ok("never")
     }
-    let refused = instance
+    let rejected = instance
         .server
         .change(Changes::new().tool(Tool::new("n", stateful)));
-    assert!(matches!(refused, Err(BuildError::MissingState { .. })));
+    assert!(matches!(rejected, Err(BuildError::MissingState { .. })));
 }
 
 #[tokio::test]
@@ -435,8 +438,8 @@ async fn resource_is_found_by_any_encoding_of_its_uri() {
         serde_json::from_slice::<Value>(&reply).expect("replies are JSON")
     };
     for uri in ["notes://secret", "notes://secre%74", "notes://%73ecre%74"] {
-        let refused = read(uri, "").await;
-        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        let rejected = read(uri, "").await;
+        assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
         let reply = read(uri, "admin").await;
         assert_eq!(result(&reply)["contents"][0]["text"], "secret");
     }
@@ -488,10 +491,10 @@ fn handler_can_change_the_catalog_when_dropped() {
             .change(Changes::new().remove_tool("a"))
             .expect("the change is valid");
         let [one, other] = twice;
-        let refused = changing.change(Changes::new().tool(one).tool(other));
-        done.send(refused.is_err()).expect("the test waits");
+        let rejected = changing.change(Changes::new().tool(one).tool(other));
+        done.send(rejected.is_err()).expect("the test waits");
     });
-    let refused = finished.recv_timeout(Duration::from_secs(20));
-    assert_eq!(refused, Ok(true), "deadlock");
+    let rejected = finished.recv_timeout(Duration::from_secs(20));
+    assert_eq!(rejected, Ok(true), "deadlock");
     assert!(format!("{server:?}").contains("tools: 3"), "{server:?}");
 }

@@ -86,7 +86,7 @@ async fn wrapped(cx: Cx, ledger: LedgerState) -> Result<String> {
 
 /// Asks in two rounds and reports progress.
 async fn twice(cx: Cx, ledger: LedgerState) -> Result<String> {
-    cx.progress(1.0, Some(3.0), "begun");
+    cx.progress(1.0, Some(3.0), "started");
     let first: crate::support::Login = cx.elicit("first", "First?").await?;
     ledger.write(format!("first {}", first.name));
     cx.progress(2.0, Some(3.0), "half");
@@ -110,7 +110,7 @@ impl Drop for DropGuard {
 /// Asks, and records when it is dropped.
 async fn waits(cx: Cx, ledger: LedgerState) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
-    ledger.write("begun");
+    ledger.write("started");
     let name: crate::support::Login = cx.elicit("name", "?").await?;
     Ok(name.name)
 }
@@ -118,7 +118,7 @@ async fn waits(cx: Cx, ledger: LedgerState) -> Result<String> {
 /// Runs until it is dropped.
 async fn works(_: Cx, ledger: LedgerState) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
-    ledger.write("begun");
+    ledger.write("started");
     std::future::pending().await
 }
 
@@ -149,7 +149,7 @@ async fn keeps(cx: Cx, ledger: LedgerState) -> Result<String> {
 
 /// Waits for the signal.
 async fn gated(_: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
-    ledger.write("begun");
+    ledger.write("started");
     signals.pass().await;
     ledger.write("ended");
     Ok("done".into())

@@ -55,7 +55,7 @@ async fn work(cx: Cx) -> Result<String> {
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     cx.step("work", async { Ok::<_, Error>(()) }).await?;
-    signals.say("begun");
+    signals.say("started");
     signals.pass().await;
     Ok("let through".into())
 }
@@ -152,7 +152,7 @@ async fn idle_server_reports_zero() {
 
 #[tokio::test]
 async fn rounds_are_counted_by_method_target_and_outcome() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let limits = ServerLimits {
         concurrent_calls: 2,
         shed_above: 2,
@@ -210,7 +210,7 @@ async fn rounds_are_counted_by_method_target_and_outcome() {
     for _ in 0..2 {
         let mut client = instance.connect().await;
         client.send(&call("held")).await;
-        assert_eq!(within("a handler", heard.recv()).await, Some("begun"));
+        assert_eq!(within("a handler", received.recv()).await, Some("started"));
         clients.push(client);
     }
     assert_eq!(port.scrape().await.get("refrain_calls_running"), 2.0);

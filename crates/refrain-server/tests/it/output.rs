@@ -161,9 +161,9 @@ fn invalid_schemas_names_and_uris_are_rejected() {
         ));
     }
     let output = Tool::new("t", plain).output_schema(json!({"type": "no such type"}));
-    let refused = Server::builder("s", "1").tool(output).build();
+    let rejected = Server::builder("s", "1").tool(output).build();
     assert!(matches!(
-        refused,
+        rejected,
         Err(BuildError::Schema {
             which: "output",
             ..
@@ -180,10 +180,10 @@ fn invalid_schemas_names_and_uris_are_rejected() {
         "x://{a}",
         "://a",
     ] {
-        let refused = Server::builder("s", "1")
+        let rejected = Server::builder("s", "1")
             .resource(Resource::new(uri, "r", plain))
             .build();
-        assert!(matches!(refused, Err(BuildError::Uri { .. })), "{uri}");
+        assert!(matches!(rejected, Err(BuildError::Uri { .. })), "{uri}");
     }
     for name in [
         "",
@@ -201,11 +201,11 @@ fn invalid_schemas_names_and_uris_are_rejected() {
         "a/b-",
         "a/-b",
     ] {
-        let refused = Server::builder("s", "1")
+        let rejected = Server::builder("s", "1")
             .extension(name, serde_json::Map::new())
             .build();
         assert!(
-            matches!(refused, Err(BuildError::ExtensionName { .. })),
+            matches!(rejected, Err(BuildError::ExtensionName { .. })),
             "{name}"
         );
     }

@@ -18,12 +18,12 @@ struct Query {
     #[schemars(extend("x-mcp-header" = "Dry-Run"))]
     dry: bool,
     #[serde(default)]
-    place: Place,
+    site: Site,
 }
 
 #[derive(Default, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Place {
+struct Site {
     #[serde(default)]
     #[schemars(extend("x-mcp-header" = "Town"))]
     town: String,
@@ -34,9 +34,9 @@ async fn query(_: Cx, query: Query) -> Result<String> {
         region,
         limit,
         dry,
-        place,
+        site,
     } = query;
-    Ok(format!("{region} {limit:?} {dry} {}", place.town))
+    Ok(format!("{region} {limit:?} {dry} {}", site.town))
 }
 
 fn call(arguments: Value) -> Request {
@@ -58,7 +58,7 @@ async fn headers_equal_to_arguments_are_accepted() {
         call(json!({"region": "", "limit": 42}))
             .header("Mcp-Param-Region", "")
             .header("Mcp-Param-Limit", "42.0"),
-        call(json!({"region": "r", "limit": -7, "dry": true, "place": {"town": "Ulm"}}))
+        call(json!({"region": "r", "limit": -7, "dry": true, "site": {"town": "Ulm"}}))
             .header("Mcp-Param-Region", "r")
             .header("Mcp-Param-Limit", "-7")
             .header("Mcp-Param-Dry-Run", "true")

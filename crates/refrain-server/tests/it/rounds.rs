@@ -37,7 +37,7 @@ async fn everything(cx: Cx) -> Result<Json<Value>> {
         cx.roots("where"),
     )?;
     Ok(Json(
-        json!({"name": login.name, "said": model.text(), "roots": roots.len()}),
+        json!({"name": login.name, "opinion": model.text(), "roots": roots.len()}),
     ))
 }
 
@@ -234,7 +234,7 @@ async fn concurrent_asks_are_sent_together() {
     assert_eq!(requests["opinion"]["params"]["maxTokens"], 9);
 
     // Answers may arrive in several rounds. Answered asks are not repeated.
-    let said =
+    let opinion =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "fine"}});
     let some = json!({"where": {"roots": [{"uri": "file:///a"}]}, "login": accept("ann")});
     let reply = second
@@ -242,12 +242,12 @@ async fn concurrent_asks_are_sent_together() {
         .await
         .reply();
     assert_eq!(asked(&reply), ["opinion"]);
-    let late = json!({"opinion": said, "login": accept("mallory")});
+    let late = json!({"opinion": opinion, "login": accept("mallory")});
     let reply = first
         .send(&plain().again(&token(&reply), late))
         .await
         .reply();
-    let content = json!({"name": "ann", "said": "fine", "roots": 1});
+    let content = json!({"name": "ann", "opinion": "fine", "roots": 1});
     assert_eq!(result(&reply)["structuredContent"], content);
     assert_eq!(
         serde_json::from_str::<Value>(text(&reply)).unwrap(),

@@ -127,7 +127,7 @@ async fn model_uses_tools_round_by_round() {
         let declared = json!({"sampling": {"tools": {}}});
         Request::tool("advise", json!({})).meta(CAPABILITIES, declared)
     };
-    let said = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
+    let answer = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
     let uses = json!([
         {"type": "text", "text": "Let me see."},
         {"type": "tool_use", "id": "1", "name": "look", "input": {}},
@@ -137,7 +137,7 @@ async fn model_uses_tools_round_by_round() {
     let messages = &result(&first)["inputRequests"]["model"]["params"]["messages"];
     assert_eq!(messages.as_array().map(Vec::len), Some(1));
 
-    let again = plain().again(&token(&first), json!({"model": said(uses.clone())}));
+    let again = plain().again(&token(&first), json!({"model": answer(uses.clone())}));
     let second = instance.send(&again).await.reply();
     assert_eq!(asked(&second), ["model#2"]);
     let params = &result(&second)["inputRequests"]["model#2"]["params"];
@@ -152,7 +152,7 @@ async fn model_uses_tools_round_by_round() {
     );
     assert_eq!(params["tools"][0]["name"], "look");
 
-    let done = json!({"model#2": said(json!({"type": "text", "text": "It is fine."}))});
+    let done = json!({"model#2": answer(json!({"type": "text", "text": "It is fine."}))});
     let last = instance.send(&plain().again(&token(&second), done)).await;
     assert_eq!(text(&last.reply()), "It is fine.");
 }

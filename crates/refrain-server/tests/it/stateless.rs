@@ -180,12 +180,12 @@ async fn only_calls_ask_and_asking_replies_are_not_cacheable() {
 
 #[tokio::test]
 async fn handler_is_dropped_between_rounds() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let builder = builder().tool(Tool::new("guarded", guarded)).state(signals);
     let instance = start(builder).await;
     let reply = instance.send(&Request::tool("guarded", json!({}))).await;
     assert_eq!(asked(&reply.reply()), ["login"]);
-    let signal = within("the handler to be dropped", heard.recv()).await;
+    let signal = within("the handler to be dropped", received.recv()).await;
     assert_eq!(signal, Some("dropped"));
     instance.at_rest().await;
 }

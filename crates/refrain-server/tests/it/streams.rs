@@ -50,11 +50,11 @@ async fn stuck(cx: Cx) -> Result<String> {
 }
 
 /// Reports numbers that are not finite among finite ones.
-async fn odd(cx: Cx) -> Result<String> {
+async fn non_finite(cx: Cx) -> Result<String> {
     for done in [f64::NAN, 1.5, f64::INFINITY, 2.0, f64::NEG_INFINITY] {
         cx.progress(done, Some(f64::NAN), "");
     }
-    Ok("odd".into())
+    Ok("non_finite".into())
 }
 
 /// Reports more notes than the limit.
@@ -90,7 +90,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
         .tool(Tool::new("interview", interview))
         .tool(Tool::new("slow", slow))
         .tool(Tool::new("stuck", stuck))
-        .tool(Tool::new("odd", odd))
+        .tool(Tool::new("non_finite", non_finite))
         .tool(Tool::new("failing", failing))
         .state(signals.clone());
     (builder, signals)
@@ -195,12 +195,12 @@ async fn progress_that_does_not_increase_is_omitted() {
 #[tokio::test]
 async fn non_finite_progress_is_omitted() {
     let instance = start(builder().0).await;
-    let request = Request::tool("odd", json!({})).meta("progressToken", json!(1));
+    let request = Request::tool("non_finite", json!({})).meta("progressToken", json!(1));
     let events = instance.send(&request).await.events();
     let mut half = progress(json!(1), 0);
     half["params"]["progress"] = json!(1.5);
     assert_eq!(events[..2], [half, progress(json!(1), 2)]);
-    assert_eq!((events.len(), text(&events[2])), (3, "odd"));
+    assert_eq!((events.len(), text(&events[2])), (3, "non_finite"));
 }
 
 #[tokio::test]
@@ -220,7 +220,7 @@ async fn excess_notes_keep_the_latest() {
 
 #[tokio::test]
 async fn stream_has_only_the_notes_of_its_call() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let builder = Server::builder("streams", "1").tool(Tool::new("named", named));
     let instance = start(builder.state(signals.clone())).await;
     let names = ["ann", "bob", "cid"];
@@ -232,7 +232,7 @@ async fn stream_has_only_the_notes_of_its_call() {
         connection
             .send(&request.meta(LOG_LEVEL, json!("info")))
             .await;
-        let reported = within("a report", heard.recv()).await;
+        let reported = within("a report", received.recv()).await;
         assert_eq!(reported, Some("reported"));
         connections.push(connection);
     }

@@ -69,7 +69,10 @@ async fn get_returns_the_current_state() {
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
     let task = get(&instance, work.id()).await;
-    let created = task["createdAt"].as_str().expect("a time").to_owned();
+    let created = task["createdAt"]
+        .as_str()
+        .expect("createdAt is a string")
+        .to_owned();
     assert!(created.ends_with('Z') && created.len() == 24, "{created}");
     let meta = task["_meta"].clone();
     assert_eq!(
@@ -121,7 +124,7 @@ async fn asks_are_returned_in_the_order_made() {
     let body = String::from_utf8(response.body).expect("the body is UTF-8");
     let at = |key: &str| {
         body.find(&format!("\"{key}\":{{\"method\""))
-            .expect("a key")
+            .expect("the key is in the body")
     };
     assert!(at("z") < at("a") && at("a") < at("m"), "{body}");
 }

@@ -1,4 +1,4 @@
-//! Tasks: creation, execution by workers, reattempts and limits.
+//! Tasks: creation, execution by workers, retries and limits.
 
 use crate::support::tasks::{FaultyStore, TASKS, about, eager, update};
 use crate::support::{
@@ -23,11 +23,11 @@ fn server_with_signals(
     store: &MemoryStore,
     options: TaskOptions,
 ) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let server = Server::builder("tasks", "1")
         .tasks(Arc::new(store.clone()), options)
         .state(signals.clone());
-    (server, signals, heard)
+    (server, signals, received)
 }
 
 /// Options with a short lease and few attempts.
@@ -242,8 +242,8 @@ async fn client_without_task_support_gets_a_result_or_an_error() {
         let reply = instance.send(&Request::tool(tool, json!({}))).await.reply();
         assert_eq!(text(&reply), "as a task: false", "{tool}");
     }
-    let refused = instance.send(&Request::tool("required", json!({}))).await;
-    names(&refused.error(400, -32021), &[TASKS]);
+    let rejected = instance.send(&Request::tool("required", json!({}))).await;
+    names(&rejected.error(400, -32021), &[TASKS]);
 }
 
 #[test]
@@ -753,7 +753,7 @@ async fn sealed_task_content_is_unreadable_in_the_store() {
         .expect("the store is available")
         .expect("the task exists")
         .outcome;
-    assert!(!has(&outcome.expect("an outcome"), "Smiley"));
+    assert!(!has(&outcome.expect("the task has an outcome"), "Smiley"));
 }
 
 #[tokio::test]

@@ -410,11 +410,11 @@ async fn deleted_task_is_not_reported() {
         .expect("the store is available");
     assert_eq!(swept.tasks, 1);
     faulty.fail(None);
-    let gone = async {
+    let deleted = async {
         faulty.has_watchers(0).await;
         server.start_draining();
     };
-    let (methods, ()) = tokio::join!(rest(&mut stream), gone);
+    let (methods, ()) = tokio::join!(rest(&mut stream), deleted);
     assert_eq!(methods, END);
 }
 

@@ -128,8 +128,10 @@ fn read_operator(expression: &str) -> Result<(&'static Operator, usize), Templat
     if let Some(reserved @ ('=' | ',' | '!' | '@' | '|')) = sign {
         return Err(TemplateFlaw::Operator(reserved));
     }
-    let known = OPERATORS.iter().find(|(known, _)| Some(*known) == sign);
-    Ok(known.map_or((&SIMPLE, 0), |(_, operator)| (operator, 1)))
+    let found = OPERATORS
+        .iter()
+        .find(|(operator, _)| Some(*operator) == sign);
+    Ok(found.map_or((&SIMPLE, 0), |(_, operator)| (operator, 1)))
 }
 
 pub(super) fn parse(template: &str) -> Result<Vec<TemplatePart>, TemplateError> {

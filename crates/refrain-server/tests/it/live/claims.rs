@@ -41,7 +41,7 @@ fn identified(tool: &str) -> Request {
 #[tokio::test]
 async fn call_rejected_at_shutdown_can_start_on_another_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let log = MemoryReplayLog::new();
     let slow = Arc::new(SlowLog {
         log: log.clone(),
@@ -50,7 +50,7 @@ async fn call_rejected_at_shutdown_can_start_on_another_instance() {
     let instances = fleet(2, || builder(&ledger, &keys).replay_log(slow.clone()), true).await;
     let mut connection = instances[0].connect().await;
     connection.send(&identified("inline")).await;
-    within("the log", said.recv()).await;
+    within("the log", received.recv()).await;
     instances[0].server.close_live();
     signals.open();
     let message = connection.response().await.error(200, -32603);
@@ -69,7 +69,7 @@ async fn call_rejected_at_shutdown_can_start_on_another_instance() {
 #[tokio::test]
 async fn claim_of_disconnected_client_is_deleted() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let log = MemoryReplayLog::new();
     let slow = SlowLog {
         log: log.clone(),
@@ -78,18 +78,18 @@ async fn claim_of_disconnected_client_is_deleted() {
     let instance = start(builder(&ledger, &keys).replay_log(Arc::new(slow))).await;
     let mut connection = instance.connect().await;
     connection.send(&identified("inline")).await;
-    within("the log", said.recv()).await;
+    within("the log", received.recv()).await;
     drop(connection);
     instance.at_rest().await;
     // Another request without the claim does not delete it.
     let mut connection = instance.connect().await;
     connection.send(&identified("inline")).await;
-    assert_eq!(within("the log", said.recv()).await, Some("known"));
+    assert_eq!(within("the log", received.recv()).await, Some("known"));
     drop(connection);
     instance.at_rest().await;
     assert_eq!(log.len(), 1);
     signals.open();
-    assert_eq!(within("the log", said.recv()).await, Some("recorded"));
+    assert_eq!(within("the log", received.recv()).await, Some("recorded"));
     signals.open();
     let deleted = async {
         while !log.is_empty() {
@@ -109,7 +109,7 @@ async fn claim_of_disconnected_client_is_deleted() {
 async fn concurrent_first_request_waits_for_the_call_to_start() {
     for disconnects in [false, true] {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-        let (signals, mut said) = signals();
+        let (signals, mut received) = signals();
         let slow = SlowLog {
             log: MemoryReplayLog::new(),
             signals: signals.clone(),
@@ -117,12 +117,12 @@ async fn concurrent_first_request_waits_for_the_call_to_start() {
         let instance = start(builder(&ledger, &keys).replay_log(Arc::new(slow))).await;
         let mut one = Some(instance.connect().await);
         let mut other = instance.connect().await;
-        for (connection, says) in [
+        for (connection, expected) in [
             (one.as_mut().expect("the connection is open"), "recorded"),
             (&mut other, "known"),
         ] {
             connection.send(&identified("inline")).await;
-            assert_eq!(within("the log", said.recv()).await, Some(says));
+            assert_eq!(within("the log", received.recv()).await, Some(expected));
         }
         one.take_if(|_| disconnects);
         let noticed = async {
@@ -132,7 +132,7 @@ async fn concurrent_first_request_waits_for_the_call_to_start() {
         };
         within("the disconnect to be noticed", noticed).await;
         signals.open();
-        let again = within("the log", said.recv()).await;
+        let again = within("the log", received.recv()).await;
         // It starts the call itself if the other request is gone.
         assert_eq!(again, Some(if disconnects { "recorded" } else { "known" }));
         signals.open();
@@ -173,5 +173,5 @@ async fn crashed_call_is_recorded_as_failed() {
         let again = instance.send(&identified("breaks")).await;
         assert_eq!(again.reply(), broken.reply(), "the same on every instance");
     }
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }

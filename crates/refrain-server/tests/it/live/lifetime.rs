@@ -13,7 +13,7 @@ async fn disconnect_before_the_first_reply_cancels_the_call() {
     let instance = start(builder(&ledger, &keys)).await;
     let mut connection = instance.connect().await;
     connection.send(&first("works")).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
     ledger.wait_for("dropped").await;
 }
@@ -24,19 +24,19 @@ async fn shutdown_cancels_idle_calls_and_rejects_new_ones() {
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("waits")).await.reply();
     instance.server.start_draining();
-    let mut refused = instance.send(&first("inline")).await;
+    let mut rejected = instance.send(&first("inline")).await;
     names(
-        &refused.error(503, -32603),
+        &rejected.error(503, -32603),
         &["shutting down", "retry the call"],
     );
     instance.server.close_live();
     ledger.wait_for("dropped").await;
-    refused = instance.send(&second("waits", &token(&asks))).await;
+    rejected = instance.send(&second("waits", &token(&asks))).await;
     names(
-        &refused.error(200, -32603),
+        &rejected.error(200, -32603),
         &["shutting down", "call the tool again"],
     );
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 #[tokio::test]
@@ -69,7 +69,7 @@ async fn shutdown_cancels_waiting_call_of_legacy_client() {
     );
     // Long before the drain time has passed.
     instance.stopped().await;
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 /// An instance with a tool that waits for a signal.
@@ -78,7 +78,7 @@ async fn with_gate(ledger: &Arc<Ledger>) -> (Instance, Arc<Signals>) {
         drain_grace: Duration::ZERO,
         ..ServerLimits::default()
     };
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(ledger, &keys())
         .tool(Tool::new("gated", gated).live())
         .state(signals.clone());
@@ -103,7 +103,7 @@ async fn assert_shutdown_waits(mut instance: Instance, ledger: &Ledger, signals:
     assert!(!instance.has_stopped(), "a handler is running");
     signals.open();
     instance.stopped().await;
-    assert_eq!(ledger.lines(), ["begun", "ended"]);
+    assert_eq!(ledger.lines(), ["started", "ended"]);
 }
 
 #[tokio::test]
@@ -113,7 +113,7 @@ async fn shutdown_waits_for_a_busy_handler_without_client() {
     let mut connection = instance.connect().await;
     let request = first("gated").meta("refrain/callId", json!("c-1"));
     connection.send(&request).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
     instance.at_rest().await;
     assert_shutdown_waits(instance, &ledger, &signals).await;
@@ -125,14 +125,14 @@ async fn shutdown_waits_for_a_legacy_call_with_broken_stream() {
     let (instance, signals) = with_gate(&ledger).await;
     let session = Session::open(&instance).await;
     let stream = session.stream(&call(1, "gated", json!({}))).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     drop(stream);
     assert_shutdown_waits(instance, &ledger, &signals).await;
 }
 
 /// Sleeps repeatedly until it may end.
 async fn polls(cx: Cx, ledger: LedgerState, may_end: State<Arc<AtomicBool>>) -> Result<String> {
-    ledger.write("begun");
+    ledger.write("started");
     while !may_end.load(Ordering::SeqCst) {
         cx.sleep(Duration::from_millis(5)).await;
         ledger.write("slept");
@@ -154,11 +154,11 @@ async fn sleeping_call_gets_the_drain_time() {
     let mut instance = start(builder.tool(Tool::new("polls", polls).live())).await;
     let session = Session::open(&instance).await;
     let mut legacy = session.stream(&call(1, "polls", json!({}))).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     ledger.clear();
     let mut modern = instance.connect().await;
     modern.send(&first("polls")).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     instance.stop();
     closed(&instance).await;
     for _ in 0..10 {
@@ -203,7 +203,7 @@ async fn shutdown_cancels_idle_calls_of_a_draft_server() {
     drop((connection, stop));
     let ended = within("the instance to stop", serving).await;
     ended.expect("no panic").expect("no I/O error");
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 /// Advances the runtime's clock by slightly more than this time.
@@ -234,7 +234,7 @@ async fn asks_late(cx: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) ->
 #[tokio::test]
 async fn call_with_undelivered_reply_is_cancelled() {
     let ledger = Arc::<Ledger>::default();
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(&ledger, &keys())
         .tool(Tool::new("asks_late", asks_late).live())
         .state(signals.clone());
@@ -242,18 +242,18 @@ async fn call_with_undelivered_reply_is_cancelled() {
     let request = first("asks_late").meta("refrain/callId", json!("c-1"));
     let mut connection = instance.connect().await;
     connection.send(&request).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
     instance.at_rest().await;
     signals.open();
     counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
-    assert_eq!(ledger.lines(), ["begun", "ended", "begun"]);
+    assert_eq!(ledger.lines(), ["started", "ended", "started"]);
     advance(MINUTE).await;
     ledger.wait_for("dropped").await;
     // A later request gets an error.
     let message = instance.send(&request).await.error(200, -32602);
     names(&message, &["call id", "later round"]);
-    assert_eq!(ledger.lines(), ["begun", "ended", "begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "ended", "started", "dropped"]);
 }
 
 #[tokio::test]

@@ -13,11 +13,11 @@ async fn live_calls_are_limited_in_number() {
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
     let asks = instance.send(&first("waits")).await.reply();
     instance.send(&first("waits")).await.reply();
-    let refused = instance.send(&first("waits")).await;
-    names(&refused.error(503, -32603), &["limit of 2 live calls"]);
+    let rejected = instance.send(&first("waits")).await;
+    names(&rejected.error(503, -32603), &["limit of 2 live calls"]);
     assert_eq!(
         ledger.lines(),
-        ["begun", "begun"],
+        ["started", "started"],
         "the third call did not start"
     );
     // An idle call does not count as running.
@@ -70,8 +70,8 @@ async fn live_calls_of_one_caller_are_limited() {
         request.header("Authorization", &format!("Bearer secret-of-{who}"))
     };
     let asks = instance.send(&by(first("waits"), "ada")).await.reply();
-    let refused = instance.send(&by(first("waits"), "ada")).await;
-    let message = refused.error(503, -32603);
+    let rejected = instance.send(&by(first("waits"), "ada")).await;
+    let message = rejected.error(503, -32603);
     names(&message, &["this caller is at its limit of 1 live calls"]);
     // Other callers and the existing call are not affected.
     instance.send(&by(first("waits"), "bob")).await.reply();
@@ -87,8 +87,8 @@ async fn live_calls_of_one_caller_are_limited() {
         let session = Session::open(&instance).await;
         let mut stream = session.stream(&call(1, "waits", json!({}))).await;
         let asked = stream.next().await;
-        let refused = session.post(&call(2, "waits", json!({}))).await;
-        assert_eq!(refused.status, 503, "{refused:?}");
+        let rejected = session.post(&call(2, "waits", json!({}))).await;
+        assert_eq!(rejected.status, 503, "{rejected:?}");
         session.post(&filled_in(&asked, "Ada")).await;
         stream.rest().await;
         let mut stream = session.stream(&call(3, "waits", json!({}))).await;
@@ -126,7 +126,7 @@ async fn busy_handler_may_exceed_the_live_time_limit() {
         live_time: Duration::from_millis(30),
         ..ServerLimits::default()
     };
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(&ledger, &keys)
         .tool(Tool::new("gated", gated).live())
         .tool(Tool::new("late", late).live())
@@ -135,7 +135,7 @@ async fn busy_handler_may_exceed_the_live_time_limit() {
     for tool in ["gated", "late"] {
         let mut connection = instance.connect().await;
         connection.send(&first(tool)).await;
-        ledger.wait_for("begun").await;
+        ledger.wait_for("started").await;
         tokio::time::sleep(Duration::from_millis(60)).await;
         signals.open();
         let response = connection.response().await;
@@ -149,7 +149,7 @@ async fn busy_handler_may_exceed_the_live_time_limit() {
                 &["no answer", "effects so far remain", "call the tool again"],
             );
         }
-        assert_eq!(ledger.lines(), ["begun", "ended"]);
+        assert_eq!(ledger.lines(), ["started", "ended"]);
         ledger.clear();
     }
 }
@@ -178,9 +178,9 @@ async fn sleeping_call_is_cancelled_at_the_live_time_limit() {
 }
 
 /// Sends notes for ever.
-async fn chats(cx: Cx, ledger: LedgerState) -> Result<String> {
+async fn notes_forever(cx: Cx, ledger: LedgerState) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));
-    ledger.write("begun");
+    ledger.write("started");
     loop {
         cx.progress(1.0, None, "still here");
         tokio::task::yield_now().await;
@@ -194,17 +194,20 @@ async fn handler_that_only_sends_notes_is_stopped() {
         round_time: Duration::from_millis(200),
         ..ServerLimits::default()
     };
-    let chats = || Tool::new("chats", chats).live();
-    let brief = builder(&ledger, &keys).tool(chats()).limits(limits);
-    let brief = start(brief).await;
-    let message = brief.send(&first("chats")).await.error(200, -32603);
+    let notes_forever = || Tool::new("notes_forever", notes_forever).live();
+    let limited = builder(&ledger, &keys).tool(notes_forever()).limits(limits);
+    let limited = start(limited).await;
+    let message = limited
+        .send(&first("notes_forever"))
+        .await
+        .error(200, -32603);
     names(&message, &["time limit of a round"]);
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
     ledger.clear();
-    let patient = start(builder(&ledger, &keys).tool(chats())).await;
-    let mut connection = patient.connect().await;
-    connection.send(&first("chats")).await;
-    ledger.wait_for("begun").await;
+    let unlimited = start(builder(&ledger, &keys).tool(notes_forever())).await;
+    let mut connection = unlimited.connect().await;
+    connection.send(&first("notes_forever")).await;
+    ledger.wait_for("started").await;
     drop(connection);
     ledger.wait_for("dropped").await;
 }

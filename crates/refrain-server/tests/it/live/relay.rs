@@ -45,9 +45,9 @@ async fn live_call_runs_each_effect_once_on_two_instances() {
 async fn notes_go_to_the_waiting_round() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let begun = first("twice").meta("progressToken", json!(1));
-    let events = instances[0].send(&begun).await.events();
-    assert_eq!(events[0]["params"]["message"], "begun");
+    let started = first("twice").meta("progressToken", json!(1));
+    let events = instances[0].send(&started).await.events();
+    assert_eq!(events[0]["params"]["message"], "started");
     let token_of = token(&events[1]);
     // The other instance relays events immediately.
     let answer = first("twice")
@@ -65,8 +65,8 @@ async fn holder_without_advertised_url_is_an_error_with_hint() {
     let instances = fleet(2, || builder(&ledger, &keys), false).await;
     let asks = instances[0].send(&first("inline")).await.reply();
     let token = token(&asks);
-    let refused = instances[1].send(&second("inline", &token)).await;
-    let message = refused.error(200, -32603);
+    let rejected = instances[1].send(&second("inline", &token)).await;
+    let message = rejected.error(200, -32603);
     names(
         &message,
         &[
@@ -119,7 +119,7 @@ async fn unreachable_or_restarted_holder_is_an_error() {
         let message = instance.send(&request).await.error(200, -32603);
         names(&message, &["no longer in memory", "start a new call"]);
     }
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 #[tokio::test]
@@ -305,8 +305,8 @@ async fn another_instance_at_the_url_does_not_relay_again() {
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
     // The rejection of the header is not passed on to the client.
-    let refused = relaying.send(&second("waits", &token(&asks))).await;
-    let message = refused.error(200, -32603);
+    let rejected = relaying.send(&second("waits", &token(&asks))).await;
+    let message = rejected.error(200, -32603);
     names(&message, &["no longer in memory", "had no effect"]);
     assert!(!message.contains("Refrain-Relay"), "{message}");
 }
@@ -323,9 +323,9 @@ async fn relay_header_of_another_audience_is_rejected() {
     let holder = start(builder(&ledger, &keys).advertise(url)).await;
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
-    let refused = relaying.send(&second("waits", &token(&asks))).await;
+    let rejected = relaying.send(&second("waits", &token(&asks))).await;
     names(
-        &refused.error(200, -32603),
+        &rejected.error(200, -32603),
         &["rejected the relayed request", "had no effect"],
     );
 }
@@ -389,8 +389,8 @@ async fn only_responses_of_the_holder_are_passed_on() {
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("set-cookie"), None);
     assert_eq!(busy.header("refrain-instance"), None);
-    let lacking = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
-    assert_eq!(lacking.error(400, -32021), "no");
+    let missing_capability = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
+    assert_eq!(missing_capability.error(400, -32021), "no");
     for (status, body, effect) in [
         ("404 Not Found", error(-32603), "had no effect"),
         ("403 Forbidden", error(-32600), "had no effect"),
@@ -497,7 +497,7 @@ async fn draft_endpoint_relays_to_the_holder() {
     let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
     let done = send(other, answers).await;
     assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
-    assert_eq!(ledger.lines()[0], "begun");
+    assert_eq!(ledger.lines()[0], "started");
 }
 
 /// Runs itself in another process that trusts the test certificate.

@@ -52,10 +52,10 @@ async fn repeated_first_request_is_the_same_call() {
 
 /// Three rounds and four mutations.
 async fn thrice(cx: Cx, ledger: LedgerState) -> Result<String> {
-    ledger.write("begun");
+    ledger.write("started");
     for name in ["one", "two", "three"] {
-        let said: crate::support::Login = cx.elicit(name, "?").await?;
-        ledger.write(format!("{name} {}", said.name));
+        let login: crate::support::Login = cx.elicit(name, "?").await?;
+        ledger.write(format!("{name} {}", login.name));
     }
     Ok("done".into())
 }
@@ -75,13 +75,13 @@ async fn late_first_request_neither_restarts_nor_ends_the_call() {
             .await
             .reply();
         // The first reply is no longer kept, during the call and after its end.
-        let refused = instance.send(&request).await;
-        names(&refused.error(200, -32602), &["call id", "later round"]);
+        let rejected = instance.send(&request).await;
+        names(&rejected.error(200, -32602), &["call id", "later round"]);
     }
     assert_eq!(text(&reply), "done");
     assert_eq!(
         ledger.lines(),
-        ["begun", "one Ada", "two Ada", "three Ada"],
+        ["started", "one Ada", "two Ada", "three Ada"],
         "each effect once"
     );
 }
@@ -96,10 +96,10 @@ async fn concurrent_first_requests_are_one_call() {
         let arrived = arrived.clone();
         move |cx: Cx, ledger: LedgerState| {
             arrived.fetch_add(1, Ordering::SeqCst);
-            let begun = Instant::now();
+            let started = Instant::now();
             while !arrived.load(Ordering::SeqCst).is_multiple_of(AT_ONCE) {
                 assert!(
-                    begun.elapsed() < Duration::from_secs(20),
+                    started.elapsed() < Duration::from_secs(20),
                     "the other requests did not arrive"
                 );
                 std::thread::yield_now();
@@ -153,10 +153,10 @@ async fn first_request_running_elsewhere_is_not_started_again() {
     let request = first("works").meta("refrain/callId", json!("c-1"));
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     let message = instances[1].send(&request).await.error(200, -32603);
     names(&message, &["already started", "had no effect", "Retry"]);
-    assert_eq!(ledger.lines(), ["begun"]);
+    assert_eq!(ledger.lines(), ["started"]);
 }
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -171,8 +171,8 @@ async fn client_can_repeat_its_request_with_the_missing_capability() {
         let request = first("waits").meta("refrain/callId", json!("c-1"));
         let without = request.clone().meta(CAPABILITIES, json!({}));
         for _ in 0..2 {
-            let refused = instance.send(&without).await;
-            assert_eq!(refused.json()["error"]["code"], -32021, "{refused:?}");
+            let rejected = instance.send(&without).await;
+            assert_eq!(rejected.json()["error"]["code"], -32021, "{rejected:?}");
         }
         let asks = instance.send(&request).await.reply();
         let done = instance.send(&second("waits", &token(&asks))).await;
@@ -184,13 +184,13 @@ async fn client_can_repeat_its_request_with_the_missing_capability() {
 async fn first_reply_is_recorded_after_disconnect() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let build = || {
         let signals = signals.clone();
         let slow = move |cx: Cx, ledger: LedgerState| {
             let signals = signals.clone();
             async move {
-                signals.say("begun");
+                signals.say("started");
                 signals.pass().await;
                 inline(cx, ledger).await
             }
@@ -202,7 +202,7 @@ async fn first_reply_is_recorded_after_disconnect() {
     let request = first("slow").meta("refrain/callId", json!("c-1"));
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
-    within("the handler", said.recv()).await;
+    within("the handler", received.recv()).await;
     drop(connection);
     instances[0].at_rest().await;
     signals.open();

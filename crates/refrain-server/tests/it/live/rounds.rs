@@ -100,11 +100,11 @@ async fn cx_kept_after_its_call_cannot_ask() {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
         let instance = start(builder(&ledger, &keys)).await;
         assert_eq!(text(&instance.send(&first(tool)).await.reply()), "kept");
-        let said = |name| {
+        let error = |name| {
             format!("{name:?} cannot be asked: its call is over, and a question belongs to a call")
         };
-        ledger.wait_for(&said("idea")).await;
-        assert_eq!(ledger.lines(), [said("late"), said("idea")], "{tool}");
+        ledger.wait_for(&error("idea")).await;
+        assert_eq!(ledger.lines(), [error("late"), error("idea")], "{tool}");
     }
 }
 
@@ -126,8 +126,8 @@ impl Source for BlockingClock {
         {
             self.is_blocking.store(true, Ordering::SeqCst);
             // Not for ever: this thread may drive the timers.
-            let begun = std::time::Instant::now();
-            let short = || begun.elapsed() < Duration::from_millis(300);
+            let started = std::time::Instant::now();
+            let short = || started.elapsed() < Duration::from_millis(300);
             while !self.is_released.load(Ordering::SeqCst) && short() {
                 std::thread::yield_now();
             }
@@ -150,7 +150,7 @@ async fn handler_sees_the_answers_before_the_reply_is_made() {
 
 async fn answers_are_seen_with_blocked_clock(reads: usize) {
     let ledger = Arc::<Ledger>::default();
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let clock = Arc::<BlockingClock>::default();
     let tool = {
         let (signals, clock) = (signals.clone(), clock.clone());
@@ -195,12 +195,12 @@ async fn answers_are_seen_with_blocked_clock(reads: usize) {
     let mut connection = instance.connect().await;
     let half = first("asks").again(&token(&asks), json!({"a": login("x")}));
     connection.send(&half).await;
-    let begun = async {
+    let started = async {
         while instance.server.running() == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let _ = tokio::time::timeout(Duration::from_millis(50), begun).await;
+    let _ = tokio::time::timeout(Duration::from_millis(50), started).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
     clock.is_released.store(true, Ordering::SeqCst);
     let rest = connection.response().await.reply();

@@ -31,13 +31,13 @@ async fn cancelled_request_ends_its_call_in_any_round() {
     let asks = client.call(&request.id(json!(1))).await;
     let answer = second("asks_and_works", &token(&asks)).id(json!(2));
     client.send(&answer).await;
-    ledger.wait_for("begun").await;
+    ledger.wait_for("started").await;
     let params = json!({"requestId": 2});
     let cancelled =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     client.message(&cancelled).await;
     ledger.wait_for("dropped").await;
-    assert_eq!(ledger.lines(), ["Ada", "begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["Ada", "started", "dropped"]);
     // The call ended with an error.
     let over = client.call(&answer.id(json!(3))).await;
     let message = over["error"]["message"]
@@ -53,5 +53,5 @@ async fn shutdown_cancels_idle_calls_over_stdio() {
     client.call(&first("waits")).await;
     client.stop();
     client.stopped().await;
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }

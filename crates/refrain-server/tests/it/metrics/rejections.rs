@@ -148,8 +148,8 @@ async fn calls_with_insufficient_scope_are_counted() {
         instance.send(&alice(request)).await.error(403, -32600);
     }
     let scrape = port.scrape().await;
-    let refused = [("{reason=\"insufficient_scope\"}", 3.0)];
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    let rejected = [("{reason=\"insufficient_scope\"}", 3.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
     assert_rounds(&scrape, "tools/call", &[("write insufficient_scope", 3.0)]);
     assert_eq!(scrape.all("refrain_tokens_refused_total"), []);
     assert_eq!(scrape.all("refrain_calls_total"), []);
@@ -174,8 +174,8 @@ async fn other_requests_with_insufficient_scope_are_counted() {
         instance.send(&request).await.error(403, -32600);
     }
     let scrape = port.scrape().await;
-    let refused = [("{reason=\"insufficient_scope\"}", 4.0)];
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    let rejected = [("{reason=\"insufficient_scope\"}", 4.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
     assert_eq!(scrape.all("refrain_other_requests_total"), []);
 }
 
@@ -194,15 +194,15 @@ async fn failed_authentication_is_counted_by_reason() {
     }
     let (instance, port) = served(builder().authenticator(Unavailable)).await;
     instance.send(&word()).await.error(503, -32603);
-    let refused = [("{reason=\"unavailable\"}", 1.0)];
+    let rejected = [("{reason=\"unavailable\"}", 1.0)];
     let scrape = port.scrape().await;
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
 
     let proxy =
         TrustedProxy::new("correct horse battery staple").expect("the secret is long enough");
     let (instance, port) = served(builder().authenticator(proxy)).await;
     instance.send(&word()).await.error(403, -32600);
-    let refused = [("{reason=\"forbidden\"}", 1.0)];
+    let rejected = [("{reason=\"forbidden\"}", 1.0)];
     let scrape = port.scrape().await;
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
 }
