@@ -88,7 +88,7 @@ pub(crate) struct CallRequest<'a> {
 }
 
 /// The reason why a round ends before its handler runs.
-enum Rejection {
+enum RoundRejection {
     Reply(Reply),
     /// The request itself is malformed. HTTP responds with an error status.
     Malformed(RpcError),
@@ -96,25 +96,25 @@ enum Rejection {
     Busy(RpcError),
 }
 
-impl From<RpcError> for Rejection {
+impl From<RpcError> for RoundRejection {
     fn from(error: RpcError) -> Self {
         Self::Reply(Reply::Error(error))
     }
 }
 
-impl From<LimitReached> for Rejection {
+impl From<LimitReached> for RoundRejection {
     fn from(reached: LimitReached) -> Self {
         Self::Busy(reached.into())
     }
 }
 
-impl From<Rejection> for Begin {
-    fn from(rejection: Rejection) -> Self {
+impl From<RoundRejection> for Begin {
+    fn from(rejection: RoundRejection) -> Self {
         match rejection {
-            Rejection::Reply(reply) => Self::Reply(reply),
-            Rejection::Malformed(error) => Self::Refused(error),
-            Rejection::Forbidden(missing) => Self::Forbidden(missing),
-            Rejection::Busy(error) => Self::Busy(error),
+            RoundRejection::Reply(reply) => Self::Reply(reply),
+            RoundRejection::Malformed(error) => Self::Refused(error),
+            RoundRejection::Forbidden(missing) => Self::Forbidden(missing),
+            RoundRejection::Busy(error) => Self::Busy(error),
         }
     }
 }
@@ -175,7 +175,7 @@ impl Rounds {
         self: &Arc<Self>,
         request: CallRequest<'_>,
         metrics: &mut RoundMetrics,
-    ) -> Result<StartedRound, Rejection> {
+    ) -> Result<StartedRound, RoundRejection> {
         let permit = self.services.limits.calls.acquire(None)?;
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());

@@ -99,7 +99,7 @@ impl LiveCalls {
     pub(crate) fn park(
         self: &Arc<Self>,
         mut live: LiveFlow,
-        seal_context: SealContext,
+        context: SealContext,
         has_call_id: bool,
         record: &mut Option<ReplayRecord>,
     ) -> Result<AttachedRequest, RpcError> {
@@ -110,7 +110,7 @@ impl LiveCalls {
                 "this instance is shutting down and accepts no live calls; this request had no effect; retry the call",
             ));
         }
-        let parked = match self.parked.lock().entry(seal_context.flow) {
+        let parked = match self.parked.lock().entry(context.flow) {
             Entry::Occupied(other) => Err(other.get().clone()),
             Entry::Vacant(entry) => {
                 Ok(entry.insert(ParkedCall::new(sender, record.take())).clone())
@@ -122,18 +122,14 @@ impl LiveCalls {
         };
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
-        let span = tracing::debug_span!("live", flow = %seal_context.flow);
+        let span = tracing::debug_span!("live", flow = %context.flow);
         let guard = ParkedCallGuard {
             calls: self.clone(),
-            flow: seal_context.flow,
+            flow: context.flow,
             parked,
             _server: self.flows.server(),
         };
-        tokio::spawn(
-            guard
-                .drive(live, seal_context, has_call_id)
-                .instrument(span),
-        );
+        tokio::spawn(guard.drive(live, context, has_call_id).instrument(span));
         Ok(attached)
     }
 }
@@ -149,9 +145,9 @@ struct ParkedCallGuard {
 
 impl ParkedCallGuard {
     /// Drives the handler to its end. Keeps the last reply for clients that can repeat their request.
-    async fn drive(self, live: LiveFlow, seal_context: SealContext, has_call_id: bool) {
+    async fn drive(self, live: LiveFlow, context: SealContext, has_call_id: bool) {
         let (calls, parked) = (&self.calls, &self.parked);
-        let (reply, stats) = parked.drive(calls, live, &seal_context).await;
+        let (reply, stats) = parked.drive(calls, live, &context).await;
         let max = calls.services.limits.live_calls.saturating_mul(2);
         let is_kept = parked.can_be_repeated(has_call_id)
             && !is_missing_capability(&reply)

@@ -167,14 +167,14 @@ impl ParkedCall {
         &self,
         calls: &LiveCalls,
         mut live: LiveFlow,
-        seal_context: &SealContext,
+        context: &SealContext,
     ) -> (Reply, Stats) {
         // The deadline for delivery of the last reply.
         let mut deliver_by = None;
         loop {
             let reply = tokio::select! {
                 biased;
-                reply = self.next(calls, &mut live, seal_context) => reply,
+                reply = self.next(calls, &mut live, context) => reply,
                 () = sleep_until(deliver_by.unwrap_or_else(Instant::now)), if deliver_by.is_some() => {
                     deliver_by = None;
                     if !self.is_undelivered() {
@@ -229,7 +229,7 @@ impl ParkedCall {
         &self,
         calls: &LiveCalls,
         live: &mut LiveFlow,
-        seal_context: &SealContext,
+        context: &SealContext,
     ) -> HandlerReply {
         loop {
             let mut wake_driver = pin!(self.wake_driver.notified());
@@ -261,10 +261,10 @@ impl ParkedCall {
                 }
                 LiveEvent::Idle => {
                     let cancelled = self.cancelled(calls);
-                    cancelled.or_else(|| self.asks_reply(calls, live, seal_context, has_request))
+                    cancelled.or_else(|| self.asks_reply(calls, live, context, has_request))
                 }
                 LiveEvent::Ended(event) => {
-                    let reply = reply_of(*event, seal_context.kind, live.output());
+                    let reply = reply_of(*event, context.kind, live.output());
                     Some(HandlerReply::Last(reply))
                 }
                 LiveEvent::Cancelled(error) => Some(cancel(calls, error)),
@@ -297,7 +297,7 @@ impl ParkedCall {
         &self,
         calls: &LiveCalls,
         live: &LiveFlow,
-        seal_context: &SealContext,
+        context: &SealContext,
         has_request: bool,
     ) -> Option<HandlerReply> {
         let state = self.state.lock();
@@ -313,16 +313,13 @@ impl ParkedCall {
             ))));
         }
         let token = LiveToken {
-            flow: seal_context.flow,
+            flow: context.flow,
             round: round + 1,
             holder: calls.holder.clone(),
-            deadline: seal_context.deadline,
+            deadline: context.deadline,
         };
         calls.services.metrics.live(LiveCallEvent::Parked);
-        let token = calls
-            .services
-            .sealer
-            .seal_live(&seal_context.binding, &token);
+        let token = calls.services.sealer.seal_live(&context.binding, &token);
         Some(HandlerReply::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),

@@ -2,7 +2,7 @@
 
 use super::resolve::ResolvedCall;
 use super::target::Target;
-use super::{CallRequest, Home, Rejection, Rounds, TokenSource};
+use super::{CallRequest, Home, RoundRejection, Rounds, TokenSource};
 use crate::auth::Caller;
 use crate::limits::Permit;
 use http::{HeaderMap, HeaderValue};
@@ -30,7 +30,7 @@ pub(super) struct AdmittedCall<'a> {
 
 impl<'a> ResolvedCall<'a> {
     #[inline]
-    pub(super) fn admit(self, permit: Permit) -> Result<AdmittedCall<'a>, Rejection> {
+    pub(super) fn admit(self, permit: Permit) -> Result<AdmittedCall<'a>, RoundRejection> {
         let Self {
             rounds,
             request,
@@ -45,7 +45,7 @@ impl<'a> ResolvedCall<'a> {
             headers,
         } = request;
         let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
-        allowed.map_err(Rejection::Forbidden)?;
+        allowed.map_err(RoundRejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
@@ -92,13 +92,13 @@ impl Target {
         name: &str,
         arguments: Option<Value>,
         headers: Option<&HeaderMap>,
-    ) -> Result<Option<Value>, Rejection> {
+    ) -> Result<Option<Value>, RoundRejection> {
         match self {
             Self::Tool(tool) => {
                 if let Some(headers) = headers {
                     let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
                     let checked = tool.headers.check(arguments.as_ref(), sent);
-                    checked.map_err(Rejection::Malformed)?;
+                    checked.map_err(RoundRejection::Malformed)?;
                 }
                 let arguments = arguments.unwrap_or_else(|| json!({}));
                 if tool.arguments.is_valid(&arguments) {
@@ -106,7 +106,7 @@ impl Target {
                 }
                 let reasons = violations(&tool.arguments, &arguments);
                 let result = ToolResult::error(invalid_arguments(name, &reasons));
-                Err(Rejection::Reply(Reply::of_tool(result)))
+                Err(RoundRejection::Reply(Reply::of_tool(result)))
             }
             Self::Prompt(_) => {
                 let members = arguments.as_ref().and_then(Value::as_object);

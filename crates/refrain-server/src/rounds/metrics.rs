@@ -1,6 +1,6 @@
 //! Metrics and log event of a round, recorded once when it ends.
 
-use super::{Rejection, Round};
+use super::{Round, RoundRejection};
 use crate::metrics::{Label, Metrics, RoundOutcome, TargetCounts};
 use refrain_core::Principal;
 use refrain_wire::{CallKind, Reply};
@@ -32,13 +32,15 @@ impl RoundMetrics {
         self.counts = counts.cloned();
     }
 
-    pub(super) fn reject(self, metrics: &Metrics, rejection: &Rejection) {
+    pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
         match rejection {
-            Rejection::Reply(reply) => self.end(metrics, outcome(reply), None),
-            Rejection::Forbidden(_) => self.end(metrics, RoundOutcome::InsufficientScope, None),
-            Rejection::Busy(_) => self.end(metrics, RoundOutcome::Busy, None),
+            RoundRejection::Reply(reply) => self.end(metrics, outcome(reply), None),
+            RoundRejection::Forbidden(_) => {
+                self.end(metrics, RoundOutcome::InsufficientScope, None)
+            }
+            RoundRejection::Busy(_) => self.end(metrics, RoundOutcome::Busy, None),
             // Counted by the transport.
-            Rejection::Malformed(_) => {}
+            RoundRejection::Malformed(_) => {}
         }
     }
 

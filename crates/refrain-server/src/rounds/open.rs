@@ -3,7 +3,7 @@
 use super::admit::AdmittedCall;
 use super::attach::AttachedCall;
 use super::start::OpenedFlow;
-use super::{Rejection, TokenSource};
+use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, RelayTo};
@@ -26,7 +26,7 @@ pub(super) enum OpenedCall<'a> {
 
 impl<'a> AdmittedCall<'a> {
     #[inline]
-    pub(super) fn open(self) -> Result<OpenedCall<'a>, Rejection> {
+    pub(super) fn open(self) -> Result<OpenedCall<'a>, RoundRejection> {
         match self.call.state.as_deref() {
             None => self.open_first(),
             Some(token) if Sealer::looks_live(token) => self.open_live(token),
@@ -35,7 +35,7 @@ impl<'a> AdmittedCall<'a> {
     }
 
     /// A first request, or its repetition under the same call id.
-    fn open_first(self) -> Result<OpenedCall<'a>, Rejection> {
+    fn open_first(self) -> Result<OpenedCall<'a>, RoundRejection> {
         let (rounds, call_id) = (self.rounds, self.call.meta.call_id.as_deref());
         let first = rounds.services.sealer.first(&self.binding, call_id);
         if call_id.is_some()
@@ -57,7 +57,7 @@ impl<'a> AdmittedCall<'a> {
     }
 
     /// A later round with the journal in its token.
-    fn open_token(self, token: &str) -> Result<OpenedCall<'a>, Rejection> {
+    fn open_token(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
         let sealer = &self.rounds.services.sealer;
         let opened = match self.token {
             TokenSource::Request => sealer.open(&self.binding, token),
@@ -73,7 +73,7 @@ impl<'a> AdmittedCall<'a> {
     }
 
     /// A later round of a parked call.
-    fn open_live(self, token: &str) -> Result<OpenedCall<'a>, Rejection> {
+    fn open_live(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
         let rounds = self.rounds;
         let opened = rounds.services.sealer.open_live(&self.binding, token);
         let token = opened.map_err(|reason| self.invalid_token(reason))?;

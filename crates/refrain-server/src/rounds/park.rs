@@ -10,7 +10,7 @@ use std::future::ready;
 /// A flow that is about to be parked.
 pub(super) struct LiveStart {
     pub(super) live: LiveFlow,
-    pub(super) seal_context: SealContext,
+    pub(super) context: SealContext,
     pub(super) has_call_id: bool,
     pub(super) notes: Subscribed,
     pub(super) permit: Permit,
@@ -27,7 +27,7 @@ impl Round {
     pub(super) fn park(&mut self, start: LiveStart) {
         // The parked call records its first reply itself, because this round may be dropped earlier.
         let (calls, record) = (&self.rounds.live, &mut self.record);
-        let parked = calls.park(start.live, start.seal_context, start.has_call_id, record);
+        let parked = calls.park(start.live, start.context, start.has_call_id, record);
         // If the parked call did not take the record, no handler ran and the claim is deleted.
         let deleted = self.record.take().map(ReplayRecord::spawn_delete);
         match (parked, deleted) {
@@ -45,7 +45,7 @@ impl Round {
 
     /// Attaches a repeated first request if the call is parked here.
     pub(super) fn attach_repeated(&mut self, start: LiveStart) {
-        let again = self.rounds.live.attach_repeated(start.seal_context.flow);
+        let again = self.rounds.live.attach_repeated(start.context.flow);
         self.record = None;
         match again.and_then(|attached| attached.ok_or_else(already_started)) {
             Ok(attached) => self.attach(attached, start.notes, start.permit),

@@ -1,7 +1,7 @@
 //! First stage of a round: looks up the target of the call in the catalog.
 
 use super::target::Target;
-use super::{CallRequest, Rejection, Rounds};
+use super::{CallRequest, RoundRejection, Rounds};
 use refrain_wire::{Call, CallKind, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl<'a> ResolvedCall<'a> {
     pub(super) fn resolve(
         rounds: &'a Arc<Rounds>,
         request: CallRequest<'a>,
-    ) -> Result<Self, Rejection> {
+    ) -> Result<Self, RoundRejection> {
         match look_up(rounds, request.call) {
             Ok((target, variables)) => Ok(Self {
                 rounds,
@@ -30,7 +30,7 @@ impl<'a> ResolvedCall<'a> {
             Err(unknown) => {
                 // A caller without the server's scopes must not learn which names exist.
                 let allowed = rounds.auth.allow(&request.caller, &[]);
-                allowed.map_err(Rejection::Forbidden)?;
+                allowed.map_err(RoundRejection::Forbidden)?;
                 Err(unknown.into())
             }
         }

@@ -6,7 +6,7 @@ use super::park::LiveStart;
 use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
-use super::{FlowSpec, Home, Rejection, Target, span};
+use super::{FlowSpec, Home, RoundRejection, Target, span};
 use crate::limits::{LimitKey, Permit};
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::tasks::{TaskSeed, Tasks};
@@ -23,7 +23,7 @@ pub(super) struct OpenedFlow<'a> {
 
 impl OpenedFlow<'_> {
     #[inline]
-    pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
+    pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
         let uri = self.admitted.target.uri();
@@ -70,7 +70,7 @@ impl OpenedFlow<'_> {
     }
 
     #[inline]
-    fn create(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
@@ -79,7 +79,7 @@ impl OpenedFlow<'_> {
     }
 
     #[inline]
-    fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_client(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         let seed = admitted.task_seed()?;
@@ -93,7 +93,7 @@ impl OpenedFlow<'_> {
         )))
     }
 
-    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
@@ -109,19 +109,19 @@ impl OpenedFlow<'_> {
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
-    fn create_live(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
-            return Err(Rejection::Busy(RpcError::internal(
+            return Err(RoundRejection::Busy(RpcError::internal(
                 "this instance is shutting down and accepts no live calls; retry the call",
             )));
         }
         let caller = admitted.caller.principal.id();
         let caller = caller.map(|id| LimitKey::Principal(id.into()));
         let live_permit = rounds.services.limits.live.acquire(caller)?;
-        let seal_context = SealContext {
+        let context = SealContext {
             flow: start.flow(),
             binding: admitted.binding.live(),
             deadline: start.deadline(),
@@ -137,7 +137,7 @@ impl OpenedFlow<'_> {
         let live = span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
             live,
-            seal_context,
+            context,
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             permit,

@@ -45,13 +45,9 @@ impl Tasks {
     }
 
     /// The commit that fails a task. The error becomes its status message.
-    pub(super) fn fail(&self, task_owner: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        tracing::warn!(task = ?task_owner.0, error = %error.message, "task failed");
-        let next = Next::Fail(self.seal(
-            task_owner,
-            TaskPart::Outcome,
-            error_at_rest(error).as_bytes(),
-        ));
+    pub(super) fn fail(&self, owned: (&TaskId, &Principal), error: &RpcError) -> Commit {
+        tracing::warn!(task = ?owned.0, error = %error.message, "task failed");
+        let next = Next::Fail(self.seal(owned, TaskPart::Outcome, error_at_rest(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
             ..state_change(next)
@@ -72,8 +68,8 @@ impl Tasks {
 impl Driver {
     /// The commit for the last event of the flow: a result, an error or a retry.
     pub(super) fn final_commit(&self, running: &RunningTask, event: Event) -> Commit {
-        let task = &self.held_lease.lease.task;
-        let task_owner = (task, &self.owner);
+        let task = &self.held.lease.task;
+        let owned = (task, &self.owner);
         let retry_reason = match &event {
             Event::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
                 Some(error.to_string())
@@ -89,7 +85,7 @@ impl Driver {
             if attempt >= self.tasks.options.attempts {
                 return self
                     .tasks
-                    .fail(task_owner, &too_many_attempts(attempt, Some(&reason)));
+                    .fail(owned, &too_many_attempts(attempt, Some(&reason)));
             }
             let wait = self.tasks.backoff_before(attempt);
             tracing::warn!(?task, attempt, %reason, "task attempt failed");
@@ -103,24 +99,22 @@ impl Driver {
         match outcome_of(event, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = result_at_rest(&body);
-                let outcome = self
-                    .tasks
-                    .seal(task_owner, TaskPart::Outcome, result.as_bytes());
+                let outcome = self.tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
                     ..state_change(Next::Complete(outcome))
                 }
             }
-            Err(error) => self.tasks.fail(task_owner, &error),
+            Err(error) => self.tasks.fail(owned, &error),
         }
     }
 
     pub(super) async fn take_answers(&self, running: &mut RunningTask) -> Result<(), LeaseLost> {
-        let (tasks, lease) = (&self.tasks, &self.held_lease.lease);
+        let (tasks, lease) = (&self.tasks, &self.held.lease);
         let answers = self.retry_store(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
-            let task_owner = (&lease.task, &self.owner);
-            let opened = tasks.open(task_owner, TaskPart::Answer(&key), stored);
+            let owned = (&lease.task, &self.owner);
+            let opened = tasks.open(owned, TaskPart::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -130,37 +124,37 @@ impl Driver {
 
     pub(super) async fn renew_lease(&self) -> Result<(), LeaseLost> {
         let tasks = &self.tasks;
-        let leases = std::slice::from_ref(&self.held_lease.lease);
+        let leases = std::slice::from_ref(&self.held.lease);
         let time = tasks.options.lease;
         let requested_at = Instant::now();
-        let held = self
+        let renewed = self
             .retry_store(|| tasks.store.extend(leases, time))
             .await?;
-        if held.is_empty() {
+        if renewed.is_empty() {
             return Err(LeaseLost);
         }
-        self.held_lease.renewed(requested_at, time);
+        self.held.renewed(requested_at, time);
         Ok(())
     }
 
     pub(super) async fn fail_task(&self, error: &RpcError) -> Result<(), LeaseLost> {
-        let task_owner = (&self.held_lease.lease.task, &self.owner);
-        let commit = self.tasks.fail(task_owner, error);
+        let owned = (&self.held.lease.task, &self.owner);
+        let commit = self.tasks.fail(owned, error);
         self.commit(&commit).await.map(drop)
     }
 
     pub(super) async fn commit(&self, commit: &Commit) -> Result<Committed, LeaseLost> {
-        let (tasks, lease) = (&self.tasks, &self.held_lease.lease);
+        let (tasks, lease) = (&self.tasks, &self.held.lease);
         let done = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
         let committed = match done.await {
             Ok(committed) => committed,
             Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejected the commit, so the task fails.
             Err(_) => {
-                let task_owner = (&lease.task, &self.owner);
+                let owned = (&lease.task, &self.owner);
                 let error =
                     RpcError::internal("the task store rejected the task's progress or result");
-                let commit = tasks.fail(task_owner, &error);
+                let commit = tasks.fail(owned, &error);
                 let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
                     tasks.count(&commit.next);
@@ -168,7 +162,7 @@ impl Driver {
                 return Err(LeaseLost);
             }
         };
-        self.held_lease.committed(committed.revision);
+        self.held.committed(committed.revision);
         tasks.count(&commit.next);
         Ok(committed)
     }
@@ -186,9 +180,9 @@ impl Driver {
                 done => return done,
             };
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(task = ?self.held_lease.lease.task, %error, "task store failed");
+                tracing::warn!(task = ?self.held.lease.task, %error, "task store failed");
             }
-            if self.held_lease.is_lost() {
+            if self.held.is_lost() {
                 return Err(StoreError::Lost);
             }
             if !matches!(error, StoreError::Unavailable(_)) {

@@ -79,7 +79,7 @@ pub(crate) struct CreatedTask {
 impl Tasks {
     pub(super) fn seal_journal(
         &self,
-        task_owner: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
@@ -88,11 +88,7 @@ impl Tasks {
             expires: u64::MAX,
             version,
         };
-        self.seal(
-            task_owner,
-            TaskPart::Journal,
-            &snapshot.encode(&claims, &[], 0),
-        )
+        self.seal(owned, TaskPart::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
     fn new_task(
@@ -113,13 +109,13 @@ impl Tasks {
         let call = serde_json::to_vec(&call).expect("raw JSON and plain values serialize");
         let options = &self.options;
         let longest = tool.task.ttl.unwrap_or(options.ttl);
-        let task_owner = (&id, &seed.owner);
+        let owned = (&id, &seed.owner);
         NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
             tool: self.namespace.stored_name(&tool.info.name),
-            call: self.seal(task_owner, TaskPart::Call, &call),
-            journal: self.seal_journal(task_owner, snapshot, &tool.version),
+            call: self.seal(owned, TaskPart::Call, &call),
+            journal: self.seal_journal(owned, snapshot, &tool.version),
             status_message: flow.take_status(),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),

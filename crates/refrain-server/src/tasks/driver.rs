@@ -61,18 +61,18 @@ impl Tasks {
         revision: u64,
         requested_at: Instant,
     ) {
-        let held_lease = self
+        let held = self
             .leases
             .hold(lease, revision, requested_at, self.options.lease);
         self.start_renewal();
         let tasks = self.clone();
-        let span = tracing::debug_span!("task", task = ?held_lease.lease.task, tool = running.tool.tool.info.name);
+        let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
             let driver = Driver {
                 _runs: tasks.services.metrics.task_started(),
                 _server: tasks.flows.server(),
                 tasks,
-                held_lease,
+                held,
                 owner: running.owner.clone(),
             };
             driver.run(running).await;
@@ -83,7 +83,7 @@ impl Tasks {
 
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
-    pub(super) held_lease: Arc<HeldLease>,
+    pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
     _runs: RunningTaskGuard,
     /// Kept alive for `State<Server>`.
@@ -92,7 +92,7 @@ pub(super) struct Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.tasks.leases.release(&self.held_lease);
+        self.tasks.leases.release(&self.held);
     }
 }
 
@@ -112,7 +112,7 @@ pub(super) struct TaskTimers {
 impl Driver {
     async fn run(&self, mut running: RunningTask) {
         if let Err(LeaseLost) = self.drive(&mut running).await {
-            tracing::info!(task = ?self.held_lease.lease.task, "task lease lost");
+            tracing::info!(task = ?self.held.lease.task, "task lease lost");
             self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();
@@ -178,16 +178,13 @@ impl Driver {
 
     /// Runs the flow until the driver must act.
     async fn turn(&self, running: &mut RunningTask) -> DriverTurn {
-        let mut changed = pin!(self.held_lease.changed());
+        let mut changed = pin!(self.held.changed());
         poll_fn(|cx| {
-            let held_lease = &self.held_lease;
-            if changed.as_mut().poll(cx).is_ready()
-                || held_lease.is_lost()
-                || held_lease.must_hand_on()
-            {
+            let held = &self.held;
+            if changed.as_mut().poll(cx).is_ready() || held.is_lost() || held.must_hand_on() {
                 return Poll::Ready(DriverTurn::CheckLease);
             }
-            if !held_lease.is_certain() {
+            if !held.is_certain() {
                 return Poll::Ready(DriverTurn::RenewLease);
             }
             let polled = running.flow.poll(cx);
@@ -256,10 +253,10 @@ impl Driver {
 
     /// Commits the progress of the task. `true`: it left memory.
     async fn write(&self, running: &mut RunningTask, write: Write) -> Result<bool, LeaseLost> {
-        let task = &self.held_lease.lease.task;
-        let task_owner = (task, &self.owner);
+        let task = &self.held.lease.task;
+        let owned = (task, &self.owner);
         let tasks = &self.tasks;
-        let journal = tasks.seal_journal(task_owner, &write.snapshot, &running.tool.tool.version);
+        let journal = tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version);
         let limit = tasks.options.journal;
         if journal.len() > limit {
             let error = journal_too_large(&write.snapshot, journal.len(), limit);
@@ -269,10 +266,7 @@ impl Driver {
         let publish = write.asks.iter().map(|(key, ask)| {
             let json = serde_json::to_vec(ask).expect("asks serialize");
             tasks.services.metrics.asks.add(ask.kind());
-            (
-                key.clone(),
-                tasks.seal(task_owner, TaskPart::Ask(key), &json),
-            )
+            (key.clone(), tasks.seal(owned, TaskPart::Ask(key), &json))
         });
         let keep = next == Next::Keep;
         let commit = Commit {
@@ -303,10 +297,10 @@ impl Driver {
 
     /// Handles a changed lease and receives answers. `false`: the task was handed on.
     async fn check_lease(&self, running: &mut RunningTask) -> Result<bool, LeaseLost> {
-        if self.held_lease.is_lost() {
+        if self.held.is_lost() {
             return Err(LeaseLost);
         }
-        if self.held_lease.must_hand_on() {
+        if self.held.must_hand_on() {
             // Stops the handler before another instance can claim the task.
             running.flow.cancel();
             return self
@@ -314,7 +308,7 @@ impl Driver {
                 .await
                 .map(|_| false);
         }
-        if self.held_lease.take_check_request() {
+        if self.held.take_check_request() {
             self.take_answers(running).await?;
         }
         Ok(true)

@@ -68,7 +68,7 @@ impl Leases {
         requested_at: Instant,
         time: Duration,
     ) -> Arc<HeldLease> {
-        let hold = Arc::new(HeldLease {
+        let held = Arc::new(HeldLease {
             is_lost: AtomicBool::new(false),
             hand_on_requested: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
@@ -78,17 +78,17 @@ impl Leases {
             lease,
         });
         let mut running = self.running.lock();
-        running.insert(hold.lease.task.clone(), hold.clone());
-        hold
+        running.insert(held.lease.task.clone(), held.clone());
+        held
     }
 
-    pub(super) fn release(&self, hold: &Arc<HeldLease>) {
+    pub(super) fn release(&self, held: &Arc<HeldLease>) {
         let mut running = self.running.lock();
         let full = running.len() >= self.limit;
         // This instance may already hold a new lease of the same task.
-        let held = running.get(&hold.lease.task);
-        if held.is_some_and(|held| Arc::ptr_eq(held, hold)) {
-            running.remove(&hold.lease.task);
+        let current = running.get(&held.lease.task);
+        if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
+            running.remove(&held.lease.task);
         }
         let empty = running.is_empty();
         drop(running);

@@ -230,14 +230,14 @@ impl Tasks {
 
     fn json(
         &self,
-        task_owner: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         part: TaskPart<'_>,
         stored: Vec<u8>,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(task_owner, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            tracing::error!(task = ?task_owner.0, ?part, "stored task content is not JSON");
+            tracing::error!(task = ?owned.0, ?part, "stored task content is not JSON");
         }
         json
     }

@@ -57,8 +57,8 @@ impl Tasks {
     }
 
     fn resume(&self, claimed: Claimed) -> Result<RunningTask, TaskResumeError> {
-        let task_owner = (&claimed.lease.task, &claimed.owner);
-        let journal = self.open(task_owner, TaskPart::Journal, claimed.journal);
+        let owned = (&claimed.lease.task, &claimed.owner);
+        let journal = self.open(owned, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         let last = claimed.last_error.as_deref();
@@ -75,13 +75,13 @@ impl Tasks {
         let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
         let tool = self.catalog.entries().tools.get(name).cloned();
         let tool = tool.ok_or(TaskResumeError::Tool)?;
-        let call = self.open(task_owner, TaskPart::Call, claimed.call);
+        let call = self.open(owned, TaskPart::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
             return Err(TaskResumeError::Sealed);
         };
         let call: StoredCall<'_> =
             serde_json::from_slice(&call).map_err(|_| TaskResumeError::Call)?;
-        let answers = self.open_answers(task_owner, claimed.answers)?;
+        let answers = self.open_answers(owned, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let mut start = Start::task(snapshot, &answers);
@@ -112,11 +112,11 @@ impl Tasks {
 
     fn open_answers(
         &self,
-        task_owner: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         stored: Vec<(String, Vec<u8>)>,
     ) -> Result<Vec<(String, String)>, TaskResumeError> {
         let open = |(key, stored): (String, Vec<u8>)| {
-            let opened = self.open(task_owner, TaskPart::Answer(&key), stored);
+            let opened = self.open(owned, TaskPart::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
             Ok((key, answer.ok_or(TaskResumeError::Answer)?))
         };
