@@ -60,7 +60,7 @@ pub(crate) fn options() -> TaskOptions {
     TaskOptions {
         concurrent: 48,
         lease: LEASE,
-        look: Duration::from_millis(100),
+        store_poll: Duration::from_millis(100),
         // Each kill costs one attempt. Many more attempts than kills are a fault.
         attempts: 40,
         retry_after: Duration::from_millis(100),

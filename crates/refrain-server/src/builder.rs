@@ -1,4 +1,4 @@
-//! Builds a server.
+//! The builder of a server.
 
 mod error;
 
@@ -8,11 +8,11 @@ use crate::auth::{AccessRules, Authenticator};
 use crate::catalog::{
     Caches, Catalog, Changes, Listing, Prompt, Resource, ResourceTemplate, Rules, Tool,
 };
-use crate::handler::States;
+use crate::handler::StateMap;
 use crate::legacy::LegacySessions;
-use crate::limits::{Limits, ServerLimits};
+use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
-use crate::metrics::{Gauged, Metrics};
+use crate::metrics::{GaugeSource, Metrics};
 use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds};
 use crate::server::{Inner, Server, WeakServer};
@@ -39,7 +39,7 @@ pub struct ServerBuilder {
     instance: Option<String>,
     registered: Changes,
     caches: Caches,
-    states: States,
+    states: StateMap,
     keys: Option<KeyRing>,
     pub(crate) sealing: SealerOptions,
     limits: ServerLimits,
@@ -49,7 +49,7 @@ pub struct ServerBuilder {
     pub(crate) access: AccessRules,
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
-    pub(crate) task_space: String,
+    pub(crate) task_namespace: String,
     pub(crate) advertise: Option<String>,
     metrics: Option<Arc<Metrics>>,
 }
@@ -72,7 +72,7 @@ impl ServerBuilder {
             instance: None,
             registered: Changes::new(),
             caches: Caches::default(),
-            states: States::default(),
+            states: StateMap::default(),
             keys: None,
             limits: ServerLimits::default(),
             source: Arc::new(SystemSource::new()),
@@ -81,13 +81,13 @@ impl ServerBuilder {
             access: AccessRules::default(),
             on_round: None,
             tasks: None,
-            task_space: String::new(),
+            task_namespace: String::new(),
             advertise: None,
             metrics: None,
         }
     }
 
-    /// The version that the server reports.
+    /// The version set in [`Server::builder`].
     pub fn version(&self) -> &str {
         &self.info.version
     }
@@ -110,37 +110,38 @@ impl ServerBuilder {
         self
     }
 
-    /// Registers a family of resources.
+    /// Registers a resource template.
     pub fn resource_template(mut self, template: ResourceTemplate) -> Self {
         self.registered = self.registered.resource_template(template);
         self
     }
 
-    /// Application state for handlers that take a `State<T>`. One value for each type.
+    /// Adds application state for handlers that take a `State<T>`. There is one value per type; a later value replaces an
+    /// earlier one.
     pub fn state<T: Send + Sync + 'static>(mut self, state: T) -> Self {
         self.states.insert(state);
         self
     }
 
-    /// A title for the server.
+    /// Sets the title of the server.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.info.title = Some(title.into());
         self
     }
 
-    /// The purpose of the server, in a sentence.
+    /// Sets a short description of the server.
     pub fn describe(mut self, description: impl Into<String>) -> Self {
         self.info.description = Some(description.into());
         self
     }
 
-    /// A page about the server.
+    /// Sets the URL of a page about the server.
     pub fn website(mut self, url: impl Into<String>) -> Self {
         self.info.website_url = Some(url.into());
         self
     }
 
-    /// An icon of the server.
+    /// Adds an icon.
     pub fn icon(mut self, icon: Icon) -> Self {
         self.info.icons.push(icon);
         self
@@ -149,147 +150,147 @@ impl ServerBuilder {
     /// Declares an extension that the server supports, with its settings.
     ///
     /// ```
-    /// # use refrain_server::Server;
+    /// # use refrain::server::Server;
     /// use serde_json::Map;
     ///
     /// let server = Server::builder("docs", "1.0")
     ///     .extension("com.example/plain", Map::new())
     ///     .extension("com.example/tuned", Map::from_iter([("depth".to_owned(), 3.into())]))
     ///     .build()?;
-    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # Ok::<(), refrain::server::BuildError>(())
     /// ```
     pub fn extension(mut self, name: impl Into<String>, settings: Map<String, Value>) -> Self {
         self.extensions.insert(name.into(), Value::Object(settings));
         self
     }
 
-    /// How long clients may cache a list, and whether they may share it. Default: not at all.
+    /// Sets how long clients may cache a list and whether they may share it. Default: no caching.
     pub fn cache(mut self, listing: Listing, cache: Cache) -> Self {
         self.caches.lists[listing as usize] = cache;
         self
     }
 
-    /// How long clients may cache the reply to `server/discover`, and whether they may share it. Default: not at all.
+    /// Sets how long clients may cache the reply to `server/discover` and whether they may share it. Default: no caching.
     pub fn cache_discover(mut self, cache: Cache) -> Self {
         self.caches.discover = cache;
         self
     }
 
-    /// Instructions for models that use this server.
+    /// Sets instructions for models that use this server.
     pub fn instructions(mut self, instructions: impl Into<String>) -> Self {
         self.instructions = Some(instructions.into());
         self
     }
 
-    /// Names this instance, and adds a `refrain-round` header to every reply that describes the round. For examining a
-    /// fleet; it reveals to callers which instance served them.
+    /// Names this instance and adds a `refrain-round` header to every reply, which describes the round. For debugging a
+    /// fleet: it reveals to callers which instance served them.
     pub fn explain_as(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
     }
 
-    /// The keys that tokens are sealed with. All instances of a fleet share them. Default: a new key of this instance.
+    /// Sets the keys that seal tokens. All instances of a fleet must share them. Default: a random key for this instance.
     pub fn keys(mut self, keys: KeyRing) -> Self {
         self.keys = Some(keys);
         self
     }
 
-    /// The name of the service that tokens are bound to. All instances of a fleet share it.
+    /// Sets the audience that tokens are bound to. All instances of a fleet must share it. Default: the name of the server.
     pub fn audience(mut self, audience: impl Into<String>) -> Self {
         self.sealing.audience = audience.into();
         self
     }
 
-    /// How long a token is accepted.
+    /// Sets how long a token is accepted. Default one hour.
     pub fn token_ttl(mut self, ttl: Duration) -> Self {
         self.sealing.ttl = ttl;
         self
     }
 
-    /// How long a flow may live, all its rounds together.
+    /// Sets the maximum lifetime of a flow over all its rounds. Default 24 hours.
     pub fn flow_ttl(mut self, ttl: Duration) -> Self {
         self.sealing.flow_ttl = ttl;
         self
     }
 
-    /// How far the clocks of two instances may be apart.
+    /// Sets the tolerated difference between the clocks of two instances. Default 30 seconds.
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.sealing.skew = skew;
         self
     }
 
-    /// The largest token, in characters.
+    /// Sets the maximum length of a token, in characters. Default 65536.
     pub fn max_token(mut self, characters: usize) -> Self {
         self.sealing.max_token = characters;
         self
     }
 
-    /// The limits of the server.
+    /// Sets the limits of the server.
     pub fn limits(mut self, limits: ServerLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// The source of time and randomness. For tests.
+    /// Sets the source of time and randomness. For tests.
     pub fn source(mut self, source: Arc<dyn Source>) -> Self {
         self.source = source;
         self
     }
 
-    /// The log that makes `once` and single-use tokens possible. All instances of a fleet must share it.
+    /// Sets the replay log, which `once` and single-use tokens need. All instances of a fleet must share it.
     pub fn replay_log(mut self, log: Arc<dyn ReplayLog>) -> Self {
         self.replay_log = Some(log);
         self
     }
 
-    /// Declares that no other instance accepts the same tokens, so that a replay log in memory is enough.
+    /// Declares that no other instance accepts the same tokens, so that a replay log in memory suffices.
     pub fn single_instance(self) -> Self {
         self.replay_log(Arc::new(MemoryReplayLog::new()))
     }
 
-    /// Authenticates callers over HTTP. Without it, every caller is anonymous and has no scopes.
+    /// Sets the authenticator of HTTP requests. Without one, every caller is anonymous and has no scopes.
     pub fn authenticator(mut self, authenticator: impl Authenticator) -> Self {
         self.authenticator = Some(Arc::new(authenticator));
         self
     }
 
-    /// The task store, which all instances of a fleet share, and the options of tasks. Declares the extension for tasks.
+    /// Sets the task store and the task options, and declares the tasks extension. All instances of a fleet must share the
+    /// store.
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
         self.tasks = Some((store, options));
         self
     }
 
-    /// The namespace of this server's tools in the task store, for servers that share a store and have different tools of
-    /// the same names. Clients see no tasks of other namespaces.
-    pub fn task_space(mut self, space: impl Into<String>) -> Self {
-        self.task_space = space.into();
+    /// Sets the namespace of this server's tools in the task store. Servers with different tools of the same names can then
+    /// share a store. Clients do not see the tasks of other namespaces.
+    pub fn task_namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.task_namespace = namespace.into();
         self
     }
 
-    /// The URL of this instance's endpoint for the other instances. It is sealed into the tokens of live calls and the ids
-    /// of legacy sessions: other instances relay requests for them to this URL. All instances must share their keys.
+    /// Sets the URL at which other instances reach this instance's endpoint. Tokens of live calls and ids of legacy sessions
+    /// contain it sealed, and other instances relay requests for them to this URL. All instances must share their keys.
     ///
     /// ```
-    /// # use refrain_core::{KeyRing, SystemSource};
-    /// # use refrain_server::Server;
-    /// # let keys = KeyRing::generate(&SystemSource::new());
+    /// # use refrain::server::{KeyRing, Server};
+    /// # let keys = KeyRing::generate(&refrain::runtime::SystemSource::new());
     /// let builder = Server::builder("docs", "1.0").keys(keys);
     /// let server = builder.advertise("http://10.0.0.8:8080/mcp").build()?;
-    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # Ok::<(), refrain::server::BuildError>(())
     /// ```
     pub fn advertise(mut self, url: impl Into<String>) -> Self {
         self.advertise = Some(url.into());
         self
     }
 
-    /// Adds the metrics of this server to those of another.
+    /// Shares the metrics of another server.
     pub fn count_with(mut self, other: &Server) -> Self {
         self.metrics = Some(other.0.services.metrics.clone());
         self
     }
 
-    /// Called with the span of each round before it is entered, and with its trace: to set the remote parent for
-    /// OpenTelemetry. Not called if spans of the level debug are disabled.
+    /// Sets a hook that is called with the span and the trace of each round, for example to set the remote parent in
+    /// OpenTelemetry. It is not called if debug spans are disabled.
     pub fn on_round(
         mut self,
         hook: impl Fn(&tracing::Span, &mut Trace) + Send + Sync + 'static,
@@ -298,14 +299,14 @@ impl ServerBuilder {
         self
     }
 
-    /// Checks the registered entries and builds the server.
+    /// Checks the configuration and builds the server.
     pub fn build(mut self) -> Result<Server, BuildError> {
         self.limits.check()?;
         self.declare_extensions()?;
         if self.advertise.is_some() && self.keys.is_none() {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
-        let namespace = Namespace::named(std::mem::take(&mut self.task_space))?;
+        let namespace = Namespace::new(std::mem::take(&mut self.task_namespace))?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -313,7 +314,7 @@ impl ServerBuilder {
         let relay = Arc::new(Relay::new(self.advertise, &services)?);
         let subscriptions = Subscriptions::new(catalog.clone(), auth.clone(), services.clone());
         let subscriptions = Arc::new(subscriptions);
-        services.metrics.watch(Gauged {
+        services.metrics.watch(GaugeSource {
             limits: services.limits.clone(),
             subscriptions: subscriptions.registry.clone(),
         });
@@ -362,24 +363,23 @@ impl ServerBuilder {
     fn warn_about_scopes(&self, catalog: &Catalog) {
         if self.authenticator.is_none() && catalog.entries().needs_scopes() {
             tracing::warn!(
-                "there are scopes that callers need and nothing that says who is calling: over HTTP nobody has \
-                 them; hand in an .authenticator(..)"
+                "scopes are required but no authenticator is set, so all HTTP callers are rejected; set one with .authenticator(..)"
             );
         }
     }
 
-    /// Checks the extensions and adds those that every server declares.
+    /// Checks the declared extensions and adds the built-in ones.
     fn declare_extensions(&mut self) -> Result<(), BuildError> {
         if let Some(name) = self.extensions.keys().find(|name| !is_prefixed(name)) {
             return Err(BuildError::ExtensionName(name.clone()));
         }
         for name in [TASKS_EXTENSION, CALL_ID_KEY] {
             if self.extensions.contains_key(name) {
-                return Err(BuildError::OwnExtension(name));
+                return Err(BuildError::ReservedExtension(name));
             }
         }
         let settings = || Value::Object(Map::new());
-        // A client that reads this may repeat a call whose response was lost.
+        // Tells clients that they may repeat a call whose response was lost.
         self.extensions.insert(CALL_ID_KEY.into(), settings());
         if let Some((_, options)) = &self.tasks {
             options.check()?;
@@ -394,20 +394,20 @@ impl ServerBuilder {
     fn services(&mut self) -> Services {
         let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
-                "no keys are configured: using one made just now, which no other instance has; \
-                 a fleet must share keys"
+                "no keys are configured: using a random key, so other instances and restarts reject its tokens; \
+                 instances of a fleet must share keys"
             );
             KeyRing::generate(&*self.source)
         });
         let sealer = Sealer::new(keys, self.sealing.clone(), self.source.clone());
-        let info = to_raw_value(&self.info).expect("a name and a version are plain strings");
+        let info = to_raw_value(&self.info).expect("server info serializes");
         let metrics = self.metrics.take();
         Services {
             info: info.into(),
             source: self.source.clone(),
             sealer: Arc::new(sealer),
             metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
-            limits: Limits::new(self.limits.clone()),
+            limits: InstanceLimits::new(self.limits.clone()),
             replay_log: self.replay_log.clone(),
         }
     }
@@ -425,11 +425,11 @@ impl ServerBuilder {
     }
 }
 
-/// Whether the name of an extension has the form `prefix/name`, with a prefix of labels separated by dots.
+/// Whether an extension has the form `prefix/name`, with a prefix of labels separated by dots.
 fn is_prefixed(name: &str) -> bool {
     let label = "[A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?";
     let form = format!(r"^{label}(\.{label})*/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$");
-    let form = Regex::new(&form).expect("the expression is valid");
+    let form = Regex::new(&form).expect("the regex is valid");
     form.is_match(name)
 }
 

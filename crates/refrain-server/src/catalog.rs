@@ -1,18 +1,18 @@
 //! The catalog: registered tools, prompts, resources and resource templates.
 //!
-//! Invariant: the entries of a catalog never change. A change makes new entries, which replace the old ones as a whole or
-//! not at all, so that a request sees the same entries from start to end.
+//! Invariant: `Entries` is immutable. A change replaces it as a whole, so a request sees the same entries from start to
+//! end.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `tool`, `prompt`, `resource` | what can be registered |
-//! | `entry`, `builder_macros` | the fields and methods that these have in common |
+//! | `tool`, `prompt`, `resource` | entries that authors register |
+//! | `entry`, `builder_macros` | fields and methods common to all entries |
 //! | `template` | URI templates, matched against URIs |
-//! | `entries` | one state of the catalog: found by name, listed in pages |
-//! | `paged_map` | entries of one kind in order of registration, with cursors |
-//! | `changes` | entries to add and remove while the server runs |
-//! | `coerce` | text arguments converted to numbers and booleans |
-//! | `complete` | suggestions for arguments |
+//! | `entries` | an immutable snapshot of the catalog: lookup and lists |
+//! | `paged_map` | entries of one kind in registration order, with cursors |
+//! | `changes` | entries to add and remove at run time |
+//! | `coerce` | converts text arguments to numbers and booleans |
+//! | `complete` | completion of arguments |
 
 mod builder_macros;
 mod changes;
@@ -27,23 +27,24 @@ mod template;
 mod tool;
 
 pub use changes::Changes;
-pub use complete::Typed;
+pub use complete::CompletionInput;
 pub(crate) use entries::{
-    Caches, Changed, Entries, RegisteredTemplate, RegisteredTool, Rules, normal, written,
+    Caches, ChangedLists, Entries, RegisteredTemplate, RegisteredTool, Rules, encode_uri,
+    normalize_uri,
 };
-pub(crate) use entry::Entry;
+pub(crate) use entry::CatalogEntry;
 pub use prompt::Prompt;
 pub use resource::{Resource, ResourceTemplate};
 pub use template::{TemplateError, TemplateFlaw};
 pub use tool::Tool;
 
 use crate::builder::BuildError;
-use crate::handler::States;
+use crate::handler::StateMap;
 use parking_lot::{RwLock, RwLockReadGuard};
 use refrain_wire::{Reply, RpcError};
 use std::sync::Arc;
 
-/// A list that a client can ask for.
+/// A list that clients can request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listing {
     /// `tools/list`.
@@ -57,7 +58,7 @@ pub enum Listing {
 }
 
 impl Listing {
-    /// The method that asks for it.
+    /// The method that requests the list.
     pub const fn method(self) -> &'static str {
         match self {
             Self::Tools => "tools/list",
@@ -82,12 +83,12 @@ impl Catalog {
         })
     }
 
-    /// The present entries. Requests that wait clone them instead of holding the lock.
+    /// The current entries. Do not hold the lock across an await: clone the `Arc` instead.
     pub(crate) fn entries(&self) -> RwLockReadGuard<'_, Arc<Entries>> {
         self.entries.read()
     }
 
-    pub(crate) fn states(&self) -> &States {
+    pub(crate) fn states(&self) -> &StateMap {
         &self.rules.states
     }
 
@@ -95,8 +96,8 @@ impl Catalog {
         self.entries().list(listing, cursor, &self.rules)
     }
 
-    /// Makes all changes or, on an error, none. Returns which lists changed.
-    pub(crate) fn change(&self, changes: &Changes) -> Result<Changed, BuildError> {
+    /// Applies all changes or, on an error, none. Returns the changed lists.
+    pub(crate) fn change(&self, changes: &Changes) -> Result<ChangedLists, BuildError> {
         loop {
             let now = self.entries().clone();
             let (new, changed) = now.with(changes, &self.rules)?;
@@ -104,12 +105,12 @@ impl Catalog {
             let mut entries = self.entries.write();
             if Arc::ptr_eq(&entries, &now) {
                 let old = std::mem::replace(&mut *entries, new);
-                // Handlers are dropped outside of the lock: their destructors are not ours.
+                // Handlers are dropped outside the lock, because their destructors are foreign code.
                 drop(entries);
                 drop(old);
                 return Ok(changed);
             }
-            // Another change was made meanwhile: this one is made upon it.
+            // Another change came first: apply this one to its result.
             drop(entries);
         }
     }

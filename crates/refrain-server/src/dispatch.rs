@@ -2,17 +2,17 @@
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
-use crate::catalog::complete::Later;
+use crate::catalog::complete::PendingReply;
 use crate::http::Headers;
 use crate::legacy::{LegacyExchange, Lifetime, Session};
 use crate::metrics::{Label, Other, Refusal};
 use crate::record;
 use crate::relay::RelayTo;
 use crate::response::{Handled, Response};
-use crate::rounds::{CallRequest, Home, Round, Token};
+use crate::rounds::{CallRequest, Home, Round, TokenSource};
 use crate::server::{Inner, Server};
 use crate::subscriptions::Subscription;
-use crate::tasks::Fetching;
+use crate::tasks::TokenFuture;
 use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
@@ -106,7 +106,7 @@ pub(crate) enum Begin {
     /// The request itself is wrong: a transport that has status codes says so with one.
     Refused(RpcError),
     /// A reply that takes its time.
-    Later(Later),
+    Later(PendingReply),
     /// A handler is at work.
     Round(Box<Round>),
     /// A client that listens.
@@ -317,11 +317,11 @@ impl Server {
         let (method, caller) = (request.method(), context.caller);
         let headers = context.headers.map(Headers::all);
         let begun = match self.fetch(&request) {
-            None => self.answer(request, Token::Sent, caller, headers),
+            None => self.answer(request, TokenSource::Request, caller, headers),
             Some(fetching) => match fetching.await {
                 Ok(token) => {
                     let request = request.with_token(token);
-                    self.answer(request, Token::Fetched, caller, headers)
+                    self.answer(request, TokenSource::Store, caller, headers)
                 }
                 Err(error) => error.into(),
             },
@@ -381,7 +381,7 @@ impl Server {
     fn answer(
         &self,
         request: Request<'_>,
-        token: Token,
+        token: TokenSource,
         caller: Caller,
         headers: Option<&HeaderMap>,
     ) -> Begin {
@@ -432,7 +432,7 @@ impl Server {
     }
 
     /// Counts a request that is answered later, or refused.
-    fn later(&self, what: Other, answered: Result<Later, Begin>) -> Begin {
+    fn later(&self, what: Other, answered: Result<PendingReply, Begin>) -> Begin {
         let metrics = &self.0.services.metrics;
         match answered {
             Ok(later) => {
@@ -449,7 +449,7 @@ impl Server {
     }
 
     /// Starts to read the token of a call from the store, if the call has a reference instead of a token.
-    fn fetch(&self, request: &Request<'_>) -> Option<Fetching> {
+    fn fetch(&self, request: &Request<'_>) -> Option<TokenFuture> {
         match request {
             Request::Call(call) => self.0.tasks.as_ref()?.fetch(call),
             _ => None,

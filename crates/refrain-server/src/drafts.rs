@@ -57,8 +57,8 @@ impl ServerBuilder {
             .and_then(|url| url.strip_suffix("/mcp"));
         self.advertise = base.map(|base| format!("{base}{}", draft.path()));
         self.sealing.audience.push_str(draft.path());
-        if self.task_space.is_empty() {
-            draft.name().clone_into(&mut self.task_space);
+        if self.task_namespace.is_empty() {
+            draft.name().clone_into(&mut self.task_namespace);
         }
         self
     }

@@ -1,7 +1,7 @@
 //! Handler functions.
 //!
-//! An `async fn` that takes a [`Cx`], then any of the application's [`State`]s, then at most one argument struct:
-//! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on, up to four states.
+//! A handler is an `async fn` that takes a [`Cx`], up to four [`State`]s and at most one argument struct, in this order:
+//! `fn(Cx)`, `fn(Cx, Args)`, `fn(Cx, State<A>, Args)` and so on.
 
 use crate::reply::{IntoReply, ReplyTo};
 use crate::rounds::Flows;
@@ -15,8 +15,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A part of the application's state, set with `.state(..)` when the server was built. `State<Server>` is the server
-/// itself.
+/// Application state, set with [`ServerBuilder::state`](crate::ServerBuilder::state). `State<Server>` is the server itself.
 #[derive(Debug)]
 pub struct State<T>(Arc<T>);
 
@@ -34,11 +33,10 @@ impl<T> Deref for State<T> {
     }
 }
 
-/// The application's states, by type.
 #[derive(Clone, Default)]
-pub(crate) struct States(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
+pub(crate) struct StateMap(HashMap<TypeId, Arc<dyn Any + Send + Sync>>);
 
-impl States {
+impl StateMap {
     pub(crate) fn insert<T: Send + Sync + 'static>(&mut self, value: T) {
         self.0.insert(TypeId::of::<T>(), Arc::new(value));
     }
@@ -48,54 +46,54 @@ impl States {
     }
 }
 
-/// A state that a handler takes.
+/// A type of state that a handler takes.
 #[doc(hidden)]
 #[derive(Clone, Copy)]
-pub struct Needs {
+pub struct StateRequirement {
     pub(crate) id: TypeId,
     pub(crate) name: &'static str,
 }
 
-/// A function that can be registered as a handler. `M` is inferred; `K` says for what.
+/// A function that can be registered as a handler. `M` is inferred; `K` is the kind of call.
 #[diagnostic::on_unimplemented(
     message = "this function cannot be a handler",
     note = "a handler is an async fn that takes, in this order: a Cx, up to four State<T>, at most one argument struct",
     note = "the argument struct needs #[derive(Deserialize, JsonSchema)]",
     note = "it returns refrain::Result<T>; for a tool T is String, Json<..>, ToolResult, Vec<Content> and the like",
-    note = "its future must be Send: nothing like an Rc may be held across an await"
+    note = "its future must be Send: hold no Rc or similar value across an await"
 )]
 pub trait Handler<M, K>: Send + Sync + 'static {
     /// The JSON schema of the arguments, if the handler takes any.
     fn schema() -> Option<Value>;
     /// The JSON schema of the structured result, if the handler returns one.
     fn output_schema() -> Option<Value>;
-    /// The states the handler needs.
+    /// The states that the handler takes.
     #[doc(hidden)]
-    fn needs() -> Vec<Needs>;
+    fn required_states() -> Vec<StateRequirement>;
     /// Starts the handler. Fails if the arguments do not match.
     #[doc(hidden)]
-    fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error>;
+    fn start(&self, cx: Cx, run: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error>;
 }
 
 /// The input of a handler.
 #[doc(hidden)]
-pub struct Run<'a> {
+pub struct HandlerInput<'a> {
     pub(crate) flows: &'a Flows,
     pub(crate) arguments: Value,
     pub(crate) to: ReplyTo,
 }
 
-impl std::fmt::Debug for Run<'_> {
+impl std::fmt::Debug for HandlerInput<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").finish_non_exhaustive()
+        f.debug_struct("HandlerInput").finish_non_exhaustive()
     }
 }
 
-impl Run<'_> {
+impl HandlerInput<'_> {
     fn state<T: Send + Sync + 'static>(&self) -> State<T> {
         let state: Option<Arc<dyn Any + Send + Sync>> =
             if TypeId::of::<T>() == TypeId::of::<Server>() {
-                // Not in the map: a server that held itself would never be dropped.
+                // Not in the map, because a server that owns itself is never dropped.
                 self.flows.server().map(|server| Arc::new(server) as _)
             } else {
                 self.flows.states().0.get(&TypeId::of::<T>()).cloned()
@@ -103,7 +101,7 @@ impl Run<'_> {
         State(
             state
                 .and_then(|state| state.downcast().ok())
-                .expect("a handler is only registered when its states are there"),
+                .expect("registration checks that the states exist"),
         )
     }
 }
@@ -119,7 +117,7 @@ pub(crate) fn schema_of<A: JsonSchema>() -> Value {
     schema
 }
 
-/// Implements [`Handler`] for functions with these states and, after the semicolon, at most one argument struct.
+/// Implements [`Handler`] for functions with these states and, after the semicolon, an optional argument struct.
 macro_rules! handler {
     (@schema) => { None };
     (@schema $args:ident) => { Some(schema_of::<$args>()) };
@@ -141,11 +139,11 @@ macro_rules! handler {
                 R::output_schema()
             }
 
-            fn needs() -> Vec<Needs> {
-                vec![$(Needs { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
+            fn required_states() -> Vec<StateRequirement> {
+                vec![$(StateRequirement { id: TypeId::of::<$state>(), name: std::any::type_name::<$state>() }),*]
             }
 
-            fn start(&self, cx: Cx, run: Run<'_>) -> Result<HandlerFuture, serde_json::Error> {
+            fn start(&self, cx: Cx, run: HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error> {
                 let future = self(
                     cx,
                     $(run.state::<$state>(),)*
@@ -169,10 +167,9 @@ handler!(S1, S2; A);
 handler!(S1, S2, S3; A);
 handler!(S1, S2, S3, S4; A);
 
-/// A handler whose type is erased.
-pub(crate) type Start =
-    Box<dyn Fn(Cx, Run<'_>) -> Result<HandlerFuture, serde_json::Error> + Send + Sync>;
+pub(crate) type ErasedHandler =
+    Box<dyn Fn(Cx, HandlerInput<'_>) -> Result<HandlerFuture, serde_json::Error> + Send + Sync>;
 
-pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> Start {
+pub(crate) fn erase<M, K, H: Handler<M, K>>(handler: H) -> ErasedHandler {
     Box::new(move |cx, run| handler.start(cx, run))
 }

@@ -56,7 +56,8 @@ pub use auth::{
 pub use auth::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
 pub use builder::{BuildError, ServerBuilder};
 pub use catalog::{
-    Changes, Listing, Prompt, Resource, ResourceTemplate, TemplateError, TemplateFlaw, Tool, Typed,
+    Changes, CompletionInput, Listing, Prompt, Resource, ResourceTemplate, TemplateError,
+    TemplateFlaw, Tool,
 };
 pub use dispatch::Context;
 pub use handler::{Handler, State};

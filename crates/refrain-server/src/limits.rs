@@ -1,9 +1,9 @@
-//! Limits of one instance: settings, permits for limited resources, and the pressure that hands flows on.
+//! Limits of one instance: settings, permits and load shedding.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `settings` | [`ServerLimits`], as the server is built with them |
-//! | `limiter` | a bound in total and per key, with permits |
+//! | `settings` | [`ServerLimits`] |
+//! | `limiter` | permits, limited in total and per caller |
 
 mod limiter;
 mod settings;
@@ -16,19 +16,19 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The limits of one instance, and its permits in use. Dereferences to the settings.
+/// The limits of one instance and their permits. Dereferences to the settings.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct InstanceLimits {
     settings: ServerLimits,
-    /// Calls in flight, and requests that count as one.
+    /// Calls in flight and requests that count as calls.
     pub(crate) calls: Arc<Limiter>,
     /// Calls whose home is memory.
     pub(crate) live: Arc<Limiter>,
     pub(crate) subscriptions: Arc<Limiter>,
-    draining: AtomicBool,
+    is_draining: AtomicBool,
 }
 
-impl Limits {
+impl InstanceLimits {
     pub(crate) fn new(settings: ServerLimits) -> Arc<Self> {
         Arc::new(Self {
             calls: Limiter::new("calls", settings.concurrent_calls, usize::MAX),
@@ -38,22 +38,22 @@ impl Limits {
                 settings.subscriptions,
                 settings.subscriptions_each,
             ),
-            draining: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             settings,
         })
     }
 
-    /// Hands running flows on at their next checkpoint from now on.
+    /// From now on, running flows are handed on at their next checkpoint.
     pub(crate) fn start_draining(&self) {
-        self.draining.store(true, Ordering::Release);
+        self.is_draining.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::Acquire)
+        self.is_draining.load(Ordering::Acquire)
     }
 }
 
-impl Deref for Limits {
+impl Deref for InstanceLimits {
     type Target = ServerLimits;
 
     fn deref(&self) -> &ServerLimits {
@@ -61,7 +61,7 @@ impl Deref for Limits {
     }
 }
 
-impl Pressure for Limits {
+impl Pressure for InstanceLimits {
     fn should_hand_on(&self) -> bool {
         self.is_draining() || self.calls.in_use() > self.settings.shed_above
     }

@@ -1,15 +1,15 @@
-//! Calls whose home is memory: the handler stays where it runs while the client is asked.
+//! Calls whose home is memory: the handler stays in memory while an ask is open.
 //!
-//! Calls of legacy sessions are driven by the request that started them, which stays open. Calls of live tools are
-//! parked between two rounds: the token names their holder.
+//! A call of a legacy session is driven by its request, which stays open. A call of a live tool is parked between
+//! rounds, and its token names the holder.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `flow` | runs a flow in memory: asks, answers, time limits |
-//! | `parked` | a handler that waits for its next round, and the requests that wait for its reply |
-//! | `calls` | the parked handlers of one instance |
-//! | `first_requests` | first requests that are about to start a call |
-//! | `errors` | errors of requests for calls that are not held here |
+//! | `parked` | a parked call and the requests attached to it |
+//! | `calls` | the parked calls of one instance |
+//! | `first_requests` | first requests that are starting a call |
+//! | `errors` | errors for calls that are not parked on this instance |
 
 mod calls;
 mod errors;
@@ -18,7 +18,7 @@ mod flow;
 mod parked;
 
 pub(crate) use calls::LiveCalls;
-pub(crate) use errors::{elsewhere, gone, unreachable};
+pub(crate) use errors::{call_gone, held_elsewhere, holder_unreachable};
 pub(crate) use first_requests::FirstRequest;
-pub(crate) use flow::{LiveAnswer, LiveEvent, LiveFlow};
-pub(crate) use parked::{Attached, AttachedEvent, Sealing, Subscribed};
+pub(crate) use flow::{LiveAnswer, LiveAnswerError, LiveEvent, LiveFlow};
+pub(crate) use parked::{AttachedEvent, AttachedRequest, SealContext, Subscribed};

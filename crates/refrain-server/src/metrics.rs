@@ -1,12 +1,16 @@
 //! Metrics of a server.
 //!
-//! Invariants: the counters of a request were looked up when its handler was registered, so that a request only
-//! increments numbers; every label value comes from a registration or from a list in this crate, never from a request.
-//! Without the feature `metrics` nothing is counted.
+//! Invariants: the counters of a handler are looked up at registration, so that a request only increments numbers. Label
+//! values come from registrations or from enums in this crate, never from requests.
+//!
+//! Without the feature `metrics`, nothing is counted.
 
 #![cfg_attr(
     not(feature = "metrics"),
-    allow(dead_code, reason = "only the text reads what is counted")
+    allow(
+        dead_code,
+        reason = "the values are read only by the feature `metrics`"
+    )
 )]
 
 mod label;
@@ -15,12 +19,12 @@ mod target;
 #[cfg(feature = "metrics")]
 mod text;
 
-pub(crate) use label::{Counts, Label, LiveCount, Other, Outcome, Refusal, TaskEvent};
+pub(crate) use label::{Counts, Label, LiveCallEvent, Other, Refusal, RoundOutcome, TaskEvent};
 pub(crate) use target::TargetCounts;
 #[cfg(feature = "metrics")]
 pub use text::METRICS_CONTENT_TYPE;
 
-use crate::limits::Limits;
+use crate::limits::InstanceLimits;
 use crate::subscriptions::Registry;
 use label::KINDS;
 use number::{Counter, Gauge, Histogram};
@@ -31,35 +35,34 @@ use std::sync::Arc;
 use std::time::Duration;
 use target::Targets;
 
-/// Bounds of a round's duration, in seconds. The time limit of a round is a minute unless it is set.
-const SECONDS: [f64; 14] = [
+/// Histogram buckets for the duration of a round, in seconds. The default time limit is 60 seconds.
+const DURATION_BUCKETS: [f64; 14] = [
     0.0001, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0,
 ];
-/// Bounds of a token's size, in bytes. The limit is 64 KiB unless it is set.
-const SIZES: [f64; 9] = [
+/// Histogram buckets for the size of a token, in bytes. The default limit is 64 KiB.
+const SIZE_BUCKETS: [f64; 9] = [
     256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0,
 ];
 
-/// The sources of a server's gauges.
 #[derive(Debug)]
-pub(crate) struct Gauged {
-    pub(crate) limits: Arc<Limits>,
+pub(crate) struct GaugeSource {
+    pub(crate) limits: Arc<InstanceLimits>,
     pub(crate) subscriptions: Arc<Registry>,
 }
 
-/// The metrics of one server, or of several that count together.
+/// The metrics of one server, or of several servers that share them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     build: [(&'static str, String); 4],
-    servers: Mutex<Vec<Gauged>>,
+    servers: Mutex<Vec<GaugeSource>>,
     targets: Targets,
     durations: [Histogram; KINDS.len()],
     others: Counts<Other>,
     pub(crate) asks: Counts<AskKind>,
-    tokens_refused: Counts<OpenError>,
-    requests_refused: Counts<Refusal>,
+    tokens_rejected: Counts<OpenError>,
+    requests_rejected: Counts<Refusal>,
     pub(crate) tasks: Counts<TaskEvent>,
-    live: Counts<LiveCount>,
+    live: Counts<LiveCallEvent>,
     tasks_running: Gauge,
     token_sizes: Histogram,
     replayed: Counter,
@@ -67,7 +70,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// The metrics of the server with this name and version.
     pub(crate) fn new(name: &str, version: &str) -> Arc<Self> {
         Arc::new(Self {
             build: [
@@ -78,26 +80,25 @@ impl Metrics {
             ],
             servers: Mutex::default(),
             targets: Targets::default(),
-            durations: std::array::from_fn(|_| Histogram::new(SECONDS)),
+            durations: std::array::from_fn(|_| Histogram::new(DURATION_BUCKETS)),
             others: Counts::default(),
             asks: Counts::default(),
-            tokens_refused: Counts::default(),
-            requests_refused: Counts::default(),
+            tokens_rejected: Counts::default(),
+            requests_rejected: Counts::default(),
             tasks: Counts::default(),
             live: Counts::default(),
             tasks_running: Gauge::default(),
-            token_sizes: Histogram::new(SIZES),
+            token_sizes: Histogram::new(SIZE_BUCKETS),
             replayed: Counter::default(),
             steps: Counter::default(),
         })
     }
 
-    /// Adds a server to the gauges.
-    pub(crate) fn watch(&self, server: Gauged) {
+    pub(crate) fn watch(&self, server: GaugeSource) {
         self.servers.lock().push(server);
     }
 
-    /// The counters of one tool, prompt, resource or resource template; those of an earlier one with this name if any.
+    /// The counters of a tool, prompt, resource or resource template. An earlier entry with this name has the same ones.
     pub(crate) fn target(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
         self.targets.get(kind, name)
     }
@@ -106,12 +107,12 @@ impl Metrics {
         self.targets.or_other(kind, target).calls.inc();
     }
 
-    /// Counts a round, with its duration if it was answered.
+    /// Counts a round. `duration` is `None` if it had no reply.
     pub(crate) fn round(
         &self,
         kind: CallKind,
         target: Option<&TargetCounts>,
-        outcome: Outcome,
+        outcome: RoundOutcome,
         duration: Option<Duration>,
     ) {
         self.targets.or_other(kind, target).rounds.add(outcome);
@@ -120,7 +121,7 @@ impl Metrics {
         }
     }
 
-    /// Counts the work of a round, however it ended.
+    /// Counts replayed entries and steps.
     pub(crate) fn work(&self, stats: Stats) {
         for (counter, count) in [(&self.replayed, stats.replayed), (&self.steps, stats.steps)] {
             if count > 0 {
@@ -129,7 +130,7 @@ impl Metrics {
         }
     }
 
-    /// Counts the asks and the token of an incomplete round.
+    /// Counts the asks and the token of an incomplete reply.
     pub(crate) fn incomplete(&self, reply: &Incomplete) {
         for (_, ask) in &reply.asks {
             self.asks.add(ask.kind());
@@ -139,32 +140,32 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn live(&self, event: LiveCount) {
+    pub(crate) fn live(&self, event: LiveCallEvent) {
         self.live.add(event);
     }
 
-    /// Counts a task as running until the value is dropped.
-    pub(crate) fn task_runs(self: &Arc<Self>) -> TaskRuns {
+    /// Counts a running task until the guard is dropped.
+    pub(crate) fn task_started(self: &Arc<Self>) -> RunningTaskGuard {
         self.tasks_running.inc();
-        TaskRuns(self.clone())
+        RunningTaskGuard(self.clone())
     }
 
     pub(crate) fn other(&self, method: Other) {
         self.others.add(method);
     }
 
-    pub(crate) fn token_refused(&self, reason: OpenError) {
-        self.tokens_refused.add(reason);
+    pub(crate) fn token_rejected(&self, reason: OpenError) {
+        self.tokens_rejected.add(reason);
     }
 
     pub(crate) fn request_refused(&self, reason: Refusal) {
-        self.requests_refused.add(reason);
+        self.requests_rejected.add(reason);
     }
 }
 
-pub(crate) struct TaskRuns(Arc<Metrics>);
+pub(crate) struct RunningTaskGuard(Arc<Metrics>);
 
-impl Drop for TaskRuns {
+impl Drop for RunningTaskGuard {
     fn drop(&mut self) {
         self.0.tasks_running.dec();
     }

@@ -1,11 +1,11 @@
 //! The response to one message, for every transport.
 
 use crate::auth::MissingScopes;
-use crate::catalog::complete::Later;
+use crate::catalog::complete::PendingReply;
 use crate::dispatch::Begin;
 use crate::legacy::{LegacyExchange, Session, session_over};
-use crate::live::elsewhere;
-use crate::metrics::{LiveCount, Refusal};
+use crate::live::held_elsewhere;
+use crate::metrics::{LiveCallEvent, Refusal};
 use crate::record;
 use crate::relay::RelayTo;
 use crate::rounds::{Round, RoundEvent};
@@ -70,7 +70,7 @@ enum Work {
     /// Nothing. The round that ran is kept for its figures.
     Done(Option<Box<Round>>),
     Reply(Reply),
-    Later(Later),
+    Later(PendingReply),
     Deferred(Pin<Box<dyn Future<Output = Response> + Send>>),
     Round(Box<Round>),
     Subscription(Subscription),
@@ -102,8 +102,8 @@ impl Handled<'_> {
         match self {
             Self::Response(response) => response,
             Self::Relay(id, _) => {
-                server.0.services.metrics.live(LiveCount::Elsewhere);
-                let error = Work::Reply(Reply::Error(elsewhere()));
+                server.0.services.metrics.live(LiveCallEvent::Elsewhere);
+                let error = Work::Reply(Reply::Error(held_elsewhere()));
                 Response::new(server, id, CallKind::Tool.method(), error)
             }
         }
@@ -173,7 +173,7 @@ impl Response {
             Begin::Later(later) => Work::Later(later),
             Begin::Round(mut round) => {
                 if let Some(id) = &id {
-                    round.answers(id);
+                    round.record_id(id);
                 }
                 if let Some(legacy) = &mut response.legacy {
                     legacy.connect(&mut round);
@@ -320,7 +320,7 @@ impl Response {
                 if let Some(legacy) = &mut self.legacy
                     && legacy.is_over(&round, cx)
                 {
-                    self.server.0.services.metrics.live(LiveCount::GivenUp);
+                    self.server.0.services.metrics.live(LiveCallEvent::GivenUp);
                     return Poll::Ready(Some(Reply::Error(session_over())));
                 }
                 self.work = Work::Round(round);

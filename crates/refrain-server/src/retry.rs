@@ -2,21 +2,20 @@
 
 use std::time::Duration;
 
-/// The waits between retries: each twice as long as the one before, up to a maximum.
+/// Waits between retries. Each wait is twice as long as the previous one, up to `max`.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
-    most: Duration,
+    max: Duration,
 }
 
 impl Backoff {
-    pub(crate) const fn new(first: Duration, most: Duration) -> Self {
-        Self { next: first, most }
+    pub(crate) const fn new(first: Duration, max: Duration) -> Self {
+        Self { next: first, max }
     }
 
-    /// Waits before the next retry.
     pub(crate) async fn wait(&mut self) {
         tokio::time::sleep(self.next).await;
-        self.next = (self.next * 2).min(self.most);
+        self.next = (self.next * 2).min(self.max);
     }
 }

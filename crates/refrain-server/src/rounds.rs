@@ -1,38 +1,37 @@
 //! Rounds: one request and one response of a call.
 //!
-//! A round passes four stages. Each is a type that holds what is known by then and consumes the stage before it.
+//! A round passes four stages. The type of each stage consumes the one before it and adds data.
 //!
-//! | stage | type | known |
+//! | stage | type | adds |
 //! | --- | --- | --- |
-//! | found | `Found` | the tool, prompt or resource that is called |
-//! | admitted | `Admitted` | permit, scopes, valid arguments, the binding of the token |
-//! | opened | `Opened` | the journal so far, or the holder of the call |
-//! | running | `Round` | the flow and its home |
+//! | `resolve` | `ResolvedCall` | the tool, prompt, resource or resource template |
+//! | `admit` | `AdmittedCall` | permit, checked scopes, valid arguments, token binding |
+//! | `open` | `OpenedCall` | the journal so far, or the holder of the call |
+//! | `round` | `Round` | the running flow and its home |
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `found`, `admitted`, `opened`, `running` | the stages |
-//! | `start` | an opened flow is created in its home |
-//! | `client` | a flow whose home is the client: run, sealed into a token, or made a task |
-//! | `session` | a flow of a legacy session, which asks while its round goes on |
+//! | `start` | creates a flow in its home |
+//! | `client` | flows whose home is the client: run, sealed into a token, or turned into a task |
+//! | `session` | flows of legacy sessions, which send asks during the round |
 //! | `park` | the first round of a live call |
-//! | `attach` | a request that waits for the reply of a parked call |
+//! | `attach` | later requests of a live call |
 //! | `flow_spec` | environment and handler of a flow |
-//! | `target` | the tool, prompt, resource or template of a call |
-//! | `outcome` | the reply for the last event of a flow |
+//! | `target` | the tool, prompt, resource or resource template of a call |
+//! | `outcome` | the result or error of an ended flow |
 //! | `single_use` | claims and records in the replay log |
-//! | `metrics`, `span` | observation |
+//! | `metrics`, `span` | metrics, log events and spans |
 
-mod admitted;
+mod admit;
 mod attach;
 mod client;
 mod flow_spec;
-mod found;
 mod metrics;
-mod opened;
+mod open;
 mod outcome;
 mod park;
-mod running;
+mod resolve;
+mod round;
 mod session;
 mod single_use;
 mod span;
@@ -41,8 +40,8 @@ mod target;
 
 pub(crate) use flow_spec::{FlowSpec, Flows};
 pub(crate) use outcome::{outcome_of, reply_of};
-pub use running::{Round, RoundEvent};
-pub(crate) use single_use::{Record, lacks_capability};
+pub use round::{Round, RoundEvent};
+pub(crate) use single_use::{ReplayRecord, is_missing_capability};
 pub(crate) use span::RoundHook;
 pub(crate) use target::Target;
 
@@ -54,78 +53,75 @@ use crate::live::LiveCalls;
 use crate::relay::{Relay, RelayTo};
 use crate::services::Services;
 use crate::tasks::Tasks;
-use found::Found;
 use http::HeaderMap;
 use metrics::RoundMetrics;
-use opened::Opened;
+use open::OpenedCall;
 use refrain_wire::{Call, Reply, RpcError};
+use resolve::ResolvedCall;
 use std::sync::Arc;
 
-/// Where the token of a call comes from.
+/// The source of a call's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Token {
-    /// The client sent it.
-    Sent,
-    /// It was too large to travel and comes from the store.
-    Fetched,
+pub(crate) enum TokenSource {
+    /// The request contains it.
+    Request,
+    /// The request contains a reference to a token in the store.
+    Store,
 }
 
-/// Where the flow of a request waits while the client is asked.
+/// The home of a flow while an ask is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Home<'a> {
-    /// With the client: each round is a request of its own.
+    /// The client. Each round is a separate request.
     Client,
-    /// In memory, for the legacy session with this key: asks go out while the round goes on, as [`RoundEvent::Asks`].
+    /// Memory, for the legacy session with this key. Asks are sent during the round, as [`RoundEvent::Asks`].
     Session(&'a Arc<str>),
 }
 
-/// A call as it arrived.
 pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
-    pub(crate) token: Token,
+    pub(crate) token: TokenSource,
     pub(crate) home: Home<'a>,
     pub(crate) caller: Caller,
-    /// The HTTP headers, if the transport has any.
+    /// `None` on transports without headers.
     pub(crate) headers: Option<&'a HeaderMap>,
 }
 
-/// Why a round ends before its handler runs.
-enum Rejection {
-    /// The reply to an invalid call.
+/// The reason why a round ends before its handler runs.
+enum RoundRejection {
     Reply(Reply),
-    /// The request itself is malformed; transports with status codes respond with one.
+    /// The request itself is malformed. HTTP responds with an error status.
     Malformed(RpcError),
     Forbidden(MissingScopes),
     Busy(RpcError),
 }
 
-impl From<RpcError> for Rejection {
+impl From<RpcError> for RoundRejection {
     fn from(error: RpcError) -> Self {
         Self::Reply(Reply::Error(error))
     }
 }
 
-impl From<LimitReached> for Rejection {
+impl From<LimitReached> for RoundRejection {
     fn from(reached: LimitReached) -> Self {
         Self::Busy(reached.into())
     }
 }
 
-impl From<Rejection> for Begin {
-    fn from(rejection: Rejection) -> Self {
+impl From<RoundRejection> for Begin {
+    fn from(rejection: RoundRejection) -> Self {
         match rejection {
-            Rejection::Reply(reply) => Self::Reply(reply),
-            Rejection::Malformed(error) => Self::Refused(error),
-            Rejection::Forbidden(missing) => Self::Forbidden(missing),
-            Rejection::Busy(error) => Self::Busy(error),
+            RoundRejection::Reply(reply) => Self::Reply(reply),
+            RoundRejection::Malformed(error) => Self::Refused(error),
+            RoundRejection::Forbidden(missing) => Self::Forbidden(missing),
+            RoundRejection::Busy(error) => Self::Busy(error),
         }
     }
 }
 
-/// A round that passed all stages.
-enum Started {
+/// A call that passed all stages.
+enum StartedRound {
     Round(Box<Round>),
-    /// Another instance holds the call.
     Relay(Box<RelayTo>),
 }
 
@@ -160,15 +156,14 @@ impl Rounds {
         })
     }
 
-    /// Starts a round of a call.
     pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Begin {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {
-            Ok(Started::Round(mut round)) => {
-                round.measure(metrics);
+            Ok(StartedRound::Round(mut round)) => {
+                round.metrics = Some(metrics);
                 Begin::Round(round)
             }
-            Ok(Started::Relay(relay)) => Begin::Relay(relay),
+            Ok(StartedRound::Relay(relay)) => Begin::Relay(relay),
             Err(rejection) => {
                 metrics.reject(&self.services.metrics, &rejection);
                 rejection.into()
@@ -180,14 +175,14 @@ impl Rounds {
         self: &Arc<Self>,
         request: CallRequest<'_>,
         metrics: &mut RoundMetrics,
-    ) -> Result<Started, Rejection> {
+    ) -> Result<StartedRound, RoundRejection> {
         let permit = self.services.limits.calls.acquire(None)?;
-        let found = Found::find(self, request)?;
-        metrics.found(found.counts());
-        Ok(match found.admit(permit)?.open()? {
-            Opened::Flow(flow) => Started::Round(flow.run()?),
-            Opened::Attached(attached) => Started::Round(attached.run()),
-            Opened::Relay(relay) => Started::Relay(relay),
+        let resolved = ResolvedCall::resolve(self, request)?;
+        metrics.set_target(resolved.target.counts());
+        Ok(match resolved.admit(permit)?.open()? {
+            OpenedCall::Flow(flow) => StartedRound::Round(flow.run()?),
+            OpenedCall::Attached(attached) => StartedRound::Round(attached.run()),
+            OpenedCall::Relay(relay) => StartedRound::Relay(relay),
         })
     }
 }

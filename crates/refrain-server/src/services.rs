@@ -1,6 +1,6 @@
 //! Services that all subsystems use.
 
-use crate::limits::Limits;
+use crate::limits::InstanceLimits;
 use crate::metrics::Metrics;
 use refrain_core::{ReplayLog, Sealer, Source};
 use serde_json::value::RawValue;
@@ -14,7 +14,7 @@ pub(crate) struct Services {
     pub(crate) source: Arc<dyn Source>,
     pub(crate) sealer: Arc<Sealer>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) limits: Arc<InstanceLimits>,
     pub(crate) replay_log: Option<Arc<dyn ReplayLog>>,
 }
 

@@ -14,12 +14,12 @@ pub(crate) use registry::Registry;
 pub(crate) use subscription::Subscription;
 
 use crate::auth::{Auth, Caller};
-use crate::catalog::{Catalog, normal};
+use crate::catalog::{Catalog, normalize_uri};
 use crate::dispatch::Begin;
 use crate::limits::{LimitReached, ServerLimits};
 use crate::metrics::{Other, Refusal};
 use crate::services::Services;
-use crate::tasks::{TaskNews, Tasks};
+use crate::tasks::{TaskSubscription, Tasks};
 use refrain_wire::{Capability, Filter, ListenParams, RpcError};
 use std::sync::Arc;
 
@@ -88,7 +88,7 @@ impl Subscriptions {
         let catalog = self.catalog.entries().clone();
         let needed = catalog.scopes_of_resource(uri);
         let may = |caller: &Caller| self.auth.allow(caller, needed).is_ok();
-        self.registry.resource_updated(&normal(uri), may);
+        self.registry.resource_updated(&normalize_uri(uri), may);
     }
 }
 
@@ -111,7 +111,7 @@ fn watch_tasks(
     tasks: Option<&Arc<Tasks>>,
     params: &mut ListenParams<'_>,
     caller: &Caller,
-) -> Result<Option<Box<TaskNews>>, RpcError> {
+) -> Result<Option<Box<TaskSubscription>>, RpcError> {
     let ids = std::mem::take(&mut params.filter.tasks);
     let Some(tasks) = tasks.filter(|_| !ids.is_empty()) else {
         return Ok(None);
@@ -125,5 +125,5 @@ fn watch_tasks(
             "notifications.taskIds: at most {limit} tasks in one subscription"
         )));
     }
-    Ok(Some(Box::new(TaskNews::new(tasks, &ids, caller))))
+    Ok(Some(Box::new(TaskSubscription::new(tasks, &ids, caller))))
 }

@@ -2,19 +2,19 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `options` | how tasks are run and kept |
-//! | `create` | a flow becomes a task |
+//! | `options` | settings for running and storing tasks |
+//! | `create` | turns a flow into a task |
 //! | `worker` | claims due tasks, renews leases, deletes expired tasks |
 //! | `leases` | the leases that this instance holds |
-//! | `resume` | a claimed task becomes a flow again |
+//! | `resume` | restores the flow of a claimed task |
 //! | `driver` | runs one task |
-//! | `commit` | writes what a running task has come to |
+//! | `commit` | writes progress and results of a running task |
 //! | `failures` | errors of tasks that their handlers did not cause |
-//! | `request` | the requests of clients about their tasks |
-//! | `notifications` | subscriptions to the state of tasks |
-//! | `sealing` | the stored form of what tasks hold |
-//! | `namespace` | tools of several servers in one store |
-//! | `spill` | tokens that are too large to travel |
+//! | `request` | client requests: get, update, cancel |
+//! | `notifications` | subscriptions to task states |
+//! | `sealing` | the stored form of task contents |
+//! | `namespace` | tool names of several servers in one store |
+//! | `spill` | tokens that are too large to send |
 
 mod commit;
 mod create;
@@ -30,11 +30,11 @@ mod sealing;
 mod spill;
 mod worker;
 
-pub(crate) use create::{Creating, Made, Seed, cannot_create};
+pub(crate) use create::{CreatedTask, Creating, TaskSeed, cannot_create};
 pub(crate) use namespace::Namespace;
-pub(crate) use notifications::TaskNews;
+pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
-pub(crate) use spill::Fetching;
+pub(crate) use spill::TokenFuture;
 pub(crate) use worker::Worker;
 
 use crate::auth::Auth;
@@ -42,7 +42,7 @@ use crate::catalog::Catalog;
 use crate::rounds::Flows;
 use crate::services::Services;
 use leases::Leases;
-use notifications::Watch;
+use notifications::TaskWatch;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) struct Tasks {
     store: Arc<dyn TaskStore>,
     namespace: Namespace,
     leases: Leases,
-    watch: Watch,
+    watch: TaskWatch,
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,
     flows: Arc<Flows>,
@@ -71,7 +71,7 @@ impl Tasks {
             store,
             namespace,
             leases: Leases::new(services.random(), options.concurrent),
-            watch: Watch::default(),
+            watch: TaskWatch::default(),
             options,
             catalog,
             auth,
@@ -80,8 +80,8 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn has_room(&self) -> bool {
-        !self.services.limits.is_draining() && self.leases.has_room()
+    pub(crate) fn has_capacity(&self) -> bool {
+        !self.services.limits.is_draining() && self.leases.has_capacity()
     }
 
     pub(crate) fn running(&self) -> usize {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 pub(crate) struct Timer(Option<Pin<Box<Sleep>>>);
 
 impl Timer {
-    /// Wakes the task at the first of these times.
+    /// Wakes the current task at the earliest of these times.
     pub(crate) fn set<const N: usize>(
         &mut self,
         times: [Option<Instant>; N],
@@ -28,13 +28,13 @@ impl Timer {
             sleep.as_mut().reset(first);
         }
         if sleep.as_mut().poll(cx).is_ready() {
-            // Already due: the task checks its deadlines again.
+            // Already due: poll again to check the deadlines.
             cx.waker().wake_by_ref();
         }
     }
 }
 
-/// The time at which a flow wants to be woken, by the clock of the runtime.
+/// Converts a wake-up time of a flow to the runtime's clock.
 pub(crate) fn instant_of(
     at: Option<SystemTime>,
     source: &dyn Source,
@@ -44,7 +44,7 @@ pub(crate) fn instant_of(
     now.checked_add(wait)
 }
 
-/// The output of a future, if it is ready within this time.
+/// The output of a future, or `None` if it takes longer than `limit`.
 pub(crate) async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(limit, future).await.ok()
 }

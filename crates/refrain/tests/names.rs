@@ -18,8 +18,8 @@ const NAMES: [(&str, &str); 7] = [
     ),
     (
         "server",
-        "AllowedHosts BuildError Cache Changes Draft HttpService Icon KeyRing Listing Prompt Resource \
-         ResourceTemplate Server ServerBuilder ServerLimits Tool ToolAnnotations Typed serve serve_metrics serve_stdio",
+        "AllowedHosts BuildError Cache Changes CompletionInput Draft HttpService Icon KeyRing Listing Prompt Resource \
+         ResourceTemplate Server ServerBuilder ServerLimits Tool ToolAnnotations serve serve_metrics serve_stdio",
     ),
     (
         "store",

@@ -138,7 +138,7 @@ impl TasksTable {
         TaskOptions {
             concurrent: self.concurrent.size(),
             lease: self.lease_ms.millis(),
-            look: self.look_ms.millis(),
+            store_poll: self.look_ms.millis(),
             attempts: self.attempts.count(),
             retry_after: self.retry_after_ms.millis(),
             retry_at_most: self.retry_at_most_seconds.seconds(),

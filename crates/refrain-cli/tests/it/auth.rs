@@ -190,8 +190,8 @@ async fn mistakes_are_told_with_their_places() {
         .filter(|line| line.starts_with("config.toml"))
         .collect();
     for (head, expected) in heads.iter().zip([
-        "config.toml:2:12: auth.resource: the resource metadata cannot name \"ftp://x\": ",
-        "config.toml:3:10: auth.scopes: the server cannot need the scope \"a b\": ",
+        "config.toml:2:12: auth.resource: invalid URL \"ftp://x\" in the resource metadata: ",
+        "config.toml:3:10: auth.scopes: invalid scope \"a b\" of the server: ",
         "config.toml:4:7: auth.jwt.jwks: set it: ",
         "config.toml:6:1: there is no setting \"audiences\" in [auth.jwt]; did you mean \"audience\"?",
         "config.toml:7:7: auth.proxy: there is auth.jwt as well: choose one of them",
@@ -271,7 +271,7 @@ async fn a_mistake_is_told_with_its_key() {
         ),
         (
             good.replace("admin = ", "\"two words\" = "),
-            "auth.implies: the server cannot need the scope \"two words\"",
+            "auth.implies: invalid scope \"two words\" of the server",
         ),
         (
             good.replace("admin = [", "admin = [\"quo\\\"te\", "),

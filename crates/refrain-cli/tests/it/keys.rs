@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const READ_AGAIN: &str = "the keys were read again";
 const AS_THEY_ARE: &str = "the keys stay as they are";
-const REFUSED: &str = "a token was refused";
+const REFUSED: &str = "token rejected";
 
 fn keys(command: &str, file: &Path) -> Output {
     refrain(["keys".as_ref(), command.as_ref(), file.as_os_str()])

@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 const SUMS: usize = 24;
 const ORDERS: usize = 12;
 const SUM_TO: u64 = 20;
-const HANDED_ON: &str = "a flow is handed on";
+const HANDED_ON: &str = "flow handed on";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn overload_hands_flows_on_and_every_step_is_done_once() {

@@ -83,7 +83,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
         process.wait().await.expect("it ends")
     });
     assert!(ended.await.success(), "{log}");
-    assert!(log.contains("a token was refused"), "{log}");
+    assert!(log.contains("token rejected"), "{log}");
 
     let mut ids = Vec::new();
     let mut notes = 0;

@@ -134,7 +134,7 @@ async fn a_paused_worker_cannot_write() {
         let over = shown(&fleet.store, &id);
 
         a.signal(Signal::CONT);
-        let gone = a.log.wait_for("a task is no longer run here", 1).await;
+        let gone = a.log.wait_for("task lease lost", 1).await;
         assert!(gone.contains(&id[..8]), "{gone}");
         // Nothing of it has changed since b was done, and nothing more was done.
         assert_eq!(shown(&fleet.store, &id), over);

@@ -134,7 +134,7 @@ async fn a_task_that_works_while_it_waits_can_be_called_off() {
     at_b.cancel(&id).await;
     assert_eq!(at_b.task(&id).await.status(), "cancelled");
     // The instance that ran it learns of it, and stops in the middle of the step.
-    a.log.wait_for("a task is no longer run here", 1).await;
+    a.log.wait_for("task lease lost", 1).await;
     assert_eq!(ledger.done(), [""; 0]);
     assert_eq!(at_b.task(&id).await.status(), "cancelled");
 }

@@ -204,11 +204,7 @@ async fn a_task_is_called_off_wherever_it_runs() {
         // It is so, and that is what was wanted.
         assert!(tasks.command(&["cancel", id]).ok);
     }
-    tasks
-        .instance
-        .log
-        .wait_for("a task is no longer run here", 1)
-        .await;
+    tasks.instance.log.wait_for("task lease lost", 1).await;
     let said = tasks.command(&["cancel", &done]);
     assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
     assert!(said.err.contains("is completed, and stays so"), "{said:?}");

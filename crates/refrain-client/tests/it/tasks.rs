@@ -37,7 +37,7 @@ async fn model(cx: Cx) -> Result<String> {
 async fn fleet() -> String {
     let store = Arc::new(MemoryStore::new());
     let options = TaskOptions {
-        look: Duration::from_millis(10),
+        store_poll: Duration::from_millis(10),
         ..TaskOptions::default()
     };
     let builder = Server::builder("works", "1")

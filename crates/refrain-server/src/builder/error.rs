@@ -4,20 +4,20 @@ use crate::auth::{ScopeError, UrlError};
 use crate::catalog::TemplateError;
 use refrain_wire::ParamHeaderError;
 
-/// Why a server cannot be built or changed.
+/// An error of building or changing a server.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// Two entries of one kind have the same name.
     #[error("{kind} {name:?} is registered twice")]
     Duplicate {
-        /// "the tool", "the prompt", "the resource" or "the resource template".
+        /// "tool", "prompt", "resource" or "resource template".
         kind: &'static str,
         /// The name.
         name: String,
     },
-    /// A handler takes a `State<T>` that the builder does not have.
-    #[error("{handler:?} takes State<{state}>: hand it in with .state(..)")]
+    /// A handler takes a `State<T>` that was not set.
+    #[error("{handler:?} takes State<{state}>, which is not set: add it with .state(..)")]
     MissingState {
         /// The tool, prompt or resource.
         handler: String,
@@ -26,21 +26,21 @@ pub enum BuildError {
     },
     /// A tool needs a replay log.
     #[error(
-        "the tool {tool:?} needs a replay log that the fleet shares: hand one in with .replay_log(..), \
-         or declare with .single_instance() that there is only one instance"
+        "tool {tool:?} needs a replay log: set the log that the fleet shares with .replay_log(..), \
+         or declare a single instance with .single_instance()"
     )]
     NeedsReplayLog {
         /// The tool.
         tool: String,
     },
     /// A tool needs a task store.
-    #[error("the tool {tool:?} needs a task store: hand one in with .tasks(..)")]
+    #[error("tool {tool:?} needs a task store: set one with .tasks(..)")]
     NeedsTaskStore {
         /// The tool.
         tool: String,
     },
     /// A live tool cannot become a task.
-    #[error("the tool {0:?} is live and cannot become a task: leave one of the two out")]
+    #[error("tool {0:?} is live and cannot become a task: remove .live() or the task option")]
     LiveTask(String),
     /// The advertised URL is invalid.
     #[error("invalid advertised URL {url:?}: {reason}")]
@@ -50,14 +50,14 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: UrlError,
     },
-    /// Other instances could not open ids that contain the advertised URL.
-    #[error("an advertised URL needs keys that all instances share: hand them in with .keys(..)")]
+    /// Without shared keys, other instances cannot open the advertised URL.
+    #[error("an advertised URL requires keys that all instances share: set them with .keys(..)")]
     AdvertiseNeedsKeys,
-    /// Sealed tasks could not be opened after a restart.
-    #[error("what tasks hold cannot be sealed without keys: hand them in with .keys(..)")]
+    /// Without configured keys, sealed tasks cannot be opened after a restart.
+    #[error("sealed tasks require keys: set them with .keys(..)")]
     SealingNeedsKeys,
     /// A tool's schema is invalid.
-    #[error("the {which} schema of {tool:?} is not usable: {reason}")]
+    #[error("invalid {which} schema of tool {tool:?}: {reason}")]
     Schema {
         /// The tool.
         tool: String,
@@ -70,7 +70,7 @@ pub enum BuildError {
     #[error("a tool needs a name")]
     EmptyName,
     /// The URI of a resource is invalid.
-    #[error("the resource {uri:?} has no usable URI: {reason}")]
+    #[error("invalid resource URI {uri:?}: {reason}")]
     Uri {
         /// The URI.
         uri: String,
@@ -79,7 +79,7 @@ pub enum BuildError {
     },
     /// The header of a tool argument is invalid.
     #[error(
-        "the tool {tool:?} has an x-mcp-header that clients would refuse: {reason}{}",
+        "invalid x-mcp-header in tool {tool:?}: {reason}{}",
         header_hint(reason)
     )]
     ParamHeader {
@@ -88,32 +88,34 @@ pub enum BuildError {
         /// Why it is invalid.
         reason: ParamHeaderError,
     },
-    /// An unknown argument is completed.
-    #[error("{of} has no argument {argument:?} to complete; it has: {known}")]
-    NothingToComplete {
+    /// A completion function is set for an unknown argument.
+    #[error("{owner} has no argument {argument:?} to complete; its arguments are: {arguments}")]
+    UnknownCompletion {
         /// The prompt or the resource template.
-        of: String,
+        owner: String,
         /// The argument.
         argument: String,
-        /// The known arguments.
-        known: String,
+        /// The arguments that exist.
+        arguments: String,
     },
-    /// The name of an extension has no prefix, or invalid characters.
-    #[error("the extension {0:?} needs a name with a prefix, as in \"com.example/name\"")]
+    /// The name of an extension is invalid.
+    #[error(
+        "invalid extension name {0:?}: expected a prefix and a name, as in \"com.example/name\""
+    )]
     ExtensionName(String),
     /// The server declares this extension itself.
     #[error(
-        "the extension {0:?} is one that the server declares by itself: that of tasks with .tasks(..), that of call ids always"
+        "extension {0:?} is built in: the server always declares call ids, and tasks with .tasks(..)"
     )]
-    OwnExtension(&'static str),
-    /// The task space is ambiguous.
-    #[error("the task space {0:?} must have no colon in it")]
-    TaskSpace(String),
-    /// A limit must not be zero.
-    #[error("the limit {0} must be at least 1")]
+    ReservedExtension(&'static str),
+    /// The task namespace contains a colon.
+    #[error("invalid task namespace {0:?}: it must not contain a colon")]
+    TaskNamespace(String),
+    /// A limit is too small.
+    #[error("limit {0} must be at least 1")]
     Limit(&'static str),
     /// A scope is invalid.
-    #[error("{owner} cannot need the scope {scope:?}: {reason}")]
+    #[error("invalid scope {scope:?} of {owner}: {reason}")]
     Scope {
         /// The tool, prompt or resource, or the server.
         owner: String,
@@ -124,18 +126,18 @@ pub enum BuildError {
     },
     /// The resource metadata names no authorization server.
     #[error(
-        "the resource metadata cannot name {0:?}: name at least one authorization server that issues tokens for it"
+        "resource metadata of {0:?} names no authorization server: add at least one that issues its tokens"
     )]
     NoAuthorizationServer(String),
     /// A URL in the resource metadata is invalid.
-    #[error("the resource metadata cannot name {url:?}: {reason}")]
+    #[error("invalid URL {url:?} in the resource metadata: {reason}")]
     Metadata {
         /// The URL.
         url: String,
         /// Why it is invalid.
         reason: UrlError,
     },
-    /// A resource template cannot be matched against URIs.
+    /// A URI template is invalid.
     #[error(transparent)]
     Template(#[from] TemplateError),
 }
@@ -144,16 +146,16 @@ pub enum BuildError {
 fn header_hint(error: &ParamHeaderError) -> &'static str {
     match error {
         ParamHeaderError::Type(_) => {
-            "; an Option<String> takes #[serde(default)] and #[schemars(with = \"String\")]"
+            "; for an Option<String>, use #[serde(default)] and #[schemars(with = \"String\")]"
         }
         ParamHeaderError::Unreachable(_) => {
-            "; #[schemars(inline)] on a type puts its fields where clients look"
+            "; add #[schemars(inline)] to the type, so that clients find its fields"
         }
         _ => "",
     }
 }
 
-/// `main` prints this when it returns the error.
+/// `main` prints the `Debug` form when it returns the error.
 impl std::fmt::Debug for BuildError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)

@@ -1,29 +1,29 @@
-//! The methods that tools, prompts, resources and resource templates have in common.
+//! Macros for the builder methods that several kinds of entries share.
 
-/// Adds the methods of every entry to a type. `$key` is its identifier in `info`; the text says what scopes are for; further
-/// fields are shown by `Debug`.
+/// Adds the methods that all entries have. `$key` is the identifying field of `info`, `$to` completes the documentation of
+/// `scopes`, and `$field`s are further fields for `Debug`.
 macro_rules! entry {
     ($type:ident, $key:ident, $to:literal $(, $field:ident)*) => {
         impl $type {
-            /// A title to display.
+            /// Sets the title for display.
             pub fn title(mut self, title: impl Into<String>) -> Self {
                 self.info.title = Some(title.into());
                 self
             }
 
-            /// A description, by which a model or a person chooses.
+            /// Sets the description, which helps models and people to choose.
             pub fn describe(mut self, description: impl Into<String>) -> Self {
                 self.info.description = Some(description.into());
                 self
             }
 
-            /// An icon.
+            /// Adds an icon.
             pub fn icon(mut self, icon: refrain_wire::Icon) -> Self {
                 self.info.icons.push(icon);
                 self
             }
 
-            /// A member of its `_meta`.
+            /// Adds a member to `_meta`.
             pub fn meta(
                 mut self,
                 key: impl Into<String>,
@@ -34,9 +34,9 @@ macro_rules! entry {
                 self
             }
 
-            #[doc = concat!("Scopes that a caller needs to ", $to, ", all of them; every round is checked.")]
-            /// Over HTTP a caller without one gets status 403 and the list of needed scopes; over stdio they are not
-            /// checked.
+            #[doc = concat!("Adds scopes that a caller needs to ", $to, ". Every round is checked.")]
+            /// Over HTTP, a caller who lacks one gets status 403 and the list of required scopes. Over stdio, scopes are
+            /// not checked.
             pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
                 self.entry.scopes.extend(scopes.into_iter().map(Into::into));
                 self
@@ -54,14 +54,14 @@ macro_rules! entry {
     };
 }
 
-/// Adds the methods for suggestions to a type; `$name` is what its arguments are called.
+/// Adds the methods for completion. `$name` is `argument` or `variable`.
 macro_rules! completed {
     ($(#[$doc:meta])* $type:ident, $name:ident) => {
         impl $type {
             $(#[$doc])*
             pub fn complete<F, Fut, C>(mut self, $name: impl Into<String>, suggest: F) -> Self
             where
-                F: Fn(crate::Typed) -> Fut + Send + Sync + 'static,
+                F: Fn(crate::CompletionInput) -> Fut + Send + Sync + 'static,
                 Fut: Future<Output = refrain_core::Result<C>> + Send + 'static,
                 C: Into<refrain_wire::Completion>,
             {
@@ -71,7 +71,7 @@ macro_rules! completed {
             }
 
             #[doc = concat!("Suggests values for this ", stringify!($name), " from a fixed list:")]
-            /// those that begin as typed, then those that contain it.
+            /// first the values that start with the typed text, then those that contain it.
             pub fn suggest<S: Into<String>>(
                 mut self,
                 $name: impl Into<String>,
@@ -86,23 +86,23 @@ macro_rules! completed {
     };
 }
 
-/// Adds the methods about the content to a type that is read.
+/// Adds the methods for the content of resources and resource templates.
 macro_rules! content {
     ($type:ident) => {
         impl $type {
-            /// The media type of the content.
+            /// Sets the media type of the content.
             pub fn mime_type(mut self, mime_type: impl Into<String>) -> Self {
                 self.info.mime_type = Some(mime_type.into());
                 self
             }
 
-            /// Hints for the client: audience, priority and time of the last change.
+            /// Sets hints for the client: audience, priority and time of the last change.
             pub fn annotations(mut self, annotations: refrain_wire::Annotations) -> Self {
                 self.info.annotations = Some(annotations);
                 self
             }
 
-            /// How long clients may cache the content, and whether they may share it. Default: not at all.
+            /// Sets how long clients may cache the content and whether they may share it. Default: no caching.
             pub fn cache(mut self, cache: refrain_wire::Cache) -> Self {
                 self.entry.cache = cache;
                 self

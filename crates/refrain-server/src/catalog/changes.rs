@@ -1,16 +1,16 @@
-//! Entries to add to a running server and to remove from it.
+//! Changes of a running server's catalog.
 
 use super::{Listing, Prompt, Resource, ResourceTemplate, Tool};
 use std::sync::Arc;
 
-/// Entries to add to a running server and to remove from it. Removals come first, so that removing and adding under one
-/// name replaces.
+/// Entries to add to and remove from a running server. Removals are applied first, so removing and adding the same name
+/// replaces the entry.
 ///
 /// ```
-/// # use refrain_core::{Cx, Result};
-/// # use refrain_server::{Changes, Server, Tool};
+/// # use refrain::server::{BuildError, Changes, Server, Tool};
+/// # use refrain::{Cx, Result};
 /// # async fn ping(_: Cx) -> Result<&'static str> { Ok("pong") }
-/// # fn main() -> Result<(), refrain_server::BuildError> {
+/// # fn main() -> Result<(), BuildError> {
 /// let server = Server::builder("docs", "1.0").build()?;
 /// server.change(Changes::new().tool(Tool::new("ping", ping)))?;
 /// server.change(Changes::new().remove_tool("ping"))?;
@@ -18,15 +18,15 @@ use std::sync::Arc;
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
-#[must_use = "changes do nothing until they are given to Server::change"]
+#[must_use = "changes do nothing until they are passed to Server::change"]
 pub struct Changes {
-    pub(super) added: Vec<Added>,
+    pub(super) added: Vec<AddedEntry>,
     pub(super) removed: Vec<(Listing, String)>,
 }
 
-/// An entry to add. Shared, because a change is repeated if another was made meanwhile.
+/// An entry to add. Shared, because a change is applied again if another one came first.
 #[derive(Clone, Debug)]
-pub(super) enum Added {
+pub(super) enum AddedEntry {
     Tool(Arc<Tool>),
     Prompt(Arc<Prompt>),
     Resource(Arc<Resource>),
@@ -34,52 +34,52 @@ pub(super) enum Added {
 }
 
 impl Changes {
-    /// No changes yet.
+    /// Creates an empty set of changes.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds a tool.
     pub fn tool(self, tool: Tool) -> Self {
-        self.add(Added::Tool(Arc::new(tool)))
+        self.add(AddedEntry::Tool(Arc::new(tool)))
     }
 
     /// Adds a prompt.
     pub fn prompt(self, prompt: Prompt) -> Self {
-        self.add(Added::Prompt(Arc::new(prompt)))
+        self.add(AddedEntry::Prompt(Arc::new(prompt)))
     }
 
     /// Adds a resource.
     pub fn resource(self, resource: Resource) -> Self {
-        self.add(Added::Resource(Arc::new(resource)))
+        self.add(AddedEntry::Resource(Arc::new(resource)))
     }
 
-    /// Adds a family of resources.
+    /// Adds a resource template.
     pub fn resource_template(self, template: ResourceTemplate) -> Self {
-        self.add(Added::Template(Arc::new(template)))
+        self.add(AddedEntry::Template(Arc::new(template)))
     }
 
-    /// Removes the tool of this name, if there is one. Running calls are finished; later rounds of its flows are rejected.
+    /// Removes the tool with this name, if it exists. Running rounds finish; later rounds of its calls are rejected.
     pub fn remove_tool(self, name: impl Into<String>) -> Self {
         self.remove(Listing::Tools, name)
     }
 
-    /// Removes the prompt of this name, if there is one.
+    /// Removes the prompt with this name, if it exists.
     pub fn remove_prompt(self, name: impl Into<String>) -> Self {
         self.remove(Listing::Prompts, name)
     }
 
-    /// Removes the resource at this URI, if there is one.
+    /// Removes the resource at this URI, if it exists.
     pub fn remove_resource(self, uri: impl Into<String>) -> Self {
         self.remove(Listing::Resources, uri)
     }
 
-    /// Removes the resource template of this form, if there is one.
+    /// Removes this resource template, if it exists.
     pub fn remove_resource_template(self, uri_template: impl Into<String>) -> Self {
         self.remove(Listing::ResourceTemplates, uri_template)
     }
 
-    fn add(mut self, added: Added) -> Self {
+    fn add(mut self, added: AddedEntry) -> Self {
         self.added.push(added);
         self
     }

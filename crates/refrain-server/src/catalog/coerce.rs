@@ -1,49 +1,48 @@
-//! Text arguments converted to the numbers and booleans of the handler's argument struct.
+//! Converts text arguments to the numbers and booleans of the handler's argument struct.
 //!
-//! The arguments of a prompt and the variables of a URI are strings on the wire. Text that does not convert stays as it
-//! is, and the struct rejects it.
+//! Prompt arguments and URI variables are strings on the wire. Text that does not convert is left unchanged, and
+//! deserialization rejects it.
 
 use serde_json::{Number, Value};
 
-/// The depth to which a field's schema is searched for its type.
+/// Maximum depth of references and alternatives that are followed to find a field's type.
 const DEPTH: usize = 4;
 
-/// The fields of an argument struct that are not text.
+/// The fields of an argument struct that are converted from text.
 #[derive(Default)]
-pub(crate) struct Texts(Vec<(String, Kind)>);
+pub(crate) struct TextFields(Vec<(String, ScalarType)>);
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum ScalarType {
     Integer,
     Number,
     Boolean,
 }
 
-impl Texts {
-    /// The fields in this schema of an argument struct.
+impl TextFields {
+    /// The numeric and boolean fields in the schema of an argument struct.
     pub(crate) fn new(schema: &Value) -> Self {
         let fields = schema["properties"].as_object().into_iter().flatten();
-        let kinds = fields.filter_map(|(name, field)| {
-            let kind = Kind::of(field, schema, DEPTH)?;
-            Some((name.clone(), kind))
+        let converted = fields.filter_map(|(name, field)| {
+            let scalar = ScalarType::of(field, schema, DEPTH)?;
+            Some((name.clone(), scalar))
         });
-        Self(kinds.collect())
+        Self(converted.collect())
     }
 
-    /// Converts the text of these fields, and of the items of lists.
     pub(crate) fn convert(&self, arguments: &mut Value) {
-        for (name, kind) in &self.0 {
+        for (name, scalar) in &self.0 {
             match arguments.get_mut(name) {
-                Some(Value::Array(items)) => items.iter_mut().for_each(|item| kind.convert(item)),
-                Some(value) => kind.convert(value),
+                Some(Value::Array(items)) => items.iter_mut().for_each(|item| scalar.convert(item)),
+                Some(value) => scalar.convert(value),
                 None => {}
             }
         }
     }
 }
 
-impl Kind {
-    /// The kind of a field or of its items. `None` for text, and for types that text does not convert to.
+impl ScalarType {
+    /// The type of a field or of its items. `None` if it is not converted.
     fn of(field: &Value, schema: &Value, depth: usize) -> Option<Self> {
         let depth = depth.checked_sub(1)?;
         let within = |field: &Value| Self::of(field, schema, depth);

@@ -1,9 +1,10 @@
-//! Suggestions for the arguments of prompts and the variables of resource templates.
+//! Completion of prompt arguments and resource template variables.
 
-use super::{Catalog, Entries, Entry};
+use super::{Catalog, CatalogEntry, Entries};
 use crate::auth::{Auth, Caller, MissingScopes};
 use crate::dispatch::Begin;
-use crate::limits::Limits;
+use crate::limits::InstanceLimits;
+use crate::timer::within;
 use refrain_core::Principal;
 use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
 use std::collections::BTreeMap;
@@ -14,71 +15,70 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-/// The input of a function that suggests values for an argument.
+/// The input of a completion function.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Typed {
+pub struct CompletionInput {
     /// The text typed so far.
     pub value: String,
-    /// The other arguments that already have a value.
-    pub given: BTreeMap<String, String>,
-    /// The caller.
+    /// Arguments that already have a value.
+    pub arguments: BTreeMap<String, String>,
+    /// The authenticated caller.
     pub principal: Principal,
 }
 
-type Suggesting = Pin<Box<dyn Future<Output = refrain_core::Result<Completion>> + Send>>;
+type CompletionFuture = Pin<Box<dyn Future<Output = refrain_core::Result<Completion>> + Send>>;
 
-pub(crate) type Completer = Arc<dyn Fn(Typed) -> Suggesting + Send + Sync>;
+pub(crate) type Completer = Arc<dyn Fn(CompletionInput) -> CompletionFuture + Send + Sync>;
 
-/// The functions that suggest values, by the name of the argument.
 pub(crate) type Completers = BTreeMap<String, Completer>;
 
 pub(crate) fn completer<F, Fut, C>(suggest: F) -> Completer
 where
-    F: Fn(Typed) -> Fut + Send + Sync + 'static,
+    F: Fn(CompletionInput) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = refrain_core::Result<C>> + Send + 'static,
     C: Into<Completion>,
 {
-    Arc::new(move |typed| {
-        let suggesting = suggest(typed);
-        Box::pin(async move { suggesting.await.map(Into::into) })
+    Arc::new(move |input| {
+        let future = suggest(input);
+        Box::pin(async move { future.await.map(Into::into) })
     })
 }
 
-/// A completer for a fixed list: first the values that start with the text, then those that contain it; case is ignored.
+/// A completer for a fixed list: first the values that start with the text, then those that contain it. Ignores case.
 pub(crate) fn from_list(values: Vec<String>) -> Completer {
     let values: Arc<[String]> = values.into();
-    completer(move |typed| {
+    completer(move |input: CompletionInput| {
         let values = values.clone();
-        async move { Ok(matching(&values, &typed.value)) }
+        async move { Ok(matching(&values, &input.value)) }
     })
 }
 
 fn matching(values: &[String], typed: &str) -> Completion {
     let typed = typed.to_lowercase();
-    let fits = |value: &String| value.to_lowercase().find(&typed);
+    let position = |value: &String| value.to_lowercase().find(&typed);
     let ranked = values
         .iter()
-        .filter_map(|value| Some((fits(value)? > 0, value)));
-    let mut fitting: Vec<(bool, &String)> = ranked.collect();
-    fitting.sort_by_key(|(within, _)| *within);
-    fitting
+        .filter_map(|value| Some((position(value)? > 0, value)));
+    let mut matches: Vec<(bool, &String)> = ranked.collect();
+    matches.sort_by_key(|(is_inside, _)| *is_inside);
+    matches
         .into_iter()
         .map(|(_, value)| value.clone())
         .collect()
 }
 
-/// A reply that is awaited.
-pub(crate) type Later = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
+/// The reply of a request that is handled asynchronously.
+pub(crate) type PendingReply = Pin<Box<dyn Future<Output = Result<Reply, MissingScopes>> + Send>>;
 
 impl Catalog {
-    /// Starts to suggest values for an argument. It takes the permit of a call.
+    /// Starts to suggest values for an argument. It counts as a call in flight.
     pub(crate) fn complete(
         &self,
         params: CompleteParams<'_>,
         caller: Caller,
         auth: &Auth,
-        limits: &Limits,
-    ) -> Result<Later, Begin> {
+        limits: &InstanceLimits,
+    ) -> Result<PendingReply, Begin> {
         let permit = limits.calls.acquire(None);
         let permit = permit.map_err(|reached| Begin::Busy(reached.into()))?;
         let Some(completer) = self.completer(&params, &caller, auth)? else {
@@ -86,10 +86,10 @@ impl Catalog {
             let none = Reply::complete(CompleteResult { completion });
             return Ok(Box::pin(std::future::ready(Ok(none))));
         };
-        let given = params.context.into_iter();
-        let typed = Typed {
+        let arguments = params.context.into_iter();
+        let input = CompletionInput {
             value: params.value.into_owned(),
-            given: given
+            arguments: arguments
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
             principal: caller.principal,
@@ -97,11 +97,11 @@ impl Catalog {
         let time = limits.round_time;
         Ok(Box::pin(async move {
             let _permit = permit;
-            Ok(suggest(completer, typed, time).await)
+            Ok(suggest(completer, input, time).await)
         }))
     }
 
-    /// The function that suggests values; `None` for a known argument without one.
+    /// The completion function. `None` if the argument exists but has none.
     fn completer(
         &self,
         params: &CompleteParams<'_>,
@@ -110,7 +110,7 @@ impl Catalog {
     ) -> Result<Option<Completer>, Begin> {
         let entries = self.entries();
         let found = find(&entries, &params.reference, &params.argument);
-        // Checked before a reply reveals what is registered.
+        // Checked first, so that the reply does not reveal what is registered.
         let needed = found.as_ref().map_or(&[][..], |(entry, _)| &entry.scopes);
         auth.allow(caller, needed).map_err(Begin::Forbidden)?;
         if !entries.completes() {
@@ -119,37 +119,35 @@ impl Catalog {
         }
         let (entry, has_argument) = found.map_err(Begin::Refused)?;
         if !has_argument {
-            let reason = format!("argument.name: there is no argument {:?}", params.argument);
+            let reason = format!("argument.name: unknown argument {:?}", params.argument);
             return Err(Begin::Refused(RpcError::invalid_params(reason)));
         }
         Ok(entry.completers.get(params.argument.as_ref()).cloned())
     }
 }
 
-/// Runs an author's function, which may panic, before its future or in it, or never finish.
-async fn suggest(completer: Completer, typed: Typed, time: Duration) -> Reply {
-    let mut suggesting: Suggesting = Box::pin(async move { completer(typed).await });
+/// Runs the author's function, which may panic or never finish.
+async fn suggest(completer: Completer, input: CompletionInput, time: Duration) -> Reply {
+    let mut suggesting: CompletionFuture = Box::pin(async move { completer(input).await });
     let suggesting = poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| suggesting.as_mut().poll(cx)));
         polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
     });
-    Reply::Error(RpcError::internal(
-        match tokio::time::timeout(time, suggesting).await {
-            Ok(Some(Ok(completion))) => {
-                let completion = completion.bounded();
-                return Reply::complete(CompleteResult { completion });
-            }
-            Ok(Some(Err(error))) => {
-                tracing::error!(%error, "completer failed");
-                "Internal error"
-            }
-            Ok(None) => {
-                tracing::error!("completer panicked");
-                "Internal error"
-            }
-            Err(_) => "the suggestions took too long",
-        },
-    ))
+    Reply::Error(RpcError::internal(match within(time, suggesting).await {
+        Some(Some(Ok(completion))) => {
+            let completion = completion.bounded();
+            return Reply::complete(CompleteResult { completion });
+        }
+        Some(Some(Err(error))) => {
+            tracing::error!(%error, "completer failed");
+            "Internal error"
+        }
+        Some(None) => {
+            tracing::error!("completer panicked");
+            "Internal error"
+        }
+        None => "the completion timed out",
+    }))
 }
 
 /// The prompt or resource template of a reference, and whether it has this argument.
@@ -157,7 +155,7 @@ fn find<'a>(
     entries: &'a Entries,
     reference: &Reference<'_>,
     argument: &str,
-) -> Result<(&'a Entry, bool), RpcError> {
+) -> Result<(&'a CatalogEntry, bool), RpcError> {
     let unknown = |reason| RpcError::invalid_params(reason);
     match reference {
         Reference::Prompt(name) => {
@@ -168,11 +166,11 @@ fn find<'a>(
         }
         Reference::Resource(uri) => {
             let by_match = || entries.template_of(uri).map(|(_, template)| template);
-            let known = entries.templates.get(uri).or_else(by_match);
-            let known = known
+            let registered = entries.templates.get(uri).or_else(by_match);
+            let registered = registered
                 .ok_or_else(|| unknown(format!("ref.uri: unknown resource template: {uri}")))?;
-            let has_argument = known.pattern.variables().contains(&argument);
-            Ok((&known.template.entry, has_argument))
+            let has_argument = registered.pattern.variables().contains(&argument);
+            Ok((&registered.template.entry, has_argument))
         }
     }
 }

@@ -1,12 +1,12 @@
-//! One state of the catalog: entries found by name and listed in pages.
+//! An immutable snapshot of the catalog: lookup by name, lists in pages.
 
-use super::changes::{Added, Changes};
-use super::entry::Entry;
+use super::changes::{AddedEntry, Changes};
+use super::entry::CatalogEntry;
 use super::paged_map::{Cursor, PagedMap};
 use super::template::{self, Pattern};
 use super::{Listing, Prompt, Resource, ResourceTemplate, Tool};
 use crate::builder::BuildError;
-use crate::handler::States;
+use crate::handler::StateMap;
 use crate::metrics::Metrics;
 use jsonschema::Validator;
 use refrain_wire::{
@@ -17,8 +17,9 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
+/// Settings and shared parts for registering and listing entries.
 pub(crate) struct Rules {
-    pub(crate) states: States,
+    pub(crate) states: StateMap,
     pub(crate) has_replay_log: bool,
     pub(crate) has_task_store: bool,
     pub(crate) page_size: usize,
@@ -26,9 +27,9 @@ pub(crate) struct Rules {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// The normal form of a URI, under which resources are stored. An invalid URI stays as it is.
-pub(crate) fn normal(uri: &str) -> Cow<'_, str> {
-    template::normalise(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
+/// The normal form of a URI, which is the key of a resource. An invalid URI is returned unchanged.
+pub(crate) fn normalize_uri(uri: &str) -> Cow<'_, str> {
+    template::normalize(uri).map_or(Cow::Borrowed(uri), Cow::Owned)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -38,13 +39,13 @@ pub(crate) struct Caches {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedLists {
     pub(crate) tools: bool,
     pub(crate) prompts: bool,
     pub(crate) resources: bool,
 }
 
-impl Changed {
+impl ChangedLists {
     fn add(&mut self, listing: Listing) {
         match listing {
             Listing::Tools => self.tools = true,
@@ -66,7 +67,6 @@ pub(crate) struct RegisteredTemplate {
     pub(crate) pattern: Pattern,
 }
 
-/// The entries of a catalog at one time.
 #[derive(Default)]
 pub(crate) struct Entries {
     pub(crate) tools: PagedMap<Arc<RegisteredTool>>,
@@ -79,12 +79,12 @@ pub(crate) struct Entries {
 }
 
 impl Entries {
-    /// The entries after these changes, and which lists differ.
+    /// The entries after these changes, and the changed lists.
     pub(crate) fn with(
         &self,
         changes: &Changes,
         rules: &Rules,
-    ) -> Result<(Self, Changed), BuildError> {
+    ) -> Result<(Self, ChangedLists), BuildError> {
         let mut new = Self {
             tools: self.tools.clone(),
             prompts: self.prompts.clone(),
@@ -92,12 +92,12 @@ impl Entries {
             templates: self.templates.clone(),
             ..Self::default()
         };
-        let mut changed = Changed::default();
+        let mut changed = ChangedLists::default();
         for (listing, name) in &changes.removed {
             let removed = match listing {
                 Listing::Tools => new.tools.remove(name),
                 Listing::Prompts => new.prompts.remove(name),
-                Listing::Resources => new.resources.remove(&normal(name)),
+                Listing::Resources => new.resources.remove(&normalize_uri(name)),
                 Listing::ResourceTemplates => new.templates.remove(name),
             };
             if removed {
@@ -106,10 +106,10 @@ impl Entries {
         }
         for added in &changes.added {
             changed.add(match added {
-                Added::Tool(tool) => new.add_tool(tool, rules)?,
-                Added::Prompt(prompt) => new.add_prompt(prompt, rules)?,
-                Added::Resource(resource) => new.add_resource(resource, rules)?,
-                Added::Template(template) => new.add_template(template, rules)?,
+                AddedEntry::Tool(tool) => new.add_tool(tool, rules)?,
+                AddedEntry::Prompt(prompt) => new.add_prompt(prompt, rules)?,
+                AddedEntry::Resource(resource) => new.add_resource(resource, rules)?,
+                AddedEntry::Template(template) => new.add_template(template, rules)?,
             });
         }
         Ok((new, changed))
@@ -131,7 +131,7 @@ impl Entries {
         };
         let arguments = validator("input", &tool.info.input_schema)?;
         if tool.info.input_schema["type"] != "object" {
-            let reason = r#"it must have "type": "object" at its root"#;
+            let reason = r#"its root must have "type": "object""#;
             return Err(schema_error("input", reason.into()));
         }
         let output = tool.info.output_schema.as_ref();
@@ -150,7 +150,7 @@ impl Entries {
             output: output.map(Arc::new),
             headers,
         };
-        self.tools.add("the tool", name, Arc::new(registered))?;
+        self.tools.add("tool", name, Arc::new(registered))?;
         Ok(Listing::Tools)
     }
 
@@ -158,11 +158,11 @@ impl Entries {
         let name = &prompt.info.name;
         prompt.entry.check(name, rules)?;
         let arguments = prompt.info.arguments.iter();
-        let known: Vec<&str> = arguments.map(|known| known.name.as_str()).collect();
-        let of = format!("the prompt {name:?}");
-        prompt.entry.check_completers(of, &known)?;
+        let names: Vec<&str> = arguments.map(|argument| argument.name.as_str()).collect();
+        let of = format!("prompt {name:?}");
+        prompt.entry.check_completers(of, &names)?;
         prompt.entry.count(CallKind::Prompt, name, rules);
-        self.prompts.add("the prompt", name, prompt.clone())?;
+        self.prompts.add("prompt", name, prompt.clone())?;
         Ok(Listing::Prompts)
     }
 
@@ -176,7 +176,7 @@ impl Entries {
         check_uri(uri)?;
         resource.entry.count(CallKind::Resource, uri, rules);
         self.resources
-            .add("the resource", &normal(uri), resource.clone())?;
+            .add("resource", &normalize_uri(uri), resource.clone())?;
         Ok(Listing::Resources)
     }
 
@@ -185,12 +185,12 @@ impl Entries {
         template: &Arc<ResourceTemplate>,
         rules: &Rules,
     ) -> Result<Listing, BuildError> {
-        let (kind, uri) = ("the resource template", &template.info.uri_template);
+        let (kind, uri) = ("resource template", &template.info.uri_template);
         template.entry.check(uri, rules)?;
         let pattern = Pattern::parse(uri)?;
         let of = format!("{kind} {uri:?}");
         template.entry.check_completers(of, &pattern.variables())?;
-        if (self.templates.iter()).any(|known| known.pattern.is_same(&pattern)) {
+        if (self.templates.iter()).any(|other| other.pattern.is_same(&pattern)) {
             let name = uri.clone();
             return Err(BuildError::Duplicate { kind, name });
         }
@@ -203,24 +203,24 @@ impl Entries {
         Ok(Listing::ResourceTemplates)
     }
 
-    /// The resource at a URI, whatever its percent-encoding.
+    /// The resource at a URI, regardless of percent-encoding.
     pub(crate) fn resource(&self, uri: &str) -> Option<&Arc<Resource>> {
-        self.resources.get(&normal(uri))
+        self.resources.get(&normalize_uri(uri))
     }
 
     /// The resource template that a URI matches, and its variables.
     pub(crate) fn template_of(&self, uri: &str) -> Option<(Value, &Arc<RegisteredTemplate>)> {
         let templates = self.templates.iter();
-        template::find(templates.map(|known| (&known.pattern, known)), uri)
+        template::find(templates.map(|entry| (&entry.pattern, entry)), uri)
     }
 
-    /// The scopes that a caller needs for the resource at this URI; none if there is no such resource.
+    /// The scopes that a caller needs to read this URI. Empty if no resource matches.
     pub(crate) fn scopes_of_resource(&self, uri: &str) -> &[String] {
         if let Some(resource) = self.resource(uri) {
             return &resource.entry.scopes;
         }
         let found = self.template_of(uri);
-        found.map_or(&[], |(_, known)| &known.template.entry.scopes)
+        found.map_or(&[], |(_, entry)| &entry.template.entry.scopes)
     }
 
     pub(crate) fn list(
@@ -236,7 +236,7 @@ impl Entries {
         };
         let cursor = Cursor::read(listing as usize, cursor).ok_or_else(|| {
             RpcError::invalid_params(
-                "cursor: not one that this list gave out; ask for the list again without a cursor",
+                "invalid cursor for this list; request the list again without a cursor",
             )
         })?;
         Ok(self.render(listing, Some(&cursor), rules))
@@ -252,7 +252,7 @@ impl Entries {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = &Entry> {
+    fn all(&self) -> impl Iterator<Item = &CatalogEntry> {
         let tools = self.tools.iter().map(|it| &it.tool.entry);
         let prompts = self.prompts.iter().map(|it| &it.entry);
         let resources = self.resources.iter().map(|it| &it.entry);
@@ -304,7 +304,7 @@ fn reply<T: Clone, I: ListEntry>(
     })
 }
 
-/// Unusual names are accepted with a warning: some clients make function names of them.
+/// Unusual names are accepted with a warning, because some clients turn them into function names.
 fn check_name(name: &str) -> Result<(), BuildError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() {
@@ -313,21 +313,20 @@ fn check_name(name: &str) -> Result<(), BuildError> {
     if name.len() > 128 || !name.chars().all(plain) {
         tracing::warn!(
             tool = name,
-            "some clients refuse tools whose name is longer than 128 characters or has others than A-Z a-z 0-9 _ - ."
+            "some clients reject this tool name: use up to 128 characters from A-Z a-z 0-9 _ - ."
         );
     }
     Ok(())
 }
 
-/// Must a URI percent-encode this character?
-fn is_odd(c: char) -> bool {
+/// Whether a URI must percent-encode this character.
+fn needs_encoding(c: char) -> bool {
     !c.is_ascii_graphic() || r#"<>"{}|\^`"#.contains(c)
 }
 
-/// A URI with all necessary percent-encoding.
-pub(crate) fn written(uri: &str) -> Cow<'_, str> {
-    match uri.chars().any(is_odd) {
-        true => normal(uri),
+pub(crate) fn encode_uri(uri: &str) -> Cow<'_, str> {
+    match uri.chars().any(needs_encoding) {
+        true => normalize_uri(uri),
         false => Cow::Borrowed(uri),
     }
 }
@@ -338,8 +337,8 @@ fn check_uri(uri: &str) -> Result<(), BuildError> {
     let has_scheme = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic()) && scheme.chars().all(in_scheme)
     });
-    let reason = match uri.chars().find(|c| is_odd(*c)) {
-        _ if !has_scheme => "it needs a scheme, as in notes://today".to_owned(),
+    let reason = match uri.chars().find(|c| needs_encoding(*c)) {
+        _ if !has_scheme => "a scheme is missing, as in notes://today".to_owned(),
         Some(c) => format!("{c:?} must be percent-encoded"),
         None => return Ok(()),
     };

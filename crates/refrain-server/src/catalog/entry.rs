@@ -1,44 +1,48 @@
-//! The common part of tools, prompts, resources and resource templates.
+//! Fields common to tools, prompts, resources and resource templates.
 
-use super::coerce::Texts;
+use super::coerce::TextFields;
 use super::complete::Completers;
 use crate::auth::check_scopes;
 use crate::builder::BuildError;
 use crate::catalog::Rules;
-use crate::handler::{Handler, Needs, Start, erase};
+use crate::handler::{ErasedHandler, Handler, StateRequirement, erase};
 use crate::metrics::TargetCounts;
 use refrain_wire::{Cache, CallKind};
 use std::sync::{Arc, OnceLock};
 
-pub(crate) struct Entry {
+pub(crate) struct CatalogEntry {
     pub(crate) scopes: Vec<String>,
-    pub(crate) start: Start,
-    /// Arguments that are sent as text: of prompts and resource templates.
-    pub(crate) texts: Texts,
-    /// Suggestions for arguments: of prompts and resource templates.
+    pub(crate) start: ErasedHandler,
+    /// For prompts and resource templates.
+    pub(crate) text_fields: TextFields,
+    /// For prompts and resource templates.
     pub(crate) completers: Completers,
-    /// How long contents may be cached: of resources and resource templates.
+    /// For resources and resource templates.
     pub(crate) cache: Cache,
     /// Set when the entry is registered.
     pub(crate) counts: OnceLock<Arc<TargetCounts>>,
-    pub(super) needs: Vec<Needs>,
+    pub(super) required_states: Vec<StateRequirement>,
 }
 
-impl Entry {
+impl CatalogEntry {
     pub(super) fn new<M, K, H: Handler<M, K>>(handler: H) -> Self {
         Self {
             scopes: Vec::new(),
             start: erase(handler),
-            texts: Texts::default(),
+            text_fields: TextFields::default(),
             completers: Completers::new(),
             cache: Cache::default(),
             counts: OnceLock::new(),
-            needs: H::needs(),
+            required_states: H::required_states(),
         }
     }
 
     pub(super) fn check(&self, name: &str, rules: &Rules) -> Result<(), BuildError> {
-        if let Some(missing) = self.needs.iter().find(|need| !rules.states.has(need.id)) {
+        if let Some(missing) = self
+            .required_states
+            .iter()
+            .find(|state| !rules.states.has(state.id))
+        {
             return Err(BuildError::MissingState {
                 handler: name.to_owned(),
                 state: missing.name,
@@ -47,15 +51,19 @@ impl Entry {
         check_scopes(name, &self.scopes)
     }
 
-    /// Checks that every completed argument exists.
-    pub(super) fn check_completers(&self, of: String, known: &[&str]) -> Result<(), BuildError> {
-        let unknown = |name: &&String| !known.contains(&name.as_str());
+    /// Checks that every argument with a completion function exists.
+    pub(super) fn check_completers(
+        &self,
+        owner: String,
+        arguments: &[&str],
+    ) -> Result<(), BuildError> {
+        let unknown = |name: &&String| !arguments.contains(&name.as_str());
         match self.completers.keys().find(unknown) {
             None => Ok(()),
-            Some(argument) => Err(BuildError::NothingToComplete {
-                of,
+            Some(argument) => Err(BuildError::UnknownCompletion {
+                owner,
                 argument: argument.clone(),
-                known: known.join(", "),
+                arguments: arguments.join(", "),
             }),
         }
     }

@@ -1,4 +1,4 @@
-//! Entries of one kind, by name and in order of registration, with cursors for pages.
+//! A map in insertion order that is read in pages.
 
 use crate::builder::BuildError;
 use base64::Engine;
@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 
-/// Entries of one kind.
 #[derive(Clone)]
 pub(crate) struct PagedMap<T> {
     by_name: HashMap<Arc<str>, (u64, T)>,
     in_order: BTreeMap<u64, (Arc<str>, T)>,
-    /// The number of the next entry. Numbers are not reused.
+    /// The number of the next entry. Numbers are never reused.
     next: u64,
 }
 
@@ -43,13 +42,13 @@ impl<T: Clone> PagedMap<T> {
         self.in_order.is_empty()
     }
 
-    /// Removes the entry with this name. `true` if there was one.
+    /// Removes an entry. `true` if it existed.
     pub(crate) fn remove(&mut self, name: &str) -> bool {
         let removed = self.by_name.remove(name);
         removed.is_some_and(|(number, _)| self.in_order.remove(&number).is_some())
     }
 
-    /// Adds an entry, unless its name is taken.
+    /// Adds an entry. Fails if the name is taken.
     pub(crate) fn add(
         &mut self,
         kind: &'static str,
@@ -69,9 +68,9 @@ impl<T: Clone> PagedMap<T> {
         Ok(())
     }
 
-    /// The page after a cursor, and the cursor of the next page.
+    /// The page after a cursor, and the cursor for the next page.
     pub(crate) fn page(&self, cursor: Option<&Cursor>, size: usize) -> (Vec<&T>, Option<Cursor>) {
-        // Instances may number the same entries differently, so the name decides; the number is for a removed entry.
+        // Instances may number entries differently, so the name decides. The number serves for removed entries.
         let number = |cursor: &Cursor| match self.by_name.get(cursor.name.as_str()) {
             Some((number, _)) => *number,
             None => cursor.number,
@@ -88,7 +87,7 @@ impl<T: Clone> PagedMap<T> {
     }
 }
 
-/// The last entry of a page. Changes between two pages neither skip nor repeat entries.
+/// A position in a list: the last entry of a page. Changes between two pages neither skip nor repeat entries.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cursor {
     number: u64,
@@ -96,7 +95,7 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The text of the cursor, for the list with this number.
+    /// The text of the cursor, bound to the list with this number.
     pub(crate) fn write(&self, list: usize) -> String {
         URL_SAFE_NO_PAD.encode(format!("{list}.{}.{}", self.number, self.name))
     }

@@ -1,9 +1,9 @@
 //! Prompts.
 
 use super::builder_macros::{completed, entry};
-use super::coerce::Texts;
+use super::coerce::TextFields;
 use super::complete::{Completers, from_list};
-use super::entry::Entry;
+use super::entry::CatalogEntry;
 use crate::handler::Handler;
 use crate::reply::PromptCall;
 use refrain_wire::{PromptArgument, PromptInfo};
@@ -13,12 +13,12 @@ use std::future::Future;
 /// A prompt: a name, a description and a handler.
 pub struct Prompt {
     pub(crate) info: PromptInfo,
-    pub(crate) entry: Entry,
+    pub(crate) entry: CatalogEntry,
 }
 
 impl Prompt {
-    /// A prompt of this name. Its arguments are the fields of the handler's argument struct. Clients send text, which is
-    /// converted to numbers and booleans.
+    /// Creates a prompt. Its arguments are the fields of the handler's argument struct. Clients send text, which is
+    /// converted to numbers and booleans where needed.
     pub fn new<M, H: Handler<M, PromptCall>>(name: impl Into<String>, handler: H) -> Self {
         let schema = H::schema().unwrap_or_default();
         Self {
@@ -27,44 +27,47 @@ impl Prompt {
                 arguments: arguments(&schema),
                 ..PromptInfo::default()
             },
-            entry: Entry {
-                texts: Texts::new(&schema),
+            entry: CatalogEntry {
+                text_fields: TextFields::new(&schema),
                 completers: choices(&schema),
-                ..Entry::new(handler)
+                ..CatalogEntry::new(handler)
             },
         }
     }
 
-    /// The prompt as it is listed.
+    /// The prompt's entry in `prompts/list`.
     pub fn info(&self) -> &PromptInfo {
         &self.info
     }
 
     pub(crate) fn has_argument(&self, name: &str) -> bool {
-        self.info.arguments.iter().any(|known| known.name == name)
+        self.info
+            .arguments
+            .iter()
+            .any(|argument| argument.name == name)
     }
 }
 
 entry!(Prompt, name, "get it");
 completed! {
-    /// Suggests values for an argument while it is typed. An enum suggests its variants without it.
+    /// Suggests values for an argument while it is typed. Enums suggest their variants by default.
     ///
     /// ```
-    /// # use refrain_core::{Cx, Result};
-    /// # use refrain_server::{Prompt, Typed};
+    /// # use refrain::server::{CompletionInput, Prompt};
+    /// # use refrain::{Cx, Result};
     /// # #[derive(serde::Deserialize, schemars::JsonSchema)]
     /// # struct Review { language: String }
     /// # async fn review(_: Cx, _: Review) -> Result<&'static str> { Ok("Review this.") }
-    /// let prompt = Prompt::new("review", review).complete("language", async |typed: Typed| {
-    ///     let known = ["python", "rust"];
-    ///     let fitting = known.into_iter().filter(|name| name.starts_with(&typed.value));
-    ///     Ok(fitting.collect::<Vec<_>>())
+    /// let prompt = Prompt::new("review", review).complete("language", async |input: CompletionInput| {
+    ///     let languages = ["python", "rust"];
+    ///     let matches = languages.into_iter().filter(|name| name.starts_with(&input.value));
+    ///     Ok(matches.collect::<Vec<_>>())
     /// });
     /// ```
     Prompt, argument
 }
 
-/// The fields of an object's schema as the arguments of a prompt.
+/// The prompt arguments for the fields of an object schema.
 fn arguments(schema: &Value) -> Vec<PromptArgument> {
     let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
     let text = |field: &Value, key: &str| field[key].as_str().map(str::to_owned);
@@ -74,12 +77,12 @@ fn arguments(schema: &Value) -> Vec<PromptArgument> {
             name: name.clone(),
             title: text(field, "title"),
             description: text(field, "description"),
-            required: required.iter().any(|known| known == name),
+            required: required.iter().any(|required| required == name),
         })
         .collect()
 }
 
-/// Suggestions for the fields of an object's schema that have a fixed set of values.
+/// Completion functions for the fields of an object schema that have a fixed set of values.
 fn choices(schema: &Value) -> Completers {
     let fixed = |field: &Value| -> Option<Vec<String>> {
         let target = match field["$ref"].as_str() {

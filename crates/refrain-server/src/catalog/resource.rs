@@ -1,8 +1,8 @@
 //! Resources and resource templates.
 
 use super::builder_macros::{completed, content, entry};
-use super::coerce::Texts;
-use super::entry::Entry;
+use super::coerce::TextFields;
+use super::entry::CatalogEntry;
 use crate::handler::Handler;
 use crate::reply::ReadCall;
 use refrain_wire::{ResourceInfo, ResourceTemplateInfo};
@@ -11,17 +11,17 @@ use std::future::Future;
 /// A resource: a URI, a name and a handler that reads it.
 pub struct Resource {
     pub(crate) info: ResourceInfo,
-    pub(crate) entry: Entry,
+    pub(crate) entry: CatalogEntry,
 }
 
-/// A family of resources: a URI with `{variables}` in it. They are the handler's arguments.
+/// A resource template: a URI with `{variables}`, which are the handler's arguments.
 pub struct ResourceTemplate {
     pub(crate) info: ResourceTemplateInfo,
-    pub(crate) entry: Entry,
+    pub(crate) entry: CatalogEntry,
 }
 
 impl Resource {
-    /// A resource at this URI.
+    /// Creates a resource at this URI.
     pub fn new<M, H: Handler<M, ReadCall>>(
         uri: impl Into<String>,
         name: impl Into<String>,
@@ -33,11 +33,11 @@ impl Resource {
                 name: name.into(),
                 ..ResourceInfo::default()
             },
-            entry: Entry::new(handler),
+            entry: CatalogEntry::new(handler),
         }
     }
 
-    /// Its size in bytes, as it is listed.
+    /// Sets the size in bytes for `resources/list`.
     pub fn size(mut self, bytes: u64) -> Self {
         self.info.size = Some(bytes);
         self
@@ -45,12 +45,13 @@ impl Resource {
 }
 
 impl ResourceTemplate {
-    /// Resources at URIs of this form, a URI template of [RFC 6570]. Its decoded variables are the fields of the handler's
-    /// argument struct. A caller can put `../` into any of them: check them before they become part of a path.
+    /// Creates a resource template from a URI template ([RFC 6570]). The decoded variables are the fields of the handler's
+    /// argument struct. A variable may contain `../`: check it before you use it in a path.
     ///
     /// ```
-    /// use refrain_core::{Cx, Principal, Result};
-    /// use refrain_server::{ResourceTemplate, Server};
+    /// use refrain::auth::Principal;
+    /// use refrain::server::{ResourceTemplate, Server};
+    /// use refrain::{Cx, Result};
     /// use schemars::JsonSchema;
     /// use serde::Deserialize;
     ///
@@ -76,30 +77,31 @@ impl ResourceTemplate {
     /// let mut out = server.handle(request, Principal::anonymous()).await;
     /// let reply = String::from_utf8(out.next().await.expect("a reply")).expect("text");
     /// assert!(reply.contains(r#"2026 [\"july\", \"on tour\"] Some(3)"#), "{reply}");
-    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # Ok::<(), refrain::server::BuildError>(())
     /// # }).unwrap();
     /// ```
     ///
-    /// | | matches | and gives |
+    /// | expression | matches | value |
     /// | --- | --- | --- |
     /// | `{var}` | characters other than `/?#`, at least one | the text |
-    /// | `{a,b}` | values with commas between them | one for each, from the left |
+    /// | `{a,b}` | values separated by commas | one value each, from the left |
     /// | `{+path}` | any characters, at least one | the text |
-    /// | `{#part}` `{.type}` `{/name}` | the sign and a value, or nothing | the text, if it is there |
-    /// | `{;x,y}` `{?x,y}` `{&x,y}` | `name=value` pairs of these names, in any order, or nothing | those that are there |
+    /// | `{#part}` `{.type}` `{/name}` | the sign and a value, or nothing | the text, if present |
+    /// | `{;x,y}` `{?x,y}` `{&x,y}` | `name=value` pairs with these names, in any order, or nothing | the values present |
     /// | `{name:3}` | a value of at most three characters | the text |
-    /// | `{list*}` | any number of values, with the operator's sign between them | a list, empty if there are none |
+    /// | `{list*}` | any number of values, separated by the operator's sign | a list, possibly empty |
     ///
-    /// - Values are percent-decoded; a value that is not UTF-8 does not match. A decoded value may contain a `/`, or be
-    ///   `..`. `+` is not a space.
-    /// - A field may be a string, a number, a boolean, and a list of these if the variable has a `*`. Optional variables
-    ///   need an `Option`, or `#[serde(default)]`.
-    /// - Literal text matches with and without percent-encoding, except for characters with a meaning in URIs, such as
-    ///   `/`. A pair that the template does not name, or that is repeated without a `*`, does not match.
-    /// - If a URI is ambiguous, earlier variables take as little as possible. A variable that is used twice has one value.
-    /// - A registered resource takes precedence. Of several matching templates, the one with the most literal text is
-    ///   used, then the one registered first. Two templates that match the same URIs cannot both be registered.
-    /// - URIs of more than 8 KiB match no template.
+    /// - Values are percent-decoded. A value that is not UTF-8 does not match. A decoded value may contain `/` or be
+    ///   `..`. `+` is not decoded to a space.
+    /// - A field may be a string, a number or a boolean; for a variable with `*`, a list of these. Optional variables need
+    ///   an `Option` or `#[serde(default)]`.
+    /// - Literal text matches with and without percent-encoding, except for reserved characters such as `/`. A URI with an
+    ///   unknown pair, or with a repeated pair without `*`, does not match.
+    /// - If a URI is ambiguous, earlier variables match as little as possible. A variable that occurs twice must have the
+    ///   same value.
+    /// - A registered resource takes precedence over templates. Among matching templates, the one with the most literal
+    ///   text wins, then the one registered first. Two templates that match the same URIs cannot both be registered.
+    /// - URIs longer than 8 KiB match no template.
     ///
     /// [RFC 6570]: https://www.rfc-editor.org/rfc/rfc6570
     pub fn new<M, H: Handler<M, ReadCall>>(
@@ -113,9 +115,9 @@ impl ResourceTemplate {
                 name: name.into(),
                 ..ResourceTemplateInfo::default()
             },
-            entry: Entry {
-                texts: Texts::new(&H::schema().unwrap_or_default()),
-                ..Entry::new(handler)
+            entry: CatalogEntry {
+                text_fields: TextFields::new(&H::schema().unwrap_or_default()),
+                ..CatalogEntry::new(handler)
             },
         }
     }

@@ -1,9 +1,9 @@
 //! URI templates (RFC 6570), matched against URIs.
 //!
-//! The RFC defines expansion and leaves matching open. A template is compiled to a regular expression without back
-//! references, so that matching is linear in the length of the URI.
+//! The RFC defines expansion but not matching. A template is compiled to a regular expression without backreferences, so
+//! matching is linear in the length of the URI.
 //!
-//! Invariant: template and URI are compared in one normal form, which percent-encodes only what must be.
+//! Invariant: templates and URIs are compared in normal form, which percent-encodes only where necessary.
 
 #[cfg(test)]
 mod random;
@@ -17,25 +17,23 @@ use regex::Regex;
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
 use std::fmt::Write;
-use syntax::{Expression, Part, Variable};
+use syntax::{Expression, TemplatePart, Variable};
 
-/// The longest URI that is matched, in bytes.
-const LONGEST_URI: usize = 8 * 1024;
+/// Maximum length of a URI that is matched, in bytes.
+const MAX_URI: usize = 8 * 1024;
 
-/// A URI template that URIs can be matched against.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     regex: Regex,
-    /// The captures of the regex, in this order.
-    groups: Vec<Group>,
+    /// The capture groups of the regex, in order.
+    groups: Vec<Capture>,
     /// The length of the literal text.
     literal: usize,
 }
 
-/// The content of a capture of the regex.
 #[derive(Clone, Debug)]
-enum Group {
-    /// The value of a variable, or all values of an exploded one, with this separator.
+enum Capture {
+    /// The value of a variable, or all values of an exploded variable, with this separator.
     Values(Variable, char),
     /// Pairs of names and values in any order, with this separator.
     Pairs(Vec<Variable>, char),
@@ -48,19 +46,20 @@ impl Pattern {
         let mut literal = 0;
         for part in syntax::parse(template)? {
             match part {
-                Part::Literal(text) => {
+                TemplatePart::Literal(text) => {
                     literal += text.len();
                     pattern.push_str(&regex::escape(&text));
                 }
-                Part::Expression(expression) => {
+                TemplatePart::Expression(expression) => {
                     let separator = expression.operator.separator;
                     if expression.operator.is_named {
                         pattern.push_str(&pairs(&expression));
-                        groups.push(Group::Pairs(expression.variables, separator));
+                        groups.push(Capture::Pairs(expression.variables, separator));
                     } else {
                         pattern.push_str(&values(&expression));
                         let variables = expression.variables.into_iter();
-                        groups.extend(variables.map(|variable| Group::Values(variable, separator)));
+                        groups
+                            .extend(variables.map(|variable| Capture::Values(variable, separator)));
                     }
                 }
             }
@@ -75,8 +74,8 @@ impl Pattern {
         })
     }
 
-    /// The variables of a URI in normal form, if it matches: an array for an exploded variable, a string for any other.
-    /// A variable that the URI leaves out is missing, or an empty array.
+    /// The variables of a matching URI in normal form: an array for an exploded variable, otherwise a string. A variable
+    /// that does not occur is left out, or is an empty array.
     fn matches(&self, normal: &str) -> Option<Value> {
         let captures = self.regex.captures(normal)?;
         let captured = captures.iter().skip(1);
@@ -84,29 +83,29 @@ impl Pattern {
         let mut found = Vec::new();
         for (group, text) in self.groups.iter().zip(captured) {
             match group {
-                Group::Values(variable, separator) if variable.exploded => {
+                Capture::Values(variable, separator) if variable.exploded => {
                     let items = text.map(|text| text.split(*separator).map(decode));
                     let items = items.map_or_else(|| Some(Vec::new()), Iterator::collect)?;
                     found.push((variable, Value::Array(items)));
                 }
-                Group::Values(variable, _) => {
+                Capture::Values(variable, _) => {
                     if let Some(text) = text {
                         found.push((variable, decode(text)?));
                     }
                 }
-                Group::Pairs(variables, separator) => {
+                Capture::Pairs(variables, separator) => {
                     read_pairs(variables, text.unwrap_or_default(), *separator, &mut found)?;
                 }
             }
         }
-        agree(found).map(Value::Object)
+        merge(found).map(Value::Object)
     }
 
     pub(crate) fn variables(&self) -> Vec<&str> {
         self.uses().map(|variable| variable.name.as_str()).collect()
     }
 
-    /// Whether both match the same URIs, apart from the names of their variables.
+    /// Whether both match the same URIs with the same values. Names of variables may differ.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let first_use =
             |pattern: &Self, name: &str| pattern.uses().position(|variable| variable.name == name);
@@ -116,49 +115,49 @@ impl Pattern {
         self.regex.as_str() == other.regex.as_str() && self.uses().zip(other.uses()).all(alike)
     }
 
-    /// Its variables, repeated for each use.
+    /// The variables, repeated for each use.
     fn uses(&self) -> impl Iterator<Item = &Variable> {
         self.groups.iter().flat_map(|group| match group {
-            Group::Values(variable, _) => std::slice::from_ref(variable),
-            Group::Pairs(variables, _) => variables,
+            Capture::Values(variable, _) => std::slice::from_ref(variable),
+            Capture::Pairs(variables, _) => variables,
         })
     }
 }
 
-/// The pattern that a URI matches, and its variables. Of several, the first with the most literal text.
+/// The variables and item of the matching pattern. If several match, the first with the most literal text wins.
 pub(crate) fn find<'a, T>(
     patterns: impl Iterator<Item = (&'a Pattern, T)>,
     uri: &str,
 ) -> Option<(Value, T)> {
-    if uri.len() > LONGEST_URI {
+    if uri.len() > MAX_URI {
         return None;
     }
-    let uri = normalise(uri)?;
+    let uri = normalize(uri)?;
     let matching =
         patterns.filter_map(|(pattern, item)| Some((pattern, (pattern.matches(&uri)?, item))));
-    // The first of equals: `min_by_key` returns the first.
+    // `min_by_key` returns the first of several minima.
     let best = matching.min_by_key(|(pattern, _)| Reverse(pattern.literal));
     best.map(|(_, found)| found)
 }
 
-/// The regex of one character of a value.
+/// The regex for one character of a value.
 fn character(expression: &Expression) -> String {
     let several = expression.variables.len() > 1 || expression.variables[0].exploded;
     let excluded = expression.operator.excluded[usize::from(several)];
     format!("(?:[^%{excluded}]|%[0-9A-F]{{2}})")
 }
 
-/// The regex of values in order. The last ones may be missing; with a sign before the first, all.
+/// The regex for values in order. Trailing values are optional; all are if a sign precedes the first.
 fn values(expression: &Expression) -> String {
     let character = character(expression);
     let first = regex::escape(expression.operator.first);
     let separator = regex::escape(&expression.operator.separator.to_string());
     let mut pattern = String::new();
-    // From the last to the first: each contains the next ones.
+    // From last to first, because each group contains the following ones.
     for (at, variable) in expression.variables.iter().enumerate().rev() {
-        let needed = at == 0 && first.is_empty();
+        let is_required = at == 0 && first.is_empty();
         let (lead, some) = match at {
-            0 => (&first, if needed { "+?" } else { "*?" }),
+            0 => (&first, if is_required { "+?" } else { "*?" }),
             _ => (&separator, "*?"),
         };
         let more = match variable.exploded {
@@ -166,14 +165,14 @@ fn values(expression: &Expression) -> String {
             false => String::new(),
         };
         pattern = format!("{lead}({character}{some}{more}){pattern}");
-        if !needed {
+        if !is_required {
             pattern = format!("(?:{pattern})?");
         }
     }
     pattern
 }
 
-/// The regex of pairs of names and values, all optional.
+/// The regex for pairs of names and values, all optional.
 fn pairs(expression: &Expression) -> String {
     let character = character(expression);
     let variables = expression.variables.iter();
@@ -195,8 +194,10 @@ fn read_pairs<'a>(
     let mut values: Vec<Vec<Value>> = vec![Vec::new(); variables.len()];
     for pair in text.split(separator).filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let at = variables.iter().position(|known| known.name == name)?;
-        values[at].push(decode(value)?);
+        let index = variables
+            .iter()
+            .position(|variable| variable.name == name)?;
+        values[index].push(decode(value)?);
     }
     for (variable, mut values) in variables.iter().zip(values) {
         if variable.exploded {
@@ -211,20 +212,20 @@ fn read_pairs<'a>(
     Some(())
 }
 
-/// Merges the values. A variable that is used twice must have one value, or a prefix of it.
-fn agree(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
+/// Merges the values. All uses of a variable must have the same value, or prefixes of it.
+fn merge(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
     found.sort_by_key(|(variable, _)| Reverse(variable.prefix));
     let mut values = Map::with_capacity(found.len());
     for (variable, value) in found {
-        let fits = match (values.get(&variable.name), &value) {
-            (Some(Value::String(known)), Value::String(value)) => {
-                known.chars().take(variable.prefix).eq(value.chars())
+        let is_same = match (values.get(&variable.name), &value) {
+            (Some(Value::String(first)), Value::String(value)) => {
+                first.chars().take(variable.prefix).eq(value.chars())
             }
-            (Some(known), value) => known == value,
+            (Some(first), value) => first == value,
             (None, Value::String(value)) => value.chars().nth(variable.prefix).is_none(),
             (None, _) => true,
         };
-        if !fits {
+        if !is_same {
             return None;
         }
         values.entry(variable.name.clone()).or_insert(value);
@@ -233,9 +234,9 @@ fn agree(mut found: Vec<(&Variable, Value)>) -> Option<Map<String, Value>> {
 }
 
 /// The normal form of a URI or a part of it: letters, digits, `-._~` and reserved characters are plain, all others are
-/// percent-encoded. An encoded reserved character stays encoded, because its meaning differs. `None` if a `%` is not
+/// percent-encoded. Encoded reserved characters stay encoded, because their meaning differs. `None` if a `%` is not
 /// followed by two hexadecimal digits.
-pub(crate) fn normalise(text: &str) -> Option<String> {
+pub(crate) fn normalize(text: &str) -> Option<String> {
     let mut normal = String::with_capacity(text.len());
     for byte in decode_bytes(text) {
         let (byte, encoded) = byte?;
@@ -244,7 +245,7 @@ pub(crate) fn normalise(text: &str) -> Option<String> {
         if unreserved || (reserved && !encoded) {
             normal.push(char::from(byte));
         } else {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = write!(normal, "%{byte:02X}");
         }
     }

@@ -2,8 +2,8 @@
 
 use super::{Body, HttpService, ROUND, json};
 use crate::legacy::{Session, lost_call};
-use crate::live::{gone, unreachable};
-use crate::metrics::{LiveCount, Refusal};
+use crate::live::{call_gone, holder_unreachable};
+use crate::metrics::{LiveCallEvent, Refusal};
 use crate::record;
 use crate::relay::{
     Holder, LastEvent, RelayClaims, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo,
@@ -74,15 +74,18 @@ impl HttpService {
         let (json, at) = (id.map(|id| id.as_json().to_owned()), holder.clone());
         let last: LastEvent = Box::new(move |error| {
             let mut out = Vec::with_capacity(256);
-            write_error(&mut out, json.as_deref(), &unreachable(&at, &error));
+            write_error(&mut out, json.as_deref(), &holder_unreachable(&at, &error));
             Box::pin(std::future::ready(Some(out)))
         });
         let (count, error) = match self.relay(&holder, request, last).await {
             Ok(response) => return response,
             Err(RelayError::OtherInstance(StatusCode::MISDIRECTED_REQUEST)) => {
-                (LiveCount::Gone, gone())
+                (LiveCallEvent::Gone, call_gone())
             }
-            Err(error) => (LiveCount::RelayFailed, unreachable(&holder, &error)),
+            Err(error) => (
+                LiveCallEvent::RelayFailed,
+                holder_unreachable(&holder, &error),
+            ),
         };
         self.server.0.services.metrics.live(count);
         self.live_error(id, error)
@@ -112,12 +115,16 @@ impl HttpService {
             Ok(response) => return Some(response),
             Err(error) => error,
         };
-        self.server.0.services.metrics.live(LiveCount::RelayFailed);
+        self.server
+            .0
+            .services
+            .metrics
+            .live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
             tracing::warn!(%holder, %error, "session taken over: its holder is gone");
             return None;
         }
-        let error = unreachable(holder, &error);
+        let error = holder_unreachable(holder, &error);
         Some(match id {
             Some(_) => self.live_error(id, error),
             None => self.busy(None, &error),
@@ -167,7 +174,7 @@ impl HttpService {
                 response.headers_mut().insert(name, value.clone());
             }
         }
-        self.server.0.services.metrics.live(LiveCount::Relayed);
+        self.server.0.services.metrics.live(LiveCallEvent::Relayed);
         Ok(response)
     }
 

@@ -58,7 +58,7 @@ impl LegacyExchange {
             return false;
         }
         let is_open = |id: &String| self.legacy.is_open(&self.session, id);
-        round.rests() && self.open.values().any(is_open)
+        round.is_idle() && self.open.values().any(is_open)
     }
 
     /// The messages for new asks, and for those that are withdrawn.

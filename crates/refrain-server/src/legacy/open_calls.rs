@@ -4,7 +4,7 @@
 //! instance tells an ask of the session from an invented id, and knows which instance waits for the answer.
 
 use super::{LegacySessions, Session};
-use crate::live::LiveAnswer;
+use crate::live::{LiveAnswer, LiveAnswerError};
 use crate::relay::Holder;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -123,9 +123,9 @@ impl LegacySessions {
         let answer = match &response.outcome {
             Ok(result) => match check_answer_shape(ask.kind, result) {
                 Ok(()) => Ok(result.get().to_owned()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => Err(error.into()),
             },
-            Err(message) => Err(message.clone().into_owned()),
+            Err(message) => Err(LiveAnswerError::Client(message.clone().into_owned())),
         };
         // The channel has room for as many answers as there are asks; an error means that the call is over.
         let key = ask.key;

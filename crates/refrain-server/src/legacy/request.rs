@@ -6,7 +6,7 @@ use crate::auth::Caller;
 use crate::dispatch::Begin;
 use crate::metrics::{Label, Other, Refusal};
 use crate::relay::{Holder, RelayTo};
-use crate::rounds::{CallRequest, Home, Token};
+use crate::rounds::{CallRequest, Home, TokenSource};
 use refrain_wire::legacy::{self, Revision, decode_set_level, decode_uri, split_batch};
 use refrain_wire::{CallKind, Empty, Message, Rejection, Reply, RpcError};
 use serde::Deserialize;
@@ -135,7 +135,7 @@ impl LegacySessions {
             let begun = legacy::decode_call(kind, params, agreed).map(|call| {
                 self.rounds.begin(CallRequest {
                     call: &call,
-                    token: Token::Sent,
+                    token: TokenSource::Request,
                     home: Home::Session(&session.key),
                     caller,
                     headers: None,
@@ -143,7 +143,7 @@ impl LegacySessions {
             });
             return (kind.method(), begun.unwrap_or_else(Begin::Refused));
         }
-        let Some(what) = Other::of_older(method) else {
+        let Some(what) = Other::of_legacy(method) else {
             let unknown = RpcError::method_not_found(method);
             return ("", Begin::Refused(unknown));
         };

@@ -1,4 +1,4 @@
-//! A limited resource: a bound in total and one for each caller.
+//! Permits for a resource, limited in total and per caller.
 
 use parking_lot::Mutex;
 use refrain_wire::RpcError;
@@ -8,39 +8,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Notify, Semaphore};
 
-/// Hands out permits for a resource.
 #[derive(Debug)]
 pub(crate) struct Limiter {
     resource: &'static str,
     total: Semaphore,
-    most: usize,
-    most_each: usize,
-    /// Permits in use by callers that can be told apart.
+    limit: usize,
+    limit_per_caller: usize,
+    /// Permits in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
-    /// Permits in use beyond the total.
+    /// Permits in use above the total.
     excess: AtomicUsize,
     /// Notified when the last permit is returned.
     idle: Notify,
 }
 
-/// Whose permits are counted together.
+/// A caller whose permits are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LimitKey {
-    /// The principal with this id.
+    /// A principal, by id.
     Principal(Arc<str>),
-    /// An anonymous client in the legacy session with this key.
+    /// An anonymous client, by the key of its legacy session.
     Session(Arc<str>),
 }
 
-/// No permit is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LimitReached {
-    #[error("this instance already has its limit of {limit} {resource}; try again")]
+    #[error("this instance is at its limit of {limit} {resource}; try again later")]
     Total {
         limit: usize,
         resource: &'static str,
     },
-    #[error("this instance already has its limit of {limit} {resource} of one caller; try again")]
+    #[error("this caller is at its limit of {limit} {resource} on this instance; try again later")]
     Caller {
         limit: usize,
         resource: &'static str,
@@ -54,43 +52,42 @@ impl From<LimitReached> for RpcError {
 }
 
 impl Limiter {
-    /// At most `most` permits, and `most_each` for one caller.
-    pub(crate) fn new(resource: &'static str, most: usize, most_each: usize) -> Arc<Self> {
-        let most = most.min(Semaphore::MAX_PERMITS);
+    pub(crate) fn new(resource: &'static str, limit: usize, limit_per_caller: usize) -> Arc<Self> {
+        let limit = limit.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             resource,
-            total: Semaphore::new(most),
-            most,
-            most_each,
+            total: Semaphore::new(limit),
+            limit,
+            limit_per_caller,
             by_key: Mutex::default(),
             excess: AtomicUsize::new(0),
             idle: Notify::new(),
         })
     }
 
-    /// Takes a permit for a caller. Callers without a key share the total.
+    /// Takes a permit. Without a key, only the total is checked.
     pub(crate) fn acquire(self: &Arc<Self>, key: Option<LimitKey>) -> Result<Permit, LimitReached> {
         let resource = self.resource;
         let Ok(permit) = self.total.try_acquire() else {
-            let limit = self.most;
+            let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
         };
         if let Some(key) = &key {
             let mut by_key = self.by_key.lock();
             let in_use = by_key.get(key).copied().unwrap_or_default();
-            if in_use >= self.most_each {
-                let limit = self.most_each;
+            if in_use >= self.limit_per_caller {
+                let limit = self.limit_per_caller;
                 return Err(LimitReached::Caller { limit, resource });
             }
             by_key.insert(key.clone(), in_use + 1);
         }
-        // Returned by the drop of `Permit`.
+        // Returned when `Permit` is dropped.
         permit.forget();
         Ok(self.permit(key, false))
     }
 
-    /// Takes a permit for work that already began, beyond the total if there is none left.
-    pub(crate) fn acquire_anyway(self: &Arc<Self>) -> Permit {
+    /// Takes a permit for work that already started, above the total if necessary.
+    pub(crate) fn acquire_unlimited(self: &Arc<Self>) -> Permit {
         match self.total.try_acquire() {
             Ok(permit) => {
                 permit.forget();
@@ -111,16 +108,14 @@ impl Limiter {
         }
     }
 
-    /// The number of permits in use.
     pub(crate) fn in_use(&self) -> usize {
-        self.most - self.total.available_permits() + self.excess.load(Ordering::Acquire)
+        self.limit - self.total.available_permits() + self.excess.load(Ordering::Acquire)
     }
 
-    /// Waits until no permit is in use.
     pub(crate) async fn wait_until_idle(&self) {
         loop {
             let mut idle = pin!(self.idle.notified());
-            // Registered before the check, so that no notification is missed.
+            // Enabled before the check, so that no notification is missed.
             idle.as_mut().enable();
             if self.in_use() == 0 {
                 return;
@@ -166,31 +161,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn permits_are_bounded_in_total_and_per_caller() {
+    fn permits_are_limited_in_total_and_per_caller() {
         let limiter = Limiter::new("calls", 2, 1);
         let key = |name: &str| Some(LimitKey::Principal(name.into()));
-        let first = limiter.acquire(key("a")).expect("a permit");
-        let reached = limiter.acquire(key("a")).expect_err("the caller's limit");
+        let first = limiter.acquire(key("a")).expect("a permit is available");
+        let reached = limiter
+            .acquire(key("a"))
+            .expect_err("the caller is at its limit");
         assert_eq!(
             reached.to_string(),
-            "this instance already has its limit of 1 calls of one caller; try again"
+            "this caller is at its limit of 1 calls on this instance; try again later"
         );
-        assert_eq!(limiter.in_use(), 1, "a rejected caller uses none");
-        let _second = limiter.acquire(key("b")).expect("a permit");
-        let reached = limiter.acquire(None).expect_err("the total");
+        assert_eq!(limiter.in_use(), 1, "a rejected caller takes no permit");
+        let _second = limiter.acquire(key("b")).expect("a permit is available");
+        let reached = limiter.acquire(None).expect_err("the total is reached");
         assert_eq!(
             reached.to_string(),
-            "this instance already has its limit of 2 calls; try again"
+            "this instance is at its limit of 2 calls; try again later"
         );
         drop(first);
-        limiter.acquire(key("a")).expect("a permit again");
+        limiter.acquire(key("a")).expect("the permit was returned");
     }
 
     #[test]
-    fn work_that_began_gets_a_permit_beyond_the_total() {
+    fn started_work_gets_a_permit_above_the_total() {
         let limiter = Limiter::new("calls", 1, 1);
-        let first = limiter.acquire(None).expect("a permit");
-        let second = limiter.acquire_anyway();
+        let first = limiter.acquire(None).expect("a permit is available");
+        let second = limiter.acquire_unlimited();
         assert_eq!(limiter.in_use(), 2);
         drop(first);
         assert_eq!(limiter.in_use(), 1);

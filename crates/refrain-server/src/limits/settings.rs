@@ -1,58 +1,59 @@
-//! The limits that a server is built with.
+//! Configurable limits of a server.
 
 use crate::builder::BuildError;
 use refrain_core::Limits;
 use std::time::Duration;
 
-/// The limits of a server. A request that exceeds one gets an error that names it.
+/// The limits of a server. A request that exceeds a limit gets an error that names the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Bytes of a request's body. Default 4 MiB.
+    /// Maximum size of a request body, in bytes. Default 4 MiB.
     pub body: usize,
-    /// Bytes of a larger body that are read and discarded, so that the client can read the response; with more, the
-    /// connection is closed. Default 64 MiB.
+    /// Maximum size of a too large body that is read and discarded, so that the client can read the error response. With
+    /// more, the connection is closed. Default 64 MiB.
     pub discard: usize,
-    /// Calls in flight; others get HTTP 503. Default 1024.
+    /// Maximum number of calls in flight; further calls get HTTP 503. Default 1024.
     pub concurrent_calls: usize,
-    /// Calls in flight above which flows are handed on at their checkpoints. Default 768.
+    /// Number of calls in flight above which flows are handed on at their checkpoints. Default 768.
     pub shed_above: usize,
-    /// Time of one round. Default 60 seconds.
+    /// Time limit of a round. Default 60 seconds.
     pub round_time: Duration,
-    /// Calls whose home is memory, of legacy sessions and live tools; others get HTTP 503. Default 1024.
+    /// Maximum number of calls of legacy sessions and live tools in memory; further calls get HTTP 503. Default 1024.
     pub live_calls: usize,
-    /// The same for one authenticated caller, or one legacy session. Default 128.
+    /// Maximum number of such calls for one authenticated caller or one legacy session. Default 128.
     pub live_calls_each: usize,
-    /// Time of one such call, including the time until it is answered. Default one hour.
+    /// Time limit of such a call, including the time it waits for answers. Default one hour.
     pub live_time: Duration,
-    /// Time for running calls to finish when the server stops. Default 30 seconds.
+    /// Time for running calls to finish at shutdown. Default 30 seconds.
     pub drain_time: Duration,
-    /// Time from the start of the shutdown until new connections are rejected, in which a load balancer sees `/readyz`
-    /// fail. Default one second.
+    /// Time between the start of the shutdown, when `/readyz` begins to fail, and the rejection of new connections. Load
+    /// balancers need it to notice. Default one second.
     pub drain_grace: Duration,
-    /// Time for a client to send the next request on its connection, head and body. A slower connection is closed after
-    /// once to twice this time. Default 60 seconds.
+    /// Time limit for a client to send the next complete request on its connection. A slower connection is closed after
+    /// this time, at the latest after twice this time. Default 60 seconds.
     pub idle_time: Duration,
-    /// Entries on one page of a list. Default 100.
+    /// Number of entries on one page of a list. Default 100.
     pub page_size: usize,
-    /// Open subscriptions; others get HTTP 503. Default 1024.
+    /// Maximum number of open subscriptions; further ones get HTTP 503. Default 1024.
     pub subscriptions: usize,
-    /// Subscriptions of one authenticated caller. Default 64.
+    /// Maximum number of subscriptions of one authenticated caller. Default 64.
     pub subscriptions_each: usize,
-    /// Resources in one subscription. Default 256.
+    /// Maximum number of resources in one subscription. Default 256.
     pub subscribed_resources: usize,
-    /// Bytes of their URIs together. Default 64 KiB.
+    /// Maximum total size of the URIs in one subscription, in bytes. Default 64 KiB.
     pub subscribed_bytes: usize,
-    /// Time without a message after which a stream sends a keep-alive. Default 15 seconds.
+    /// Idle time after which a stream sends a keep-alive. Default 15 seconds.
     pub keep_alive: Duration,
     /// Lifetime of a legacy session. Default one day.
     pub session_time: Duration,
-    /// Time for which the stream of a legacy session can be resumed. Default one minute.
+    /// Time for which a broken stream of a legacy session can be resumed. Default one minute.
     pub resume_time: Duration,
-    /// Bytes that are kept of such a stream. Default 1 MiB.
+    /// Maximum size of the events kept for one such stream, in bytes. Default 1 MiB.
     pub resume_bytes: usize,
-    /// Bytes that are kept of all such streams; the oldest ended streams are dropped first. Default 64 MiB.
+    /// Maximum size of the events kept for all such streams, in bytes. The oldest ended streams are dropped first. Default
+    /// 64 MiB.
     pub resume_bytes_all: usize,
-    /// Messages in one batch of a legacy session. Default 100.
+    /// Maximum number of messages in one batch of a legacy session. Default 100.
     pub batch: usize,
     /// The limits of one flow.
     pub flow: Limits,
@@ -60,13 +61,13 @@ pub struct ServerLimits {
 
 impl ServerLimits {
     pub(crate) fn check(&self) -> Result<(), BuildError> {
-        let zero = [
+        let too_small = [
             ("page_size", self.page_size == 0),
             ("keep_alive", self.keep_alive.is_zero()),
-            // Counted in whole seconds.
+            // Session ids contain whole seconds.
             ("session_time", self.session_time.as_secs() == 0),
         ];
-        match zero.iter().find(|(_, is_zero)| *is_zero) {
+        match too_small.iter().find(|(_, is_too_small)| *is_too_small) {
             Some((limit, _)) => Err(BuildError::Limit(limit)),
             None => Ok(()),
         }

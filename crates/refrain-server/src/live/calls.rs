@@ -1,12 +1,12 @@
-//! The parked handlers of one instance.
+//! The parked calls of one instance.
 
-use super::errors::gone;
+use super::errors::call_gone;
 use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
-use super::parked::{Attached, KEPT, Parked, Sealing, broken};
-use crate::metrics::LiveCount;
+use super::parked::{AttachedRequest, ParkedCall, REPLY_RETENTION, SealContext, internal_error};
+use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
-use crate::rounds::{Flows, Record, lacks_capability};
+use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
 use crate::server::Server;
 use crate::services::Services;
 use parking_lot::Mutex;
@@ -20,23 +20,21 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
-/// The calls that are parked on this instance, by flow.
 pub(crate) struct LiveCalls {
-    /// This instance, as tokens name it.
+    /// This instance's name in tokens.
     pub(super) holder: String,
-    parked: Mutex<HashMap<FlowId, Arc<Parked>>>,
+    parked: Mutex<HashMap<FlowId, Arc<ParkedCall>>>,
     pub(super) first_requests: FirstRequests,
-    /// Set when the instance stops.
+    /// `true` after the shutdown began.
     closed: watch::Sender<bool>,
     pub(super) flows: Arc<Flows>,
     pub(super) services: Services,
 }
 
-/// Completes when the instance stops.
+/// Completes when the shutdown begins.
 pub(super) type Closed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl LiveCalls {
-    /// The live calls of this holder.
     pub(crate) fn new(holder: &Holder, flows: Arc<Flows>, services: Services) -> Arc<Self> {
         Arc::new(Self {
             holder: holder.to_string(),
@@ -48,12 +46,10 @@ impl LiveCalls {
         })
     }
 
-    /// Does the instance reject new live calls?
     pub(crate) fn is_closed(&self) -> bool {
         *self.closed.borrow()
     }
 
-    /// Waits until the instance stops.
     pub(super) fn closed(&self) -> Closed {
         let mut closed = self.closed.subscribe();
         Box::pin(async move {
@@ -62,144 +58,145 @@ impl LiveCalls {
         })
     }
 
-    /// Attaches a request that waits for the reply of its round.
     pub(crate) fn attach(
         &self,
         flow: FlowId,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<Attached, RpcError> {
+    ) -> Result<AttachedRequest, RpcError> {
         let parked = self.parked.lock().get(&flow).cloned();
         let parked = parked.ok_or_else(|| {
-            self.services.metrics.live(LiveCount::Gone);
-            gone()
+            self.services.metrics.live(LiveCallEvent::Gone);
+            call_gone()
         });
         parked?.attach(round, answers)
     }
 
-    /// Attaches a repeated first request, known by its call id, to the first reply. `None`: the call is not parked here.
-    pub(crate) fn again(&self, flow: FlowId) -> Result<Option<Attached>, RpcError> {
+    /// Attaches a repeated first request, identified by its call id. `None`: the call is not parked here.
+    pub(crate) fn attach_repeated(
+        &self,
+        flow: FlowId,
+    ) -> Result<Option<AttachedRequest>, RpcError> {
         let parked = self.parked.lock().get(&flow).cloned();
-        parked.map(|parked| attach_again(&parked)).transpose()
+        parked.map(|parked| attach_repeated(&parked)).transpose()
     }
 
-    /// Ends all calls at rest, now or as soon as they rest, and rejects new ones.
+    /// Cancels all idle calls, running calls once they are idle, and rejects new ones.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
 
-    fn forget(&self, flow: FlowId, parked: &Arc<Parked>) {
-        let mut held = self.parked.lock();
-        if held
-            .get(&flow)
-            .is_some_and(|held| Arc::ptr_eq(held, parked))
-        {
-            held.remove(&flow);
+    fn remove(&self, flow: FlowId, parked: &Arc<ParkedCall>) {
+        let mut all = self.parked.lock();
+        let current = all.get(&flow);
+        if current.is_some_and(|current| Arc::ptr_eq(current, parked)) {
+            all.remove(&flow);
         }
     }
 
-    /// Parks a call in its first round, and attaches its request. If the same call is parked already, the request waits for
-    /// that one, and this flow is dropped before it ran. The record of the first reply is taken only if the call is parked.
-    /// With a call id the client can repeat the first request.
+    /// Parks a new call and attaches its first request. If the call is already parked, attaches the request to that one
+    /// and drops the new flow unused. Takes `record` only if it parks the flow.
     pub(crate) fn park(
         self: &Arc<Self>,
         mut live: LiveFlow,
-        sealing: Sealing,
+        context: SealContext,
         has_call_id: bool,
-        record: &mut Option<Record>,
-    ) -> Result<Attached, RpcError> {
+        record: &mut Option<ReplayRecord>,
+    ) -> Result<AttachedRequest, RpcError> {
         let (sender, answers) = mpsc::channel(self.services.limits.flow.asks.max(1));
         live.answers_from(answers);
         if self.is_closed() {
             return Err(RpcError::internal(
-                "this instance is stopping, and takes no live calls on; nothing was done by this request; call again",
+                "this instance is shutting down and accepts no live calls; this request had no effect; retry the call",
             ));
         }
-        let parked = match self.parked.lock().entry(sealing.flow) {
+        let parked = match self.parked.lock().entry(context.flow) {
             Entry::Occupied(other) => Err(other.get().clone()),
-            Entry::Vacant(entry) => Ok(entry.insert(Parked::new(sender, record.take())).clone()),
+            Entry::Vacant(entry) => {
+                Ok(entry.insert(ParkedCall::new(sender, record.take())).clone())
+            }
         };
         let parked = match parked {
             Ok(parked) => parked,
-            Err(other) => return attach_again(&other),
+            Err(other) => return attach_repeated(&other),
         };
         let mut attached = parked.attach(1, None)?;
         attached.ends_call = !has_call_id;
-        let span = tracing::debug_span!("live", flow = %sealing.flow);
-        let held = Held {
+        let span = tracing::debug_span!("live", flow = %context.flow);
+        let guard = ParkedCallGuard {
             calls: self.clone(),
-            flow: sealing.flow,
+            flow: context.flow,
             parked,
             _server: self.flows.server(),
         };
-        tokio::spawn(held.drive(live, sealing, has_call_id).instrument(span));
+        tokio::spawn(guard.drive(live, context, has_call_id).instrument(span));
         Ok(attached)
     }
 }
 
-/// A parked call in the map, removed when it ends.
-struct Held {
+/// Removes a parked call from the map when its driver ends.
+struct ParkedCallGuard {
     calls: Arc<LiveCalls>,
     flow: FlowId,
-    parked: Arc<Parked>,
-    /// Handlers may take the server as a state.
+    parked: Arc<ParkedCall>,
+    /// Kept alive for `State<Server>`.
     _server: Option<Server>,
 }
 
-impl Held {
-    /// Drives the handler to its end, and keeps the last reply for a client that lost it.
-    async fn drive(self, live: LiveFlow, sealing: Sealing, has_call_id: bool) {
+impl ParkedCallGuard {
+    /// Drives the handler to its end. Keeps the last reply for clients that can repeat their request.
+    async fn drive(self, live: LiveFlow, context: SealContext, has_call_id: bool) {
         let (calls, parked) = (&self.calls, &self.parked);
-        let (reply, stats) = parked.drive(calls, live, &sealing).await;
-        let most = calls.services.limits.live_calls.saturating_mul(2);
-        let keeps = parked.can_be_asked_again(has_call_id)
-            && !lacks_capability(&reply)
-            && calls.parked.lock().len() <= most;
-        if !keeps {
-            calls.forget(self.flow, parked);
+        let (reply, stats) = parked.drive(calls, live, &context).await;
+        let max = calls.services.limits.live_calls.saturating_mul(2);
+        let is_kept = parked.can_be_repeated(has_call_id)
+            && !is_missing_capability(&reply)
+            && calls.parked.lock().len() <= max;
+        if !is_kept {
+            calls.remove(self.flow, parked);
         }
         parked.end(reply, stats);
-        if keeps {
-            tokio::time::sleep(KEPT).await;
+        if is_kept {
+            tokio::time::sleep(REPLY_RETENTION).await;
         }
     }
 }
 
-impl Drop for Held {
+impl Drop for ParkedCallGuard {
     fn drop(&mut self) {
-        if let (Some(record), Ok(runtime)) = (self.parked.unrecorded(), Handle::try_current()) {
-            let held = Self {
+        if let (Some(record), Ok(runtime)) = (self.parked.take_record(), Handle::try_current()) {
+            let guard = Self {
                 calls: self.calls.clone(),
                 flow: self.flow,
                 parked: self.parked.clone(),
                 _server: None,
             };
-            // The end is recorded before any request gets it.
+            // Record the error before any request receives it.
             runtime.spawn(async move {
-                let info = held.calls.services.info.clone();
-                record.write(&broken(), &info).await;
+                let info = guard.calls.services.info.clone();
+                record.write(&internal_error(), &info).await;
             });
             return;
         }
-        self.parked.let_go();
-        self.calls.forget(self.flow, &self.parked);
+        self.parked.abandon();
+        self.calls.remove(self.flow, &self.parked);
     }
 }
 
-/// Attaches a repeated first request, unless the call has gone on since.
-fn attach_again(parked: &Arc<Parked>) -> Result<Attached, RpcError> {
+/// Attaches a repeated first request, unless the call is in a later round.
+fn attach_repeated(parked: &Arc<ParkedCall>) -> Result<AttachedRequest, RpcError> {
     parked.attach(1, None).map_err(|_| {
         RpcError::invalid_params(
-            "the call of this call id was begun before, and has gone on since: nothing was done by this request. Go on with the \
-             requestState of its last reply; another call needs another id",
+            "a call with this call id already started and is in a later round; this request had no effect. Continue with the \
+             requestState of its last reply, or use a new call id for a new call",
         )
     })
 }
 
-/// The error for calls at rest when the instance stops.
-pub(super) fn stopping() -> RpcError {
+/// The error for calls that are idle when the instance shuts down.
+pub(super) fn shutting_down() -> RpcError {
     RpcError::call_over(
-        "the call was given up, because the instance that held it is stopping; what it did so far is done; call again",
+        "the call was cancelled because its instance is shutting down; its effects so far remain; call the tool again",
     )
 }
 
@@ -215,10 +212,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_reply_is_kept_only_for_those_who_can_come_back_for_it() {
+    async fn last_reply_is_kept_only_if_the_request_can_be_repeated() {
         let tool = Tool::new("at_once", at_once).live();
         let server = Server::builder("live", "1").tool(tool).build();
-        let server = server.expect("a server");
+        let server = server.expect("the server builds");
         let call = |call_id: Option<&str>| {
             let mut meta = json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -235,10 +232,10 @@ mod tests {
         for (call_id, kept) in [(None, 0), (Some("c-1"), 1)] {
             let call = call(call_id);
             let mut out = server.handle(call.as_bytes(), Principal::anonymous()).await;
-            let reply = out.next().await.expect("a reply");
-            let reply = String::from_utf8(reply).expect("text");
+            let reply = out.next().await.expect("the call has a reply");
+            let reply = String::from_utf8(reply).expect("replies are UTF-8");
             assert!(reply.contains("done"), "{reply}");
-            // The driver runs to its end.
+            // Lets the driver finish.
             for _ in 0..10 {
                 tokio::task::yield_now().await;
             }

@@ -1,40 +1,38 @@
-//! Errors of requests for calls that are not held here.
+//! Errors for requests whose live call is not parked on this instance.
 
 use crate::relay::{Holder, RelayError};
 use refrain_wire::RpcError;
 
-/// The error when the holder does not answer.
-pub(crate) fn unreachable(holder: &Holder, error: &RelayError) -> RpcError {
+/// The error when the holder does not respond.
+pub(crate) fn holder_unreachable(holder: &Holder, error: &RelayError) -> RpcError {
     tracing::warn!(%holder, %error, "relay failed");
-    let known = match error.is_gone() {
-        true => "nothing was done by this request",
-        false => "whether it took this request in is not known",
+    let effect = match error.is_gone() {
+        true => "this request had no effect",
+        false => "it is unknown whether this request had an effect",
     };
-    let what = match error {
-        RelayError::OtherInstance(_) | RelayError::Unexpected(_) => "does not take it",
-        _ => "does not answer: it may have stopped",
+    let failure = match error {
+        RelayError::OtherInstance(_) | RelayError::Unexpected(_) => "rejected the relayed request",
+        _ => "does not respond and may have stopped",
     };
     RpcError::internal(format!(
-        "this call is held by another instance, which {what}. What the call did before it \
-         asked is done; {known}. Send the request again in a moment, or call anew. Tools whose work is wrapped in steps do \
-         not depend on one instance"
+        "another instance holds this call and {failure}. The call's effects so far remain; {effect}. Retry the request in a \
+         moment, or start a new call. Tools whose work is wrapped in steps do not depend on one instance"
     ))
 }
 
-/// The error when the holder advertises no URL, or the request was relayed already.
-pub(crate) fn elsewhere() -> RpcError {
+/// The error when the holder advertises no URL, or when the request was already relayed.
+pub(crate) fn held_elsewhere() -> RpcError {
     RpcError::internal(
-        "this call is held by another instance, or by this one before it was restarted, and cannot be relayed to it. Nothing was \
-         done by this request. Send it to the instance where the call began, or call anew. The operator of the server: start every \
-         instance with --advertise URL (ServerBuilder::advertise), or wrap the tool's work in steps and drop `live`",
+        "another instance, or this one before a restart, holds this call, and the request cannot be relayed. This request \
+         had no effect. Send it to the instance where the call started, or start a new call. For the server's operator: start \
+         every instance with --advertise URL (ServerBuilder::advertise), or wrap the tool's work in steps and remove `live`",
     )
 }
 
-/// The error when the call was held here, or its holder was restarted.
-pub(crate) fn gone() -> RpcError {
+pub(crate) fn call_gone() -> RpcError {
     RpcError::call_over(
-        "this call is not held any more: it may have been finished, it was given up after its time, or the instance was \
-         restarted. Nothing was done by this request, but what the call did so far is done, and that may be all of it: look \
-         before you call anew. Tools whose work is wrapped in steps do not depend on one instance",
+        "this call is no longer in memory: it finished, timed out, or its instance was restarted. This request had no effect, \
+         but the call's effects so far remain and may be complete: check them before you start a new call. Tools whose work is \
+         wrapped in steps do not depend on one instance",
     )
 }

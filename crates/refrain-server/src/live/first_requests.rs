@@ -1,7 +1,7 @@
-//! First requests that are about to start a live call on this instance.
+//! First requests that are starting a live call on this instance.
 //!
-//! Two first requests of one call may arrive at once, and the replay log lets one of them start it. The other waits until
-//! the call is parked, and then finds it.
+//! If two first requests of one call arrive at the same time, the replay log lets one of them start it. The other waits
+//! until the call is parked and then attaches to it.
 
 use super::calls::LiveCalls;
 use parking_lot::Mutex;
@@ -11,15 +11,15 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::Notify;
 
-/// The number of such requests by flow.
+/// The number of first requests in progress, by flow.
 #[derive(Debug, Default)]
 pub(super) struct FirstRequests {
     counts: Mutex<HashMap<FlowId, usize>>,
-    /// Notified when a request leaves.
-    left: Notify,
+    /// Notified when a request is done.
+    done: Notify,
 }
 
-/// A first request, until its call is parked or it is known that another request starts the call.
+/// A first request in progress: until its call is parked or another request is known to start it.
 pub(crate) struct FirstRequest {
     calls: Arc<LiveCalls>,
     flow: FlowId,
@@ -36,21 +36,21 @@ impl FirstRequest {
         }
     }
 
-    /// Leaves the call to the other first requests on this instance and waits for them. Were there any?
-    pub(crate) async fn leave_to_others(self) -> bool {
+    /// Waits for the other first requests of the call on this instance. Returns whether there were any.
+    pub(crate) async fn wait_for_others(self) -> bool {
         let (calls, flow) = (self.calls.clone(), self.flow);
         drop(self);
         let requests = &calls.first_requests;
         let mut any = false;
         loop {
-            let mut left = pin!(requests.left.notified());
-            // Registered before the check, so that no notification is missed.
-            left.as_mut().enable();
+            let mut done = pin!(requests.done.notified());
+            // Enabled before the check, so that no notification is missed.
+            done.as_mut().enable();
             if !requests.counts.lock().contains_key(&flow) {
                 return any;
             }
             any = true;
-            left.await;
+            done.await;
         }
     }
 }
@@ -66,6 +66,6 @@ impl Drop for FirstRequest {
             }
         }
         drop(counts);
-        requests.left.notify_waiters();
+        requests.done.notify_waiters();
     }
 }

@@ -1,23 +1,22 @@
-//! A handler that waits for its next round, and the requests that wait for it.
+//! A parked call and the requests attached to it.
 //!
-//! Invariants: the answers of a round are taken once, from its first request; every request of one round gets the same
-//! reply; the reply of the last round is kept for a client that lost it.
+//! Invariants: the answers of a round are taken once, from its first request; all requests of one round get the same
+//! reply; the reply of the previous round is kept for a client that lost it.
 //!
-//! | the request is of … | it gets |
+//! | request of | gets |
 //! | --- | --- |
-//! | the awaited round | its reply, when the handler rests or ends |
-//! | the same round, already at work | the same reply |
-//! | the round before | the reply of that round |
-//! | an earlier round | an error: the token was used |
+//! | the next or current round | the reply, when the handler is idle or ends |
+//! | the previous round | the kept reply |
+//! | an earlier round | an error: the token was already used |
 
 mod attached;
 
-pub(crate) use attached::{Attached, AttachedEvent, Subscribed};
+pub(crate) use attached::{AttachedEvent, AttachedRequest, Subscribed};
 
 use super::calls::LiveCalls;
 use super::flow::{LiveAnswer, LiveEvent, LiveFlow};
-use crate::metrics::LiveCount;
-use crate::rounds::{Record, reply_of};
+use crate::metrics::LiveCallEvent;
+use crate::rounds::{ReplayRecord, reply_of};
 use parking_lot::Mutex;
 use refrain_core::{FlowId, LiveBinding, LiveToken, Note, Stats};
 use refrain_wire::{Answers, Ask, CallKind, Incomplete, Reply, RpcError, check_answer_shape};
@@ -29,115 +28,113 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until};
 
-/// How long an undelivered reply, and the last reply, are kept.
-pub(super) const KEPT: Duration = Duration::from_secs(60);
-/// Notes buffered for a slow client; further ones are dropped.
-const NOTES: usize = 64;
+/// How long an undelivered reply and the last reply are kept.
+pub(super) const REPLY_RETENTION: Duration = Duration::from_secs(60);
+/// Maximum number of notes buffered for a slow client. Further notes are dropped.
+const NOTE_BUFFER: usize = 64;
 
-/// The state that a parked handler and the requests of its call share.
-pub(super) struct Parked {
-    state: Mutex<State>,
-    /// Wakes the driver.
-    look: Notify,
+/// The state shared by a parked handler and the requests of its call.
+pub(super) struct ParkedCall {
+    state: Mutex<ParkedState>,
+    wake_driver: Notify,
     answers: mpsc::Sender<LiveAnswer>,
 }
 
 #[derive(Default)]
-struct State {
-    /// The round that is awaited or at work.
+struct ParkedState {
     round: u32,
-    /// Has a request of that round arrived?
-    begun: bool,
-    /// Asks without an answer.
+    /// Whether a request of the current round arrived.
+    has_request: bool,
     open: Vec<(String, Ask)>,
-    /// The reply of the round before, or of the whole call.
-    last: Option<Last>,
-    /// Was that reply delivered?
-    read: bool,
-    /// Was it the reply of the whole call?
-    over: bool,
-    /// Why the handler must end at once.
-    given_up: Option<RpcError>,
+    /// The reply of the previous round, or of the whole call.
+    last: Option<LastReply>,
+    /// Whether the last reply was delivered.
+    is_delivered: bool,
+    is_ended: bool,
+    /// Set to cancel the handler.
+    cancel_reason: Option<RpcError>,
     /// The work of the handler up to the last reply.
-    counted: Stats,
+    reported_stats: Stats,
     /// Requests that wait for a reply, by number.
     waiting: Vec<(u64, Waker)>,
-    requests: u64,
+    request_count: u64,
     notes: Option<mpsc::Sender<Vec<Note>>>,
-    /// The record of the first reply, until it is written.
-    record: Option<Record>,
+    /// `None` after the first reply was recorded.
+    record: Option<ReplayRecord>,
 }
 
 #[derive(Clone)]
-struct Last {
+struct LastReply {
     round: u32,
     reply: Reply,
     stats: Stats,
 }
 
-/// The reply of a handler to the round at work.
-enum Said {
-    /// The handler asks and waits for another round.
+enum HandlerReply {
+    /// The handler waits for answers in another round.
     Asks(Reply),
-    /// The handler has ended.
+    /// The call ended.
     Last(Reply),
 }
 
-/// The constant parts of the tokens and replies of a parked call.
-pub(crate) struct Sealing {
+/// The constant parts of a parked call's tokens and replies.
+pub(crate) struct SealContext {
     pub(crate) flow: FlowId,
     pub(crate) binding: LiveBinding,
     pub(crate) deadline: u64,
     pub(crate) kind: CallKind,
 }
 
-impl Parked {
-    /// A call in its first round. Its reply is written to the record before it is delivered.
-    pub(super) fn new(answers: mpsc::Sender<LiveAnswer>, record: Option<Record>) -> Arc<Self> {
+impl ParkedCall {
+    /// A call in its first round. The first reply is written to `record` before it is delivered.
+    pub(super) fn new(
+        answers: mpsc::Sender<LiveAnswer>,
+        record: Option<ReplayRecord>,
+    ) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(ParkedState {
                 round: 1,
-                begun: true,
+                has_request: true,
                 record,
-                ..State::default()
+                ..ParkedState::default()
             }),
-            look: Notify::new(),
+            wake_driver: Notify::new(),
             answers,
         })
     }
 
-    /// Attaches a request of this round, and passes its answers on if it is the first.
+    /// Attaches a request. The first request of a round delivers its answers.
     pub(super) fn attach(
         self: &Arc<Self>,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<Attached, RpcError> {
-        let (sender, notes) = mpsc::channel(NOTES);
+    ) -> Result<AttachedRequest, RpcError> {
+        let (sender, notes) = mpsc::channel(NOTE_BUFFER);
         let mut state = self.state.lock();
-        let known = state.last.as_ref().is_some_and(|last| last.round == round);
-        if !known {
+        let is_previous = state.last.as_ref().is_some_and(|last| last.round == round);
+        if !is_previous {
             if round != state.round {
-                return Err(used_up());
+                return Err(token_already_used());
             }
-            if !state.begun {
-                let given = fitting(&state.open, answers)?;
-                let is_open = |key: &String| given.iter().all(|answer| answer.key != *key);
+            if !state.has_request {
+                let answers = answers_to_open_asks(&state.open, answers)?;
+                let is_open = |key: &String| answers.iter().all(|answer| answer.key != *key);
                 state.open.retain(|(key, _)| is_open(key));
-                state.begun = true;
-                for answer in given {
-                    // The channel holds as many answers as there are asks at once.
+                state.has_request = true;
+                for answer in answers {
+                    // The channel has capacity for all asks of a round.
                     if self.answers.try_send(answer).is_err() {
-                        return Err(RpcError::internal("the handler takes no answers any more"));
+                        return Err(RpcError::internal("the handler no longer accepts answers"));
                     }
                 }
             }
             state.notes = Some(sender);
         }
-        state.requests += 1;
-        let number = state.requests;
+        state.request_count += 1;
+        let number = state.request_count;
         drop(state);
-        self.look.notify_one();
-        Ok(Attached {
+        self.wake_driver.notify_one();
+        Ok(AttachedRequest {
             parked: self.clone(),
             number,
             round,
@@ -147,14 +144,13 @@ impl Parked {
         })
     }
 
-    /// Ends the call at once with this error.
-    fn give_up(&self, why: RpcError) {
-        self.state.lock().given_up.get_or_insert(why);
-        self.look.notify_one();
+    fn cancel(&self, why: RpcError) {
+        self.state.lock().cancel_reason.get_or_insert(why);
+        self.wake_driver.notify_one();
     }
 
-    /// Takes the record if no reply was written to it.
-    pub(super) fn unrecorded(&self) -> Option<Record> {
+    /// The record, if no reply was written to it.
+    pub(super) fn take_record(&self) -> Option<ReplayRecord> {
         self.state.lock().record.take()
     }
 
@@ -171,29 +167,29 @@ impl Parked {
         &self,
         calls: &LiveCalls,
         mut live: LiveFlow,
-        sealing: &Sealing,
+        context: &SealContext,
     ) -> (Reply, Stats) {
-        // When the last reply must have been delivered.
-        let mut read_by = None;
+        // The deadline for delivery of the last reply.
+        let mut deliver_by = None;
         loop {
-            let said = tokio::select! {
+            let reply = tokio::select! {
                 biased;
-                said = self.next(calls, &mut live, sealing) => said,
-                () = sleep_until(read_by.unwrap_or_else(Instant::now)), if read_by.is_some() => {
-                    read_by = None;
-                    if !self.is_forgotten() {
+                reply = self.next(calls, &mut live, context) => reply,
+                () = sleep_until(deliver_by.unwrap_or_else(Instant::now)), if deliver_by.is_some() => {
+                    deliver_by = None;
+                    if !self.is_undelivered() {
                         continue;
                     }
-                    give_up(calls, RpcError::call_over(FORGOTTEN))
+                    cancel(calls, RpcError::call_over(UNDELIVERED))
                 }
             };
-            match said {
-                Said::Asks(reply) => {
+            match reply {
+                HandlerReply::Asks(reply) => {
                     self.record(calls, &reply).await;
                     self.reply(reply, live.stats());
-                    read_by = Instant::now().checked_add(KEPT);
+                    deliver_by = Instant::now().checked_add(REPLY_RETENTION);
                 }
-                Said::Last(reply) => {
+                HandlerReply::Last(reply) => {
                     let stats = live.stats();
                     // The handler's destructors are part of the call.
                     drop(live);
@@ -204,56 +200,58 @@ impl Parked {
         }
     }
 
-    /// Is the last reply undelivered?
-    fn is_forgotten(&self) -> bool {
+    fn is_undelivered(&self) -> bool {
         let state = self.state.lock();
-        !state.begun && !state.read
+        !state.has_request && !state.is_delivered
     }
 
-    /// Can a client ask for the last reply again, with a token or a call id?
-    pub(super) fn can_be_asked_again(&self, has_call_id: bool) -> bool {
+    /// Whether a client can repeat its request, by token or call id.
+    pub(super) fn can_be_repeated(&self, has_call_id: bool) -> bool {
         has_call_id || self.state.lock().round > 1
     }
 
-    /// The driver was dropped: waiting requests get an error, unless the call has ended.
-    pub(super) fn let_go(&self) {
+    /// Ends a call whose driver was dropped. Waiting requests get an error.
+    pub(super) fn abandon(&self) {
         let state = self.state.lock();
-        let (over, stats) = (state.over, state.counted);
+        let (is_ended, stats) = (state.is_ended, state.reported_stats);
         drop(state);
-        if !over {
-            self.end(broken(), stats);
+        if !is_ended {
+            self.end(internal_error(), stats);
         }
     }
 
-    /// Ends the call with its last reply.
     pub(super) fn end(&self, reply: Reply, stats: Stats) {
-        self.state.lock().over = true;
+        self.state.lock().is_ended = true;
         self.reply(reply, stats);
     }
 
-    /// Drives the handler to its next reply.
-    async fn next(&self, calls: &LiveCalls, live: &mut LiveFlow, sealing: &Sealing) -> Said {
+    async fn next(
+        &self,
+        calls: &LiveCalls,
+        live: &mut LiveFlow,
+        context: &SealContext,
+    ) -> HandlerReply {
         loop {
-            let mut look = pin!(self.look.notified());
-            let mut begun = false;
+            let mut wake_driver = pin!(self.wake_driver.notified());
+            let mut has_request = false;
             let event = poll_fn(|cx| {
-                let event = self.poll(live, &mut begun, cx);
-                if event.is_pending() && look.as_mut().poll(cx).is_ready() {
-                    // The handler sees the answers of a request before its rest is reported.
-                    let event = self.poll(live, &mut begun, cx);
+                let event = self.poll(live, &mut has_request, cx);
+                if event.is_pending() && wake_driver.as_mut().poll(cx).is_ready() {
+                    // The handler must see the answers of a request before it is reported idle.
+                    let event = self.poll(live, &mut has_request, cx);
                     return Poll::Ready(match event {
                         Poll::Ready(event) => event,
-                        Poll::Pending => LiveEvent::Rests,
+                        Poll::Pending => LiveEvent::Idle,
                     });
                 }
                 event
             });
-            let said = match event.await {
+            let reply = match event.await {
                 LiveEvent::Notes(notes) => {
-                    self.tell(notes);
-                    // A handler that always has notes must not keep the thread.
+                    self.send_notes(notes);
+                    // A handler that never stops sending notes must not block the thread.
                     tokio::task::coop::consume_budget().await;
-                    self.given_up(calls)
+                    self.cancelled(calls)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.state.lock();
@@ -261,113 +259,118 @@ impl Parked {
                     state.open.extend(asks);
                     None
                 }
-                LiveEvent::Rests => {
-                    let given_up = self.given_up(calls);
-                    given_up.or_else(|| self.at_rest(calls, live, sealing, begun))
+                LiveEvent::Idle => {
+                    let cancelled = self.cancelled(calls);
+                    cancelled.or_else(|| self.asks_reply(calls, live, context, has_request))
                 }
-                LiveEvent::Over(end) => {
-                    let reply = reply_of(*end, sealing.kind, live.output());
-                    Some(Said::Last(reply))
+                LiveEvent::Ended(end) => {
+                    let reply = reply_of(*end, context.kind, live.output());
+                    Some(HandlerReply::Last(reply))
                 }
                 LiveEvent::Crashed => {
                     let error = RpcError::internal("a test crashed the flow");
-                    Some(Said::Last(Reply::Error(error)))
+                    Some(HandlerReply::Last(Reply::Error(error)))
                 }
-                LiveEvent::GivenUp(error) => Some(give_up(calls, error)),
+                LiveEvent::Cancelled(error) => Some(cancel(calls, error)),
             };
-            if let Some(said) = said {
-                return said;
+            if let Some(reply) = reply {
+                return reply;
             }
         }
     }
 
-    /// Polls the handler. `begun` tells whether the answers of the round were received before.
-    fn poll(&self, live: &mut LiveFlow, begun: &mut bool, cx: &mut Context<'_>) -> Poll<LiveEvent> {
-        *begun = self.state.lock().begun;
+    /// Polls the handler. Sets `has_request` to whether the round's answers arrived before the poll.
+    fn poll(
+        &self,
+        live: &mut LiveFlow,
+        has_request: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<LiveEvent> {
+        *has_request = self.state.lock().has_request;
         live.poll(cx)
     }
 
-    /// The last reply of a call that was cancelled.
-    fn given_up(&self, calls: &LiveCalls) -> Option<Said> {
-        let why = self.state.lock().given_up.clone()?;
-        Some(give_up(calls, why))
+    /// The last reply of a cancelled call.
+    fn cancelled(&self, calls: &LiveCalls) -> Option<HandlerReply> {
+        let why = self.state.lock().cancel_reason.clone()?;
+        Some(cancel(calls, why))
     }
 
-    /// The reply for a handler that comes to rest while a round is at work: its asks.
-    fn at_rest(
+    /// The reply with the open asks, if the handler became idle in a round.
+    fn asks_reply(
         &self,
         calls: &LiveCalls,
         live: &LiveFlow,
-        sealing: &Sealing,
-        begun: bool,
-    ) -> Option<Said> {
+        context: &SealContext,
+        has_request: bool,
+    ) -> Option<HandlerReply> {
         let state = self.state.lock();
-        if !begun || state.open.is_empty() || !live.rests() {
+        if !has_request || state.open.is_empty() || !live.is_idle() {
             return None;
         }
         let (round, asks) = (state.round, state.open.clone());
         drop(state);
         let limit = calls.services.limits.flow.rounds;
         if round >= limit {
-            return Some(Said::Last(Reply::Error(RpcError::internal(format!(
-                "the call needs another round, but its limit is {limit} rounds"
-            )))));
+            return Some(HandlerReply::Last(Reply::Error(RpcError::internal(
+                format!("the call needs another round, but its limit is {limit} rounds"),
+            ))));
         }
         let token = LiveToken {
-            flow: sealing.flow,
+            flow: context.flow,
             round: round + 1,
             holder: calls.holder.clone(),
-            deadline: sealing.deadline,
+            deadline: context.deadline,
         };
-        calls.services.metrics.live(LiveCount::Parked);
-        let token = calls.services.sealer.seal_live(&sealing.binding, &token);
-        Some(Said::Asks(Reply::Incomplete(Incomplete {
+        calls.services.metrics.live(LiveCallEvent::Parked);
+        let token = calls.services.sealer.seal_live(&context.binding, &token);
+        Some(HandlerReply::Asks(Reply::Incomplete(Incomplete {
             asks,
             state: Some(token),
         })))
     }
 
-    /// Delivers the reply of the round at work.
+    /// Delivers the reply of the current round.
     fn reply(&self, reply: Reply, stats: Stats) {
         let mut state = self.state.lock();
-        let counted = std::mem::replace(&mut state.counted, stats);
-        state.last = Some(Last {
+        let reported_stats = std::mem::replace(&mut state.reported_stats, stats);
+        state.last = Some(LastReply {
             round: state.round,
             reply,
             stats: Stats {
-                replayed: stats.replayed - counted.replayed,
-                steps: stats.steps - counted.steps,
+                replayed: stats.replayed - reported_stats.replayed,
+                steps: stats.steps - reported_stats.steps,
             },
         });
         state.round += 1;
-        state.begun = false;
-        state.read = false;
+        state.has_request = false;
+        state.is_delivered = false;
         state.notes = None;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    fn tell(&self, notes: Vec<Note>) {
+    fn send_notes(&self, notes: Vec<Note>) {
         if let Some(client) = &self.state.lock().notes {
-            // A client that is gone or slow misses them.
+            // Dropped if the client is slow or gone.
             let _ = client.try_send(notes);
         }
     }
 }
 
 /// The last reply of a call that ends before its handler.
-fn give_up(calls: &LiveCalls, why: RpcError) -> Said {
-    calls.services.metrics.live(LiveCount::GivenUp);
-    Said::Last(Reply::Error(why))
+fn cancel(calls: &LiveCalls, why: RpcError) -> HandlerReply {
+    calls.services.metrics.live(LiveCallEvent::GivenUp);
+    HandlerReply::Last(Reply::Error(why))
 }
 
-/// The answers to open asks; others are ignored.
-fn fitting(
+/// The answers to open asks. Other answers are ignored.
+fn answers_to_open_asks(
     open: &[(String, Ask)],
     answers: Option<&Answers<'_>>,
 ) -> Result<Vec<LiveAnswer>, RpcError> {
-    let mut given = Vec::new();
+    let mut valid = Vec::new();
     for (key, ask) in open {
         let Some(raw) = answers.and_then(|answers| answers.get(key)) else {
             continue;
@@ -375,23 +378,23 @@ fn fitting(
         check_answer_shape(ask.kind(), raw).map_err(|reason| {
             RpcError::invalid_params(format!("inputResponses[{key:?}]: {reason}"))
         })?;
-        given.push(LiveAnswer {
+        valid.push(LiveAnswer {
             key: key.clone(),
             answer: Ok(raw.get().to_owned()),
         });
     }
-    Ok(given)
+    Ok(valid)
 }
 
 /// The reply for a call whose driver panicked or was dropped.
-pub(super) fn broken() -> Reply {
+pub(super) fn internal_error() -> Reply {
     Reply::Error(RpcError::internal("Internal error"))
 }
 
-const FORGOTTEN: &str = "the call was given up, because nobody came for its reply; what it did so far is done; call again";
+const UNDELIVERED: &str = "the call was cancelled because its last reply was never fetched; its effects so far remain; call the tool again";
 
-fn used_up() -> RpcError {
+fn token_already_used() -> RpcError {
     RpcError::invalid_params(
-        "this requestState was used before, and its call has gone on since; use the one of the last reply",
+        "this requestState was already used; continue with the requestState of the call's last reply",
     )
 }

@@ -1,4 +1,4 @@
-//! Label values of metrics. Every label has a fixed set of values, known at compile time.
+//! Label values of metrics. Every label has a fixed set of values.
 
 use super::number::Counter;
 use crate::catalog::Listing;
@@ -9,15 +9,14 @@ use strum::{IntoStaticStr, VariantArray};
 
 pub(super) const KINDS: [CallKind; 3] = [CallKind::Tool, CallKind::Prompt, CallKind::Resource];
 
-/// A label with a fixed set of values.
 pub(crate) trait Label: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
     fn name(self) -> &'static str;
 
-    /// The position of the value in `ALL`.
+    /// The index in `ALL`.
     fn index(self) -> usize {
-        let known = Self::ALL.iter().position(|value| *value == self);
-        known.expect("all values are listed")
+        let index = Self::ALL.iter().position(|value| *value == self);
+        index.expect("ALL contains every value")
     }
 }
 
@@ -45,28 +44,27 @@ impl<L: Label> Counts<L> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum Outcome {
+pub(crate) enum RoundOutcome {
     Complete,
-    /// Complete, with a result that reports a failed tool.
+    /// Complete, but the result has `isError`.
     ToolError,
     InputRequired,
-    /// The flow was handed on, without asks.
+    /// The flow was handed on to another instance, without asks.
     HandedOn,
     Task,
-    /// A single-use token was sent again, and got the recorded reply.
+    /// A repeated request got the recorded reply.
     Repeated,
-    /// The parameters, the answers or the token do not fit (-32602).
+    /// Invalid parameters, answers or token (-32602).
     InvalidParams,
-    /// The handler or the server failed (-32603).
     InternalError,
     MissingCapability,
     InsufficientScope,
-    /// The client disconnected, or cancelled the call.
+    /// The client disconnected or cancelled the call.
     Cancelled,
     Busy,
 }
 
-impl Outcome {
+impl RoundOutcome {
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::MissingCapability => Self::MissingCapability,
@@ -82,52 +80,52 @@ impl Outcome {
     }
 }
 
-/// Events in the life of a task.
+/// An event of a task on this instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum TaskEvent {
     Created,
     /// Claimed by a worker of this instance.
     TakenUp,
-    /// Left memory, until an answer arrives or a sleep ends.
+    /// Left memory until an answer arrives or a sleep ends.
     SetDown,
     /// Released for another instance to claim.
     HandedOn,
-    /// An attempt failed, and another will follow.
+    /// An attempt failed and will be retried.
     Retried,
     Completed,
     Failed,
-    /// Cancelled, or claimed by another worker.
+    /// The lease was lost: the task was cancelled or claimed by another worker.
     Lost,
 }
 
-/// Events of calls whose home is memory.
+/// An event of a call whose home is memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum LiveCount {
+pub(crate) enum LiveCallEvent {
     Parked,
-    /// The time limit was reached, the client disconnected, or the instance is stopping.
+    /// Cancelled: timed out, the client disconnected, or the instance is shutting down.
     GivenUp,
     Relayed,
     RelayFailed,
-    /// A request came for a call whose holder advertises no URL.
+    /// A request for a call whose holder advertises no URL.
     Elsewhere,
-    /// A request came for a call that is not held here any more.
+    /// A request for a call that is no longer in memory.
     Gone,
 }
 
-/// Why a request was refused before a call began.
+/// The reason why a request was rejected before a call started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
-    /// A `Host` or `Origin` that is not allowed (403).
+    /// `Host` or `Origin` is not allowed (403).
     Host,
     HttpMethod,
     /// The content type is not JSON (415).
     MediaType,
-    /// No valid credentials (401, or 400 if they are malformed).
+    /// Missing or invalid credentials (401), or malformed ones (400).
     Unauthenticated,
-    /// No credentials would help (403).
+    /// The authenticator denies access (403).
     Forbidden,
     InsufficientScope,
     /// The authenticator is unavailable (503).
@@ -135,7 +133,6 @@ pub(crate) enum Refusal {
     TooLarge,
     /// The body is incomplete (400).
     Unreadable,
-    /// The body is not JSON (-32700).
     Parse,
     /// The body is not a request (-32600).
     InvalidRequest,
@@ -144,11 +141,11 @@ pub(crate) enum Refusal {
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
     UnsupportedVersion,
-    /// No permit for a subscription or for suggestions (503); a call is counted as a round.
+    /// No permit for a subscription or a completion (503). Calls are counted as rounds.
     Busy,
-    /// The session is unknown or has ended (404).
+    /// Unknown or expired session (404).
     Session,
-    /// An answer for an instance that this one cannot reach (400).
+    /// An answer for a session whose holder is unreachable (400).
     Elsewhere,
 }
 
@@ -167,7 +164,7 @@ impl Refusal {
     }
 }
 
-/// A request that is not a call.
+/// The method of a request that is not a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Other {
     List(Listing),
@@ -183,10 +180,10 @@ pub(crate) enum Other {
 }
 
 impl Other {
-    /// The request with this method in a legacy session.
-    pub(crate) fn of_older(method: &str) -> Option<Self> {
-        let known = Self::ALL.iter().copied().find(|it| it.name() == method);
-        known.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
+    /// The request with this method, if legacy sessions have it.
+    pub(crate) fn of_legacy(method: &str) -> Option<Self> {
+        let request = Self::ALL.iter().copied().find(|it| it.name() == method);
+        request.filter(|it| !matches!(it, Self::Discover | Self::Listen | Self::Task(_)))
     }
 
     fn method(self) -> &'static str {
@@ -205,7 +202,7 @@ impl Other {
     }
 }
 
-/// The values of each label, and the function that names them.
+/// Implements [`Label`]: the values of each label and the function that names them.
 macro_rules! labels {
     ($($type:ident: $all:expr, $name:path;)*) => {$(
         impl Label for $type {
@@ -221,7 +218,7 @@ macro_rules! labels {
 labels! {
     AskKind: &[Self::Form, Self::Url, Self::Sampling, Self::Roots], AskKind::as_str;
     CallKind: &KINDS, CallKind::method;
-    LiveCount: Self::VARIANTS, Into::into;
+    LiveCallEvent: Self::VARIANTS, Into::into;
     OpenError: Self::VARIANTS, Into::into;
     Other: &[
         Self::List(Listing::Tools),
@@ -240,7 +237,7 @@ labels! {
         Self::Subscribe,
         Self::Unsubscribe,
     ], Other::method;
-    Outcome: Self::VARIANTS, Into::into;
+    RoundOutcome: Self::VARIANTS, Into::into;
     Refusal: Self::VARIANTS, Into::into;
     TaskEvent: Self::VARIANTS, Into::into;
 }
@@ -258,19 +255,19 @@ mod tests {
     }
 
     #[test]
-    fn label_values_are_listed_once() {
-        check::<Outcome>();
+    fn label_values_are_unique() {
+        check::<RoundOutcome>();
         check::<Refusal>();
         check::<CallKind>();
         check::<Other>();
         check::<TaskEvent>();
-        check::<LiveCount>();
+        check::<LiveCallEvent>();
         check::<AskKind>();
         check::<OpenError>();
     }
 
     #[test]
-    fn a_reason_is_counted_as_it_is_logged() {
+    fn token_rejection_label_equals_logged_reason() {
         for reason in OpenError::ALL {
             assert_eq!(reason.name(), reason.to_string());
         }

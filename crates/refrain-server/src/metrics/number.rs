@@ -1,4 +1,4 @@
-//! Counters, gauges and histograms: those of prometheus-client, or ones that count nothing without the feature `metrics`.
+//! Counters, gauges and histograms of prometheus-client, or no-op types without the feature `metrics`.
 
 #[cfg(feature = "metrics")]
 pub(super) use prometheus_client::metrics::{counter::Counter, gauge::Gauge, histogram::Histogram};

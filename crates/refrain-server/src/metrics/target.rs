@@ -1,23 +1,22 @@
 //! Counters of registered tools, prompts, resources and resource templates.
 
-use super::label::{Counts, KINDS, Label, Outcome};
+use super::label::{Counts, KINDS, Label, RoundOutcome};
 use super::number::Counter;
 use parking_lot::Mutex;
 use refrain_wire::CallKind;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The most names with separate counters. A scrape writes a dozen lines for each.
-const MOST: usize = 1000;
+/// Maximum number of names with separate counters. Each adds about a dozen lines to a scrape.
+const MAX_NAMES: usize = 1000;
 
-/// The counters of one tool, prompt, resource or resource template.
 #[derive(Debug)]
 pub(crate) struct TargetCounts {
     pub(super) kind: CallKind,
-    /// The name, URI or URI template. Empty: all without separate counters.
+    /// The name, URI or URI template. Empty for the shared counters.
     pub(crate) name: String,
     pub(super) calls: Counter,
-    pub(super) rounds: Counts<Outcome>,
+    pub(super) rounds: Counts<RoundOutcome>,
 }
 
 impl TargetCounts {
@@ -31,7 +30,7 @@ impl TargetCounts {
     }
 }
 
-/// The counters of all entries. A removed entry keeps its counters while there is room, for when it is added again.
+/// The counters of all entries. The counters of removed entries are kept until the limit of names is reached.
 #[derive(Debug)]
 pub(super) struct Targets {
     named: Mutex<BTreeMap<(usize, String), Arc<TargetCounts>>>,
@@ -48,7 +47,7 @@ impl Default for Targets {
 }
 
 impl Targets {
-    /// The counters of this name; without room for another name, the shared ones.
+    /// The counters of this name, or the shared ones if the limit of names is reached.
     pub(super) fn get(&self, kind: CallKind, name: &str) -> Arc<TargetCounts> {
         let other = &self.others[kind.index()];
         if name.is_empty() {
@@ -56,14 +55,14 @@ impl Targets {
         }
         let mut named = self.named.lock();
         let key = (kind.index(), name.to_owned());
-        if let Some(known) = named.get(&key) {
-            return known.clone();
+        if let Some(counts) = named.get(&key) {
+            return counts.clone();
         }
-        if named.len() >= MOST {
-            // Removed entries no longer hold their counters.
+        if named.len() >= MAX_NAMES {
+            // Only this map still refers to the counters of removed entries.
             named.retain(|_, counts| Arc::strong_count(counts) > 1);
         }
-        if named.len() >= MOST {
+        if named.len() >= MAX_NAMES {
             return other.clone();
         }
         let counts = TargetCounts::new(kind, name);
@@ -71,7 +70,6 @@ impl Targets {
         counts
     }
 
-    /// These counters, or the shared ones.
     pub(super) fn or_other<'a>(
         &'a self,
         kind: CallKind,
@@ -80,7 +78,7 @@ impl Targets {
         counts.unwrap_or(&self.others[kind.index()])
     }
 
-    /// All counters: for each method the shared ones first, then by name.
+    /// All counters, grouped by method: first the shared ones, then by name.
     pub(super) fn all(&self) -> Vec<Arc<TargetCounts>> {
         let named = self.named.lock();
         let mut all: Vec<_> = self.others.iter().chain(named.values()).cloned().collect();
@@ -102,15 +100,15 @@ mod tests {
     }
 
     #[test]
-    fn names_are_bounded() {
+    fn names_beyond_the_limit_share_counters() {
         let targets = Targets::default();
-        let held: Vec<_> = (0..MOST)
+        let held: Vec<_> = (0..MAX_NAMES)
             .map(|n| targets.get(CallKind::Tool, &format!("tool {n}")))
             .collect();
         let one_more = targets.get(CallKind::Tool, "one more");
         assert_eq!(one_more.name, "");
-        assert_eq!(targets.all().len(), MOST + KINDS.len());
-        // Those that are gone make room.
+        assert_eq!(targets.all().len(), MAX_NAMES + KINDS.len());
+        // Dropped entries free their names.
         drop(held);
         assert_eq!(targets.get(CallKind::Tool, "one more").name, "one more");
         assert_eq!(targets.all().len(), 1 + KINDS.len());

@@ -1,7 +1,7 @@
-//! The metrics of a server as OpenMetrics text.
+//! OpenMetrics text of a server's metrics.
 
 use super::label::KINDS;
-use super::{Counts, Gauged, Label, Metrics};
+use super::{Counts, GaugeSource, Label, Metrics};
 use crate::server::Server;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -14,26 +14,26 @@ use std::fmt;
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 impl Server {
-    /// The metrics as OpenMetrics text, which Prometheus reads. For applications that serve it themselves, with
-    /// [`METRICS_CONTENT_TYPE`]; [`serve_metrics`](crate::serve_metrics) serves it on a separate port.
+    /// The metrics in OpenMetrics format, which Prometheus reads. Serve the text with [`METRICS_CONTENT_TYPE`], or let
+    /// [`serve_metrics`](crate::serve_metrics) serve it on a separate port.
     ///
     /// ```
-    /// # use refrain_server::Server;
+    /// # use refrain::server::Server;
     /// let server = Server::builder("docs", "1.0").build()?;
     /// assert!(server.metrics_text().contains("refrain_calls_running 0"));
-    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # Ok::<(), refrain::server::BuildError>(())
     /// ```
     pub fn metrics_text(&self) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(self.0.services.metrics.clone()));
         let mut text = String::new();
-        encode(&mut text, &registry).expect("a string takes any text");
+        encode(&mut text, &registry).expect("writing to a string cannot fail");
         text
     }
 }
 
 impl Metrics {
-    fn sum(&self, of: impl Fn(&Gauged) -> usize) -> i64 {
+    fn sum(&self, of: impl Fn(&GaugeSource) -> usize) -> i64 {
         let servers = self.servers.lock();
         i64::try_from(servers.iter().map(of).sum::<usize>()).unwrap_or(i64::MAX)
     }
@@ -42,7 +42,12 @@ impl Metrics {
 impl Collector for Metrics {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut out = Families(encoder);
-        let mut build = out.begin("refrain_build", "What is running.", None, MetricType::Info)?;
+        let mut build = out.begin(
+            "refrain_build",
+            "Versions of the server and of Refrain.",
+            None,
+            MetricType::Info,
+        )?;
         build.encode_info(&self.build.each_ref().map(|(key, value)| (*key, value)))?;
         self.encode_rounds(&mut out)?;
         self.encode_counters(&mut out)?;
@@ -55,7 +60,7 @@ impl Metrics {
         let targets = self.targets.all();
         let mut calls = out.counter(
             "refrain_calls",
-            "Calls begun, by method and target; the target is empty where nothing of that name is registered.",
+            "Started calls, by method and target. The target is empty beyond the limit of 1000 names.",
         )?;
         for target in &targets {
             let labels = [("method", target.kind.method()), ("target", &target.name)];
@@ -63,8 +68,8 @@ impl Metrics {
         }
         let mut rounds = out.counter(
             "refrain_rounds",
-            "Rounds ended, by method, target and outcome; the target is empty where nothing of that name is \
-             registered, or the call was not looked at.",
+            "Ended rounds, by method, target and outcome. The target is empty for unregistered names, for calls rejected \
+             before their target was resolved, and beyond the limit of 1000 names.",
         )?;
         for target in &targets {
             let (method, name) = (("method", target.kind.method()), ("target", &*target.name));
@@ -73,7 +78,7 @@ impl Metrics {
                 count.encode(rounds.encode_family(&labels)?)?;
             }
         }
-        let help = "Time from a request read to its reply, by method.";
+        let help = "Time from reading a request to its reply, by method.";
         let unit = Some(&Unit::Seconds);
         let mut durations =
             out.begin("refrain_round_duration", help, unit, MetricType::Histogram)?;
@@ -84,50 +89,54 @@ impl Metrics {
     }
 
     fn encode_counters(&self, out: &mut Families<'_>) -> fmt::Result {
-        let help = "Requests that are no calls, by method.";
+        let help = "Requests other than calls, by method.";
         out.counts("refrain_other_requests", help, "method", &self.others)?;
         let help = "Asks sent to clients, by kind.";
         out.counts("refrain_asks", help, "kind", &self.asks)?;
-        let help = "Tokens that did not open, by reason.";
+        let help = "Rejected tokens, by reason.";
         out.counts(
             "refrain_tokens_refused",
             help,
             "reason",
-            &self.tokens_refused,
+            &self.tokens_rejected,
         )?;
-        let help = "Requests refused before a call began, by reason.";
+        let help = "Requests rejected before a call started, by reason.";
         out.counts(
             "refrain_requests_refused",
             help,
             "reason",
-            &self.requests_refused,
+            &self.requests_rejected,
         )?;
-        let (help, unit) = ("Size of the tokens sealed.", Some(&Unit::Bytes));
+        let (help, unit) = ("Size of issued tokens.", Some(&Unit::Bytes));
         let sizes = out.begin("refrain_token_size", help, unit, MetricType::Histogram)?;
         self.token_sizes.encode(sizes)?;
-        let help = "Entries of journals that were replayed or answered.";
+        let help = "Journal entries replayed or answered.";
         let replayed = out.counter("refrain_entries_replayed", help)?;
         self.replayed.encode(replayed)?;
-        let steps = out.counter("refrain_steps_run", "Steps that ran.")?;
+        let steps = out.counter("refrain_steps_run", "Steps executed.")?;
         self.steps.encode(steps)?;
-        let help = "What happened to tasks here, by event.";
+        let help = "Events of tasks on this instance, by event.";
         out.counts("refrain_tasks", help, "event", &self.tasks)?;
-        let help = "What happened to live calls here, by event.";
+        let help = "Events of live calls on this instance, by event.";
         out.counts("refrain_live", help, "event", &self.live)
     }
 
     fn encode_gauges(&self, out: &mut Families<'_>) -> fmt::Result {
         let running = self.tasks_running.get();
-        out.gauge("refrain_tasks_running", "Tasks that run here.", running)?;
+        out.gauge(
+            "refrain_tasks_running",
+            "Tasks running on this instance.",
+            running,
+        )?;
         let running = self.sum(|server| server.limits.calls.in_use());
-        out.gauge("refrain_calls_running", "Calls that are running.", running)?;
+        out.gauge("refrain_calls_running", "Calls in flight.", running)?;
         let live = self.sum(|server| server.limits.live.in_use());
-        let help = "Calls whose home is memory, at work or waiting for an answer.";
+        let help = "Live calls in memory, running or waiting for an answer.";
         out.gauge("refrain_live_calls", help, live)?;
         let listening = self.sum(|server| server.subscriptions.len());
-        out.gauge("refrain_subscriptions", "Clients that listen.", listening)?;
+        out.gauge("refrain_subscriptions", "Open subscriptions.", listening)?;
         let draining = self.sum(|server| server.limits.is_draining().into()).min(1);
-        let help = "1 while the instance is on its way out and not ready, else 0.";
+        let help = "1 while the instance is draining and not ready, otherwise 0.";
         out.gauge("refrain_draining", help, draining)
     }
 }

@@ -1,28 +1,27 @@
-//! A round of a call whose handler is parked on this instance.
+//! A later request of a live call whose handler is parked on this instance.
 
 use super::Rounds;
-use super::admitted::Admitted;
-use super::running::{FlowHome, Round, State};
+use super::admit::AdmittedCall;
+use super::round::{FlowHome, Round, RoundState};
 use super::span;
 use crate::limits::Permit;
-use crate::live::{Attached, Subscribed};
+use crate::live::{AttachedRequest, Subscribed};
 use refrain_core::{Snapshot, Start};
 use refrain_wire::Call;
 use std::sync::Arc;
 
-/// A request that waits for the reply of a parked handler.
+/// A request that waits for the next reply of a parked handler.
 pub(super) struct AttachedCall<'a> {
     rounds: &'a Arc<Rounds>,
     call: &'a Call<'a>,
     permit: Permit,
-    attached: Attached,
+    attached: AttachedRequest,
     span: tracing::Span,
     number: u32,
 }
 
-impl<'a> Admitted<'a> {
-    /// Makes the request wait for the reply. `at` names the flow and its round.
-    pub(super) fn attach(self, attached: Attached, at: Snapshot) -> AttachedCall<'a> {
+impl<'a> AdmittedCall<'a> {
+    pub(super) fn attach(self, attached: AttachedRequest, at: Snapshot) -> AttachedCall<'a> {
         let mut start = Start::first(at, None);
         if let Some(trace) = &self.call.meta.trace {
             start.receive_trace(trace);
@@ -45,7 +44,7 @@ impl AttachedCall<'_> {
             _permit: self.permit,
         };
         let mut round = Round::new(self.rounds, self.call, self.number, self.span, None);
-        round.state = State::Running(home);
+        round.state = RoundState::Running(home);
         round
     }
 }

@@ -1,15 +1,15 @@
-//! A flow whose home is the client: each round ends with a result, with a token, or with a task.
+//! Flows whose home is the client. Each round ends with a result, a token or a task.
 
-use super::running::Step;
+use super::round::Step;
 use super::target::Target;
 use super::{Rounds, reply_of};
 
 use crate::limits::Permit;
-use crate::tasks::{Creating, Made, Seed, cannot_create};
+use crate::tasks::{Creating, TaskSeed, cannot_create};
 use crate::timer::{Timer, instant_of};
 use refrain_core::{Binding, Event, Flow, Note, Suspension};
 use refrain_store::StoreError;
-use refrain_wire::{CallKind, Incomplete, Reply, RpcError};
+use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -19,57 +19,54 @@ pub(super) struct ClientFlow {
     pub(super) flow: Flow,
     target: Target,
     binding: Binding,
-    /// There if the call may become a task.
-    seed: Option<Box<Seed>>,
-    /// Created for handlers that wait or report.
+    /// `Some` if the call can become a task.
+    seed: Option<Box<TaskSeed>>,
+    /// Created when the handler first waits or sends notes.
     deadlines: Option<Box<Deadlines>>,
-    stage: Stage,
-    permit: Permit,
+    stage: ClientStage,
+    pub(super) permit: Permit,
 }
 
-enum Stage {
+enum ClientStage {
     Running,
-    /// The flow has ended; the notes before its last event are on their way.
+    /// The flow ended; its last notes are sent first.
     Ended(Box<Event>),
-    /// A task is created of the flow.
-    Creating(Creating, Why),
-    /// The token is too large to travel and is put into the store.
-    Spilling(Pin<Box<dyn Future<Output = Reply> + Send>>, HandedOn),
+    Creating(Creating, DetachReason),
+    /// The token is too large to send and is being written to the store.
+    Spilling {
+        reply: Pin<Box<dyn Future<Output = Reply> + Send>>,
+        is_handed_on: bool,
+    },
 }
 
-/// Was the flow cut because this instance wants to hand it on?
-type HandedOn = bool;
-
-/// Why a flow becomes a task.
+/// The reason why a flow becomes a task.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Why {
-    /// Its tool says so.
+enum DetachReason {
+    /// The tool was registered with `task` or `task_required`.
     Tool,
-    /// Its handler called `detach`.
     Handler,
-    /// It has run for longer than `task_after`.
+    /// The round ran longer than `task_after`.
     Time,
 }
 
-/// The deadlines of a round.
 struct Deadlines {
     timer: Timer,
-    /// End of the round.
+    /// The end of the round.
     limit: Option<Instant>,
     /// When the flow becomes a task.
     task: Option<Instant>,
 }
 
-/// What comes next for a flow that was polled.
+/// The result of polling the flow once.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large variant is the common one; boxing it costs an allocation per request"
 )]
-enum Turn {
+enum ClientTurn {
     Notes(Vec<Note>),
-    /// Other tasks of the runtime may have asks for this round: they run first.
+    /// Other runtime tasks may add asks to this round, so they run first.
     Settle,
-    Detach(Why),
+    Detach(DetachReason),
     Ended(Event),
 }
 
@@ -79,7 +76,7 @@ impl ClientFlow {
         flow: Flow,
         target: Target,
         binding: Binding,
-        seed: Option<Box<Seed>>,
+        seed: Option<Box<TaskSeed>>,
         permit: Permit,
     ) -> Self {
         Self {
@@ -88,16 +85,16 @@ impl ClientFlow {
             binding,
             seed,
             deadlines: None,
-            stage: Stage::Running,
+            stage: ClientStage::Running,
             permit,
         }
     }
 
-    /// Called once before the first poll: some tools become tasks at once.
+    /// Called once before the first poll. Creates the task if the tool always becomes one.
     pub(super) fn begin(&mut self) {
-        let at_once = |seed: &Seed| seed.tool.tool.task.at_once;
-        if self.seed.as_deref().is_some_and(at_once) {
-            self.create_task(Why::Tool);
+        let is_always_task = |seed: &TaskSeed| seed.tool.tool.task.always;
+        if self.seed.as_deref().is_some_and(is_always_task) {
+            self.create_task(DetachReason::Tool);
         }
     }
 
@@ -108,65 +105,75 @@ impl ClientFlow {
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
         loop {
-            match std::mem::replace(&mut self.stage, Stage::Running) {
-                Stage::Running => match self.poll_flow(rounds, cx) {
+            match std::mem::replace(&mut self.stage, ClientStage::Running) {
+                ClientStage::Running => match self.poll_flow(rounds, cx) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Turn::Settle) => {
+                    Poll::Ready(ClientTurn::Settle) => {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    Poll::Ready(Turn::Notes(notes)) => return Poll::Ready(Step::Notes(notes)),
-                    Poll::Ready(Turn::Detach(why)) => self.create_task(why),
-                    Poll::Ready(Turn::Ended(event)) => {
+                    Poll::Ready(ClientTurn::Notes(notes)) => {
+                        return Poll::Ready(Step::Notes(notes));
+                    }
+                    Poll::Ready(ClientTurn::Detach(why)) => self.create_task(why),
+                    Poll::Ready(ClientTurn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
                             if let Some(step) = self.end(rounds, kind, event) {
                                 return Poll::Ready(step);
                             }
                         } else {
-                            self.stage = Stage::Ended(Box::new(event));
+                            self.stage = ClientStage::Ended(Box::new(event));
                             return Poll::Ready(Step::Notes(notes));
                         }
                     }
                 },
-                Stage::Ended(event) => {
+                ClientStage::Ended(event) => {
                     if let Some(step) = self.end(rounds, kind, *event) {
                         return Poll::Ready(step);
                     }
                 }
-                Stage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
+                ClientStage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.stage = Stage::Creating(creating, why);
+                        self.stage = ClientStage::Creating(creating, why);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(made)) => return Poll::Ready(Step::Task(Box::new(made))),
+                    Poll::Ready(Ok(task)) => return Poll::Ready(Step::Task(Box::new(task))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(Box::new(seed));
-                        if let Some(step) = self.stay(&error, why) {
+                        if let Some(step) = self.creation_failed(&error, why) {
                             return Poll::Ready(step);
                         }
                     }
                 },
-                Stage::Spilling(mut spilling, handed_on) => {
-                    let Poll::Ready(reply) = spilling.as_mut().poll(cx) else {
-                        self.stage = Stage::Spilling(spilling, handed_on);
+                ClientStage::Spilling {
+                    mut reply,
+                    is_handed_on,
+                } => {
+                    let Poll::Ready(reply) = reply.as_mut().poll(cx) else {
+                        self.stage = ClientStage::Spilling {
+                            reply,
+                            is_handed_on,
+                        };
                         return Poll::Pending;
                     };
-                    return Poll::Ready(incomplete(reply, handed_on));
+                    return Poll::Ready(reply_step(reply, is_handed_on));
                 }
             }
         }
     }
 
-    fn poll_flow(&mut self, rounds: &Rounds, cx: &mut Context<'_>) -> Poll<Turn> {
+    fn poll_flow(&mut self, rounds: &Rounds, cx: &mut Context<'_>) -> Poll<ClientTurn> {
         let notes = match self.flow.poll(cx) {
             Poll::Pending => None,
             Poll::Ready(Event::Notes(notes)) => Some(notes),
-            Poll::Ready(Event::Settle) => return Poll::Ready(Turn::Settle),
-            Poll::Ready(Event::Detach) => return Poll::Ready(Turn::Detach(Why::Handler)),
-            Poll::Ready(event) => return Poll::Ready(Turn::Ended(event)),
+            Poll::Ready(Event::Settle) => return Poll::Ready(ClientTurn::Settle),
+            Poll::Ready(Event::Detach) => {
+                return Poll::Ready(ClientTurn::Detach(DetachReason::Handler));
+            }
+            Poll::Ready(event) => return Poll::Ready(ClientTurn::Ended(event)),
         };
-        // A handler may send notes for ever, so its deadlines are checked here too.
+        // A handler that never stops sending notes must still meet its deadlines.
         let now = Instant::now();
         let seed = self.seed.as_ref();
         let deadlines = self.deadlines.get_or_insert_with(|| {
@@ -178,13 +185,13 @@ impl ClientFlow {
             })
         });
         if deadlines.task.is_some_and(|at| at <= now) {
-            return Poll::Ready(Turn::Detach(Why::Time));
+            return Poll::Ready(ClientTurn::Detach(DetachReason::Time));
         }
         if deadlines.limit.is_some_and(|at| at <= now) {
-            return Poll::Ready(Turn::Ended(self.flow.expire()));
+            return Poll::Ready(ClientTurn::Ended(self.flow.expire()));
         }
         if let Some(notes) = notes {
-            return Poll::Ready(Turn::Notes(notes));
+            return Poll::Ready(ClientTurn::Notes(notes));
         }
         let wake = instant_of(self.flow.wake_at(), &*rounds.services.source, now);
         let first = [deadlines.limit, deadlines.task, wake];
@@ -192,7 +199,7 @@ impl ClientFlow {
         Poll::Pending
     }
 
-    /// The step for the last event of the flow. `None`: the token is put into the store first.
+    /// The step for the last event of the flow. `None`: the token is written to the store first.
     fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<Step> {
         match event {
             Event::Crashed => Some(Step::Crashed),
@@ -209,7 +216,7 @@ impl ClientFlow {
 
     fn seal(&mut self, rounds: &Rounds, cut: Suspension) -> Option<Step> {
         if cut.handed_on {
-            tracing::info!(flow = %cut.snapshot.flow(), "a flow is handed on");
+            tracing::info!(flow = %cut.snapshot.flow(), "flow handed on");
         }
         let version = self.target.version();
         let sealed = rounds
@@ -218,11 +225,8 @@ impl ClientFlow {
             .seal(&self.binding, &cut.snapshot, version);
         let spilled = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
-                let reply = Reply::Incomplete(Incomplete {
-                    asks: cut.asks,
-                    state: Some(token),
-                });
-                return Some(incomplete(reply, cut.handed_on));
+                let reply = incomplete(cut.asks, token);
+                return Some(reply_step(reply, cut.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
@@ -231,43 +235,43 @@ impl ClientFlow {
             Ok(spilling) => {
                 let reply = async move {
                     match spilling.await {
-                        Ok(token) => Reply::Incomplete(Incomplete {
-                            asks: cut.asks,
-                            state: Some(token),
-                        }),
+                        Ok(token) => incomplete(cut.asks, token),
                         Err(error) => {
-                            tracing::error!(%error, "a token could not be put into the store");
+                            tracing::error!(%error, "failed to store token");
                             Reply::Error(RpcError::internal("Internal error"))
                         }
                     }
                 };
-                self.stage = Stage::Spilling(Box::pin(reply), cut.handed_on);
+                self.stage = ClientStage::Spilling {
+                    reply: Box::pin(reply),
+                    is_handed_on: cut.handed_on,
+                };
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "a flow could not be sealed");
+                tracing::error!(%error, "failed to seal token");
                 let error = RpcError::internal(error.to_string());
                 Some(Step::Reply(Reply::Error(error)))
             }
         }
     }
 
-    /// Starts to create a task of the flow. One that already runs goes on here, whether there is room or not.
-    fn create_task(&mut self, why: Why) {
+    /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
+    fn create_task(&mut self, why: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let here = why != Why::Tool || seed.tasks.has_room();
+            let here = why != DetachReason::Tool || seed.tasks.has_capacity();
             let creating = seed.create(&mut self.flow, here);
-            self.stage = Stage::Creating(creating, why);
+            self.stage = ClientStage::Creating(creating, why);
         }
     }
 
-    /// No task could be created. `None`: the flow goes on without one.
-    fn stay(&mut self, error: &StoreError, why: Why) -> Option<Step> {
+    /// Handles a failed task creation. `None`: the flow continues without a task.
+    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<Step> {
         let error = cannot_create(error);
         match why {
-            Why::Tool => return Some(Step::Reply(Reply::Error(error))),
-            Why::Handler => self.flow.reject_detach(error.message.into_owned()),
-            Why::Time => {
+            DetachReason::Tool => return Some(Step::Reply(Reply::Error(error))),
+            DetachReason::Handler => self.flow.reject_detach(error.message.into_owned()),
+            DetachReason::Time => {
                 if let Some(deadlines) = &mut self.deadlines {
                     deadlines.task = None;
                 }
@@ -275,17 +279,16 @@ impl ClientFlow {
         }
         None
     }
-
-    /// The reply for a flow of which a task was created.
-    pub(super) fn into_task(self, made: Made) -> Reply {
-        made.run(self.flow, self.permit)
-    }
 }
 
-fn incomplete(reply: Reply, handed_on: HandedOn) -> Step {
-    if handed_on {
-        Step::HandedOn(reply)
-    } else {
-        Step::Reply(reply)
+fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
+    let state = Some(token);
+    Reply::Incomplete(Incomplete { asks, state })
+}
+
+fn reply_step(reply: Reply, is_handed_on: bool) -> Step {
+    match is_handed_on {
+        true => Step::HandedOn(reply),
+        false => Step::Reply(reply),
     }
 }

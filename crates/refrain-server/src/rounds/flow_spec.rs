@@ -1,10 +1,10 @@
-//! Environment and handler of a flow, for a round, a live call and a task.
+//! Environment and handler of a flow: for rounds, live calls and tasks.
 
-use super::admitted::invalid_arguments;
+use super::admit::invalid_arguments;
 use super::span::RoundHook;
 use super::target::Target;
 use crate::catalog::Catalog;
-use crate::handler::{Run, States};
+use crate::handler::{HandlerInput, StateMap};
 use crate::live::Subscribed;
 use crate::server::{Server, WeakServer};
 use crate::services::Services;
@@ -20,23 +20,22 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::Span;
 
-/// Everything that one run of a handler needs, from the top.
+/// The input for running a handler from the beginning.
 #[derive(Clone)]
 pub(crate) struct FlowSpec<'a> {
     pub(crate) target: Target,
-    /// The name or the URI of the call.
+    /// The name or URI in the call.
     pub(crate) name: Cow<'a, str>,
     pub(crate) arguments: Value,
     pub(crate) principal: Principal,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
-    /// The notes that the handler produces.
     pub(crate) notes: Subscribed,
-    /// May the flow become a task?
+    /// Whether the flow can become a task.
     pub(crate) can_detach: bool,
 }
 
-/// What all flows of a server share.
+/// The environment that all flows of a server share.
 pub(crate) struct Flows {
     server: WeakServer,
     catalog: Arc<Catalog>,
@@ -59,17 +58,16 @@ impl Flows {
         }
     }
 
-    /// The server, for handlers that take it as a state. Work that outlives a request holds it too.
+    /// The server, for `State<Server>`. Work that outlives its request keeps it alive.
     pub(crate) fn server(&self) -> Option<Server> {
         self.server.upgrade()
     }
 
-    /// The application's states.
-    pub(crate) fn states(&self) -> &States {
+    pub(crate) fn states(&self) -> &StateMap {
         self.catalog.states()
     }
 
-    /// Passes the span of a round or a task to the application's hook.
+    /// Calls the application's hook with the span of a round or a task.
     pub(crate) fn observe(&self, span: &Span, trace: &mut Trace) {
         if let Some(hook) = &self.on_round {
             hook(span, trace);
@@ -107,7 +105,6 @@ impl Flows {
     }
 }
 
-/// Starts the handler of a call.
 fn run_handler(
     flows: &Flows,
     target: &Target,
@@ -115,8 +112,8 @@ fn run_handler(
     cx: Cx,
     mut arguments: Value,
 ) -> HandlerFuture {
-    target.entry().texts.convert(&mut arguments);
-    let run = Run {
+    target.entry().text_fields.convert(&mut arguments);
+    let run = HandlerInput {
         flows,
         arguments,
         to: target.reply_to(name),
@@ -125,7 +122,7 @@ fn run_handler(
     let reason = match started {
         Ok(Ok(future)) => return future,
         Ok(Err(reason)) => reason,
-        // A function that returns a future, or the deserialization of its arguments, may panic before there is a future.
+        // The handler function or the deserialization of its arguments panicked before it returned a future.
         Err(panic) => return Box::pin(async move { resume_unwind(panic) }),
     };
     let outcome = match target {
@@ -137,7 +134,7 @@ fn run_handler(
         }
         Target::Prompt(_) => Err(Error::invalid_params(format!("arguments: {reason}"))),
         Target::Resource(_) | Target::Template(_) => Err(Error::invalid_params(format!(
-            "the variables of the URI: {reason}"
+            "invalid URI variables: {reason}"
         ))),
     };
     Box::pin(ready(outcome))

@@ -1,20 +1,20 @@
-//! Counts and logs a round once, when it ends.
+//! Metrics and log event of a round, recorded once when it ends.
 
-use super::{Rejection, Round};
-use crate::metrics::{Label, Metrics, Outcome, TargetCounts};
+use super::{Round, RoundRejection};
+use crate::metrics::{Label, Metrics, RoundOutcome, TargetCounts};
 use refrain_core::Principal;
 use refrain_wire::{CallKind, Reply};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::Level;
 
-/// What is known of a round before it ends.
+/// The data of a round for its metrics and log event.
 pub(super) struct RoundMetrics {
     kind: CallKind,
     started: Instant,
-    /// The counters of the target, once it is found.
+    /// `None` until the target is resolved.
     counts: Option<Arc<TargetCounts>>,
-    /// The caller, only if the level debug is logged.
+    /// `None` if debug events are disabled.
     principal: Option<Principal>,
 }
 
@@ -28,34 +28,34 @@ impl RoundMetrics {
         }
     }
 
-    /// The target of the call is found.
-    pub(super) fn found(&mut self, counts: Option<&Arc<TargetCounts>>) {
+    pub(super) fn set_target(&mut self, counts: Option<&Arc<TargetCounts>>) {
         self.counts = counts.cloned();
     }
 
-    /// The round ends before its handler runs.
-    pub(super) fn reject(self, metrics: &Metrics, rejection: &Rejection) {
+    pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
         match rejection {
-            Rejection::Reply(reply) => self.end(metrics, outcome(reply), None),
-            Rejection::Forbidden(_) => self.end(metrics, Outcome::InsufficientScope, None),
-            Rejection::Busy(_) => self.end(metrics, Outcome::Busy, None),
+            RoundRejection::Reply(reply) => self.end(metrics, outcome(reply), None),
+            RoundRejection::Forbidden(_) => {
+                self.end(metrics, RoundOutcome::InsufficientScope, None)
+            }
+            RoundRejection::Busy(_) => self.end(metrics, RoundOutcome::Busy, None),
             // Counted by the transport.
-            Rejection::Malformed(_) => {}
+            RoundRejection::Malformed(_) => {}
         }
     }
 
-    fn end(&self, metrics: &Metrics, outcome: Outcome, round: Option<u32>) {
+    fn end(&self, metrics: &Metrics, outcome: RoundOutcome, round: Option<u32>) {
         let elapsed = self.started.elapsed();
         let answered = !matches!(
             outcome,
-            Outcome::InsufficientScope | Outcome::Cancelled | Outcome::Busy
+            RoundOutcome::InsufficientScope | RoundOutcome::Cancelled | RoundOutcome::Busy
         );
         let duration = answered.then_some(elapsed);
         metrics.round(self.kind, self.counts.as_deref(), outcome, duration);
         self.log(outcome, round, elapsed);
     }
 
-    fn log(&self, outcome: Outcome, round: Option<u32>, elapsed: Duration) {
+    fn log(&self, outcome: RoundOutcome, round: Option<u32>, elapsed: Duration) {
         tracing::debug!(
             method = self.kind.method(),
             target = self.counts.as_ref().map_or("", |counts| &*counts.name),
@@ -63,20 +63,20 @@ impl RoundMetrics {
             outcome = outcome.name(),
             seconds = elapsed.as_secs_f64(),
             principal = self.principal.as_ref().and_then(Principal::id),
-            "a round ended"
+            "round ended"
         );
     }
 }
 
 impl Round {
-    /// Counts the round by its reply, unless it was counted before.
+    /// Counts the round by its reply, unless it is already counted.
     pub(super) fn count(&mut self, reply: &Reply) {
         let Some(round) = self.metrics.take() else {
             return;
         };
         let metrics = &self.rounds.services.metrics;
         let outcome = match reply {
-            Reply::Incomplete(_) if self.handed_on => Outcome::HandedOn,
+            Reply::Incomplete(_) if self.is_handed_on => RoundOutcome::HandedOn,
             _ => outcome(reply),
         };
         if let Reply::Incomplete(incomplete) = reply {
@@ -86,23 +86,23 @@ impl Round {
         round.end(metrics, outcome, Some(self.number()));
     }
 
-    /// Counts a round that ends without a reply, unless it was counted before.
+    /// Counts a round without a reply, unless it is already counted.
     pub(super) fn count_cancelled(&mut self) {
         if let Some(round) = self.metrics.take() {
             let metrics = &self.rounds.services.metrics;
             metrics.work(self.stats());
-            round.end(metrics, Outcome::Cancelled, Some(self.number()));
+            round.end(metrics, RoundOutcome::Cancelled, Some(self.number()));
         }
     }
 }
 
-fn outcome(reply: &Reply) -> Outcome {
+fn outcome(reply: &Reply) -> RoundOutcome {
     match reply {
-        Reply::Complete(body) if body.is_error() => Outcome::ToolError,
-        Reply::Complete(_) => Outcome::Complete,
-        Reply::Incomplete(_) => Outcome::InputRequired,
-        Reply::Task(_) => Outcome::Task,
-        Reply::Error(error) => Outcome::error(error.code),
-        Reply::Recorded(_) => Outcome::Repeated,
+        Reply::Complete(body) if body.is_error() => RoundOutcome::ToolError,
+        Reply::Complete(_) => RoundOutcome::Complete,
+        Reply::Incomplete(_) => RoundOutcome::InputRequired,
+        Reply::Task(_) => RoundOutcome::Task,
+        Reply::Error(error) => RoundOutcome::error(error.code),
+        Reply::Recorded(_) => RoundOutcome::Repeated,
     }
 }

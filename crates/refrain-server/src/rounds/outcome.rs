@@ -1,10 +1,9 @@
-//! The result or error of a call whose handler has ended.
+//! The result or error of a call whose flow ended.
 
 use jsonschema::Validator;
 use refrain_core::{AskError, End, Error, ErrorKind};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
 
-/// The result or error for the end of a call.
 pub(crate) fn outcome_of(
     end: End,
     kind: CallKind,
@@ -15,19 +14,18 @@ pub(crate) fn outcome_of(
         End::Failed(error) => failed(&error, kind),
         End::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         End::Fault(fault) => {
-            tracing::error!(fault = %fault.message, "a handler made a mistake");
+            tracing::error!(fault = %fault.message, "handler violated a runtime rule");
             Err(RpcError::internal(fault.message))
         }
         End::Panicked(message) => {
-            tracing::error!(panic = %message, "a handler panicked");
+            tracing::error!(panic = %message, "handler panicked");
             Err(RpcError::internal(
-                "the handler panicked; the server's log says where",
+                "the handler panicked; see the server's log",
             ))
         }
     }
 }
 
-/// The reply for the end of a call.
 pub(crate) fn reply_of(end: End, kind: CallKind, output: Option<&Validator>) -> Reply {
     match outcome_of(end, kind, output) {
         Ok(body) => Reply::Complete(body),
@@ -35,15 +33,14 @@ pub(crate) fn reply_of(end: End, kind: CallKind, output: Option<&Validator>) -> 
     }
 }
 
-/// Checks a result against the output schema of its tool.
 fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, RpcError> {
-    let misfit = output.and_then(|output| misfit(output, &body));
-    let Some(reason) = misfit else {
+    let violation = output.and_then(|output| violation(output, &body));
+    let Some(reason) = violation else {
         return Ok(body);
     };
-    tracing::error!(%reason, "a result does not fit the tool's output schema");
+    tracing::error!(%reason, "result does not match the output schema");
     Err(RpcError::internal(format!(
-        "the tool's result does not fit its output schema: {reason}"
+        "the tool's result does not match its output schema: {reason}"
     )))
 }
 
@@ -54,7 +51,7 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
         }
         ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
         ErrorKind::Internal => {
-            tracing::error!(error = %failed, "a handler failed");
+            tracing::error!(error = %failed, "handler failed");
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {
@@ -67,17 +64,17 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
     })
 }
 
-/// Why the structured content does not match the schema. A failure needs none.
-fn misfit(output: &Validator, body: &ResultBody) -> Option<String> {
+/// The first violation of the output schema. Tool errors are not checked.
+fn violation(output: &Validator, body: &ResultBody) -> Option<String> {
     if body.is_error() {
         return None;
     }
     let Some(content) = body.structured_content() else {
-        return Some("it has no structuredContent".into());
+        return Some("structuredContent is missing".into());
     };
     output.validate(content).err().map(|error| {
         let at = error.instance_path().as_str().to_owned();
-        // Not the value itself: it may be long, or private.
+        // The value is masked: it may be long or confidential.
         format!("at {:?}: {}", at, error.masked())
     })
 }

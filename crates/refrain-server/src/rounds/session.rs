@@ -1,9 +1,9 @@
-//! A flow of a legacy session: what it asks goes out while the round goes on.
+//! Flows of legacy sessions, which send asks during the round.
 
-use super::running::Step;
+use super::round::Step;
 use super::{Rounds, reply_of};
 use crate::live::{LiveEvent, LiveFlow};
-use crate::metrics::LiveCount;
+use crate::metrics::LiveCallEvent;
 use refrain_wire::{CallKind, Reply};
 use std::task::{Context, Poll, ready};
 
@@ -27,11 +27,11 @@ impl SessionFlow {
                     }
                     Step::Asks { asks, withdrawn }
                 }
-                LiveEvent::Rests => continue,
-                LiveEvent::Over(end) => Step::Reply(reply_of(*end, kind, self.live.output())),
+                LiveEvent::Idle => continue,
+                LiveEvent::Ended(end) => Step::Reply(reply_of(*end, kind, self.live.output())),
                 LiveEvent::Crashed => Step::Crashed,
-                LiveEvent::GivenUp(error) => {
-                    rounds.services.metrics.live(LiveCount::GivenUp);
+                LiveEvent::Cancelled(error) => {
+                    rounds.services.metrics.live(LiveCallEvent::GivenUp);
                     Step::Reply(Reply::Error(error))
                 }
             };

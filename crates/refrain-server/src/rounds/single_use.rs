@@ -1,5 +1,6 @@
-//! Rounds that run at most once: claimed in the replay log before they run, and their replies recorded for repeated
-//! requests.
+//! Rounds that run at most once.
+//!
+//! Such a round is claimed in the replay log before it runs. Its reply is recorded there for repeated requests.
 
 use crate::live::{FirstRequest, LiveCalls};
 use refrain_core::{LogError, LogKey, RecordState, ReplayLog, Retention};
@@ -13,79 +14,77 @@ use std::task::{Context, Poll};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// The state of the round in the log. For a call that is to be parked also the guard that makes other first requests of
-/// the call wait until it is parked.
-pub(super) type Claimed = (RecordState, Option<FirstRequest>);
-type Claiming = Pin<Box<dyn Future<Output = Result<Claimed, LogError>> + Send>>;
+/// The state of the round in the log and, for a live call, the guard that makes other first requests wait.
+pub(super) type ClaimResult = (RecordState, Option<FirstRequest>);
+type ClaimFuture = Pin<Box<dyn Future<Output = Result<ClaimResult, LogError>> + Send>>;
 
-/// The entry of one round in the replay log.
 #[derive(Clone)]
-pub(crate) struct Record {
+pub(crate) struct ReplayRecord {
     log: Arc<dyn ReplayLog>,
     key: LogKey,
 }
 
-impl Record {
+impl ReplayRecord {
     pub(super) fn new(log: &Arc<dyn ReplayLog>, key: LogKey) -> Self {
         let log = log.clone();
         Self { log, key }
     }
 
-    /// Records the reply. A reply about a missing capability is not recorded: the client may repeat the round with it.
+    /// Records the reply. For a missing capability it deletes the claim instead, so that the client can repeat the round.
     pub(crate) fn write(
         self,
         reply: &Reply,
         server_info: &RawValue,
     ) -> impl Future<Output = ()> + Send + use<> {
-        let recorded = (!lacks_capability(reply)).then(|| record_reply(reply, server_info));
+        let recorded = (!is_missing_capability(reply)).then(|| record_reply(reply, server_info));
         async move {
             let Some(recorded) = recorded else {
                 return self.delete().await;
             };
             if let Err(error) = self.log.finish(&self.key, &recorded).await {
-                tracing::error!(%error, "a reply could not be recorded");
+                tracing::error!(%error, "failed to record reply");
             }
         }
     }
 
-    /// Deletes the claim of a round that did not run, whether the result is awaited or not.
-    pub(super) fn forget(self) -> JoinHandle<()> {
+    /// Deletes the claim of a round that did not run, in the background.
+    pub(super) fn spawn_delete(self) -> JoinHandle<()> {
         tokio::spawn(async move { self.delete().await })
     }
 
     async fn delete(&self) {
         if let Err(error) = self.log.forget(&self.key).await {
-            tracing::error!(%error, "a beginning could not be taken back");
+            tracing::error!(%error, "failed to delete claim");
         }
     }
 }
 
-/// Claims a round in the replay log. A claim that is dropped before its result is known is deleted when it is.
-pub(super) struct Claim {
-    record: Record,
-    claiming: Claiming,
-    is_known: bool,
+/// A claim of a round in the replay log. If it is dropped while pending, the claim is deleted in the background.
+pub(super) struct ReplayClaim {
+    record: ReplayRecord,
+    claiming: ClaimFuture,
+    is_done: bool,
 }
 
-impl Claim {
-    pub(super) fn new(record: &Record, keep: Retention) -> Self {
-        let Record { log, key } = record.clone();
+impl ReplayClaim {
+    pub(super) fn new(record: &ReplayRecord, keep: Retention) -> Self {
+        let ReplayRecord { log, key } = record.clone();
         let claiming = async move { Ok((log.begin(&key, keep).await?, None)) };
         Self::of(record, Box::pin(claiming))
     }
 
-    /// Claims the first round of a call that is to be parked here.
-    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &Record, keep: Retention) -> Self {
+    /// Claims the first round of a live call.
+    pub(super) fn parking(calls: &Arc<LiveCalls>, record: &ReplayRecord, keep: Retention) -> Self {
         let calls = calls.clone();
-        let Record { log, key } = record.clone();
+        let ReplayRecord { log, key } = record.clone();
         let claiming = async move {
             let mut first = FirstRequest::new(&calls, key.flow());
             let mut recorded = log.begin(&key, keep).await?;
             if recorded == RecordState::Begun {
-                if !first.leave_to_others().await {
+                if !first.wait_for_others().await {
                     return Ok((recorded, None));
                 }
-                // Another request has parked the call by now, or has deleted its claim.
+                // By now the other request parked the call or deleted its claim.
                 first = FirstRequest::new(&calls, key.flow());
                 recorded = log.begin(&key, keep).await?;
             }
@@ -94,30 +93,30 @@ impl Claim {
         Self::of(record, Box::pin(claiming))
     }
 
-    fn of(record: &Record, claiming: Claiming) -> Self {
+    fn of(record: &ReplayRecord, claiming: ClaimFuture) -> Self {
         Self {
             record: record.clone(),
             claiming,
-            is_known: false,
+            is_done: false,
         }
     }
 
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Claimed, LogError>> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<ClaimResult, LogError>> {
         let claimed = self.claiming.as_mut().poll(cx);
-        self.is_known = claimed.is_ready();
+        self.is_done = claimed.is_ready();
         claimed
     }
 }
 
-impl Drop for Claim {
+impl Drop for ReplayClaim {
     fn drop(&mut self) {
-        if !self.is_known
+        if !self.is_done
             && let Ok(runtime) = Handle::try_current()
         {
             let claiming = std::mem::replace(&mut self.claiming, Box::pin(pending()));
             let record = self.record.clone();
             runtime.spawn(async move {
-                // The claim of another request is not touched.
+                // Only a fresh claim is ours to delete.
                 if let Ok((RecordState::Fresh, _first)) = claiming.await {
                     record.delete().await;
                 }
@@ -126,13 +125,13 @@ impl Drop for Claim {
     }
 }
 
-/// Is this the reply for a client that lacks a capability? The round counts as not run.
-pub(crate) fn lacks_capability(reply: &Reply) -> bool {
+/// Whether the client lacks a capability. Such a round does not count as run.
+pub(crate) fn is_missing_capability(reply: &Reply) -> bool {
     matches!(reply, Reply::Error(error) if error.code == ErrorCode::MissingCapability)
 }
 
 pub(super) fn already_used() -> RpcError {
     RpcError::invalid_params(
-        "this requestState is being used or its use was interrupted; it may be used only once",
+        "this requestState can be used only once, and another request is using it or was interrupted",
     )
 }

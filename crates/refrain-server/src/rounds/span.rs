@@ -1,6 +1,6 @@
-//! The span of a round, with the names and fields of OpenTelemetry's conventions for MCP.
+//! The span of a round, following OpenTelemetry's semantic conventions for MCP.
 //!
-//! Its level is debug: if that is disabled, neither the span nor its fields are created.
+//! The span has level debug. Its fields are computed only if that level is enabled.
 
 use super::Rounds;
 use refrain_core::{Start, Trace};
@@ -13,7 +13,7 @@ use tracing::field::{Empty, display};
 /// Called with the span of every round.
 pub(crate) type RoundHook = Arc<dyn Fn(&Span, &mut Trace) + Send + Sync>;
 
-/// Creates the span of a round. The URI is the registered one: the URI that the caller sent may contain arguments.
+/// Creates the span of a round. `uri` is the registered URI: the one in the request may contain arguments.
 pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &mut Start) -> Span {
     let (flow, round) = (start.flow(), start.round());
     let trace = start.trace();
@@ -40,7 +40,7 @@ pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &
         parent_id = %trace.parent().span_id,
         link = trace.link().map(display),
         flow = %flow,
-        // A type that OpenTelemetry has.
+        // OpenTelemetry has no unsigned integers.
         round = i64::from(round),
     );
     if !span.is_disabled() {
@@ -50,7 +50,7 @@ pub(super) fn open(rounds: &Rounds, call: &Call<'_>, uri: Option<&str>, start: &
     span
 }
 
-/// The method and its target, without URIs: span names must have few values.
+/// The method and its target. URIs are left out, because span names must have low cardinality.
 fn name<'a>(call: &'a Call<'_>) -> Cow<'a, str> {
     let method = call.kind.method();
     match call.kind {
@@ -59,14 +59,12 @@ fn name<'a>(call: &'a Call<'_>) -> Cow<'a, str> {
     }
 }
 
-/// Records the id of the request.
 pub(super) fn record_id(span: &Span, id: &Id<'_>) {
     if !span.is_disabled() {
         span.record("jsonrpc.request.id", id.as_json().trim_matches('"'));
     }
 }
 
-/// Records the end of the round.
 pub(super) fn record_reply(span: &Span, reply: &Reply) {
     if span.is_disabled() {
         return;
@@ -77,7 +75,7 @@ pub(super) fn record_reply(span: &Span, reply: &Reply) {
             span.record("rpc.response.status_code", display(code));
             span.record("error.type", display(code));
             span.record("otel.status_code", "ERROR");
-            // The message may quote the parameters.
+            // Other messages do not quote the caller's parameters.
             if error.code != ErrorCode::InvalidParams {
                 span.record("otel.status_description", &*error.message);
             }

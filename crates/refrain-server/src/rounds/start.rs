@@ -1,31 +1,29 @@
-//! Starts a flow in its home: with the client, in a legacy session or parked in memory.
+//! Creates a flow in its home: the client, a legacy session or memory.
 
-use super::admitted::Admitted;
+use super::admit::AdmittedCall;
 use super::client::ClientFlow;
 use super::park::LiveStart;
-use super::running::{NewFlow, Round, State};
+use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
-use super::single_use::{Claim, Record};
-use super::{FlowSpec, Home, Rejection, Target, span};
+use super::single_use::{ReplayClaim, ReplayRecord};
+use super::{FlowSpec, Home, RoundRejection, Target, span};
 use crate::limits::{LimitKey, Permit};
-use crate::live::{LiveFlow, Sealing, Subscribed};
-use crate::tasks::{Seed, Tasks};
+use crate::live::{LiveFlow, SealContext, Subscribed};
+use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
 use refrain_wire::{Capability, LogLevel, RpcError};
 use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
 
-/// A flow that runs in this round, and its journal so far.
 pub(super) struct OpenedFlow<'a> {
-    pub(super) admitted: Admitted<'a>,
+    pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,
 }
 
 impl OpenedFlow<'_> {
-    /// Creates the flow in its home and starts it.
     #[inline]
-    pub(super) fn run(mut self) -> Result<Box<Round>, Rejection> {
+    pub(super) fn run(mut self) -> Result<Box<Round>, RoundRejection> {
         let (rounds, call) = (self.admitted.rounds, self.admitted.call);
         self.receive_trace();
         let uri = self.admitted.target.uri();
@@ -36,14 +34,14 @@ impl OpenedFlow<'_> {
         let claim = record.as_ref().map(|record| {
             let keep = Retention::for_flow(rounds.services.source.unix_seconds(), deadline);
             match flow {
-                NewFlow::Live(_) => Claim::parking(&rounds.live, record, keep),
-                NewFlow::Client(_) | NewFlow::Session(_) => Claim::new(record, keep),
+                NewFlow::Live(_) => ReplayClaim::parking(&rounds.live, record, keep),
+                NewFlow::Client(_) | NewFlow::Session(_) => ReplayClaim::new(record, keep),
             }
         });
         let mut round = Round::new(rounds, call, number, span, record);
         match claim {
             None => round.start(flow),
-            Some(claim) => round.state = State::Claiming(claim, Box::new(flow)),
+            Some(claim) => round.state = RoundState::Claiming(claim, Box::new(flow)),
         }
         Ok(round)
     }
@@ -53,29 +51,26 @@ impl OpenedFlow<'_> {
             return;
         };
         if let Some(key) = trace.ignored {
-            tracing::debug!(
-                key,
-                "a trace context is malformed or too long, and was ignored"
-            );
+            tracing::debug!(key, "trace context ignored: malformed or too long");
         }
         self.start.receive_trace(trace);
     }
 
-    /// The entry in the replay log, if the round runs at most once.
-    fn record(&self) -> Option<Record> {
+    /// The entry in the replay log, if the round may run only once.
+    fn record(&self) -> Option<ReplayRecord> {
         let admitted = &self.admitted;
         let log = admitted.rounds.services.replay_log.as_ref()?;
-        // The first round of a live call cannot be repeated on another instance.
+        // Another instance must not run the first round of a live call again.
         let is_first_of_live = admitted.is_live() && admitted.call.meta.call_id.is_some();
         let runs_once = admitted.target.is_single_use() || is_first_of_live;
         runs_once.then(|| {
             let key = LogKey::round(self.start.flow(), self.start.round());
-            Record::new(log, key)
+            ReplayRecord::new(log, key)
         })
     }
 
     #[inline]
-    fn create(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
@@ -83,9 +78,8 @@ impl OpenedFlow<'_> {
         }
     }
 
-    /// The journal goes to the client, or into the store if the flow becomes a task.
     #[inline]
-    fn create_client(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_client(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         let seed = admitted.task_seed()?;
@@ -99,8 +93,7 @@ impl OpenedFlow<'_> {
         )))
     }
 
-    /// The flow stays in memory with the request of a legacy session, which stays open.
-    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
@@ -116,26 +109,25 @@ impl OpenedFlow<'_> {
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
-    /// The flow is parked in memory between two rounds.
-    fn create_live(self, span: &Span) -> Result<NewFlow, Rejection> {
+    fn create_live(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
         if rounds.services.limits.is_draining() || rounds.live.is_closed() {
-            return Err(Rejection::Busy(RpcError::internal(
-                "this instance is stopping, and takes no live calls on; call again",
+            return Err(RoundRejection::Busy(RpcError::internal(
+                "this instance is shutting down and accepts no live calls; retry the call",
             )));
         }
         let caller = admitted.caller.principal.id();
         let caller = caller.map(|id| LimitKey::Principal(id.into()));
         let live_permit = rounds.services.limits.live.acquire(caller)?;
-        let sealing = Sealing {
+        let context = SealContext {
             flow: start.flow(),
             binding: admitted.binding.live(),
             deadline: start.deadline(),
             kind: call.kind,
         };
-        // The parked handler produces all notes; each round sends those that its request subscribed to.
+        // The handler produces all notes. Each round sends those that its request subscribed to.
         let notes = Subscribed {
             progress: true,
             log: Some(LogLevel::Debug),
@@ -145,7 +137,7 @@ impl OpenedFlow<'_> {
         let live = span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
             live,
-            sealing,
+            context,
             has_call_id: call.meta.call_id.is_some(),
             notes: Subscribed::by(call),
             permit,
@@ -153,7 +145,7 @@ impl OpenedFlow<'_> {
     }
 }
 
-impl Admitted<'_> {
+impl AdmittedCall<'_> {
     #[inline]
     fn into_spec<'n>(
         self,
@@ -175,10 +167,10 @@ impl Admitted<'_> {
         (spec, self.permit, self.binding)
     }
 
-    /// The tasks of the server, if it has a task store and the client knows tasks.
+    /// `None` if the server has no task store or the client does not support tasks.
     fn tasks(&self) -> Option<&Arc<Tasks>> {
-        let known = self.call.meta.capabilities.has(Capability::Tasks);
-        self.rounds.tasks.as_ref().filter(|_| known)
+        let is_supported = self.call.meta.capabilities.has(Capability::Tasks);
+        self.rounds.tasks.as_ref().filter(|_| is_supported)
     }
 
     fn check_task_required(&self) -> Result<(), RpcError> {
@@ -190,15 +182,15 @@ impl Admitted<'_> {
         }
     }
 
-    /// Everything that a task needs beside the flow, if the call may become one.
-    fn task_seed(&self) -> Result<Option<Box<Seed>>, RpcError> {
+    /// The data for a task, if the call can become one.
+    fn task_seed(&self) -> Result<Option<Box<TaskSeed>>, RpcError> {
         self.check_task_required()?;
         let Target::Tool(tool) = &self.target else {
             return Ok(None);
         };
         let meta = &self.call.meta;
         Ok(self.tasks().map(|tasks| {
-            Box::new(Seed {
+            Box::new(TaskSeed {
                 tasks: tasks.clone(),
                 tool: tool.clone(),
                 owner: self.caller.principal.clone(),

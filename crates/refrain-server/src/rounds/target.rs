@@ -1,12 +1,13 @@
-//! The target of a call: a tool, a prompt, a resource or a resource template.
+//! The target of a call: a tool, prompt, resource or resource template.
 
-use crate::catalog::{Entry, Prompt, RegisteredTemplate, RegisteredTool, Resource, written};
+use crate::catalog::{
+    CatalogEntry, Prompt, RegisteredTemplate, RegisteredTool, Resource, encode_uri,
+};
 use crate::metrics::TargetCounts;
 use crate::reply::ReplyTo;
 use jsonschema::Validator;
 use std::sync::Arc;
 
-/// The target of a call.
 #[derive(Clone)]
 pub(crate) enum Target {
     Tool(Arc<RegisteredTool>),
@@ -16,26 +17,26 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    pub(super) fn entry(&self) -> &Entry {
+    pub(super) fn entry(&self) -> &CatalogEntry {
         match self {
             Self::Tool(tool) => &tool.tool.entry,
             Self::Prompt(prompt) => &prompt.entry,
             Self::Resource(resource) => &resource.entry,
-            Self::Template(known) => &known.template.entry,
+            Self::Template(registered) => &registered.template.entry,
         }
     }
 
-    /// Does the handler use `once`?
+    /// Whether the handler uses `once`.
     pub(super) fn uses_once(&self) -> bool {
         matches!(self, Self::Tool(tool) if tool.tool.once)
     }
 
-    /// May each token of the call be used only once?
+    /// Whether each token of the call can be used only once.
     pub(super) fn is_single_use(&self) -> bool {
         matches!(self, Self::Tool(tool) if tool.tool.single_use)
     }
 
-    /// The version of the handler that tokens name; handlers other than tools have none.
+    /// The handler version in tokens. Only tools have versions.
     pub(super) fn version(&self) -> &str {
         match self {
             Self::Tool(tool) => &tool.tool.version,
@@ -51,7 +52,7 @@ impl Target {
         }
     }
 
-    /// Is the handler kept in memory between two rounds?
+    /// Whether the handler stays in memory between rounds.
     pub(super) fn is_live(&self) -> bool {
         matches!(self, Self::Tool(tool) if tool.tool.live)
     }
@@ -65,19 +66,19 @@ impl Target {
         match self {
             Self::Tool(_) | Self::Prompt(_) => None,
             Self::Resource(resource) => Some(&resource.info.uri),
-            Self::Template(known) => Some(&known.template.info.uri_template),
+            Self::Template(registered) => Some(&registered.template.info.uri_template),
         }
     }
 
-    /// What a handler's reply is completed with.
+    /// The fields that complete a handler's reply.
     pub(super) fn reply_to(&self, name: &str) -> ReplyTo {
         let mime_type = match self {
             Self::Tool(_) | Self::Prompt(_) => return ReplyTo::default(),
             Self::Resource(resource) => &resource.info.mime_type,
-            Self::Template(known) => &known.template.info.mime_type,
+            Self::Template(registered) => &registered.template.info.mime_type,
         };
         ReplyTo {
-            uri: written(name).into_owned(),
+            uri: encode_uri(name).into_owned(),
             mime_type: mime_type.clone(),
             cache: self.entry().cache,
         }

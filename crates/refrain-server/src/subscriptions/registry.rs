@@ -2,9 +2,9 @@
 
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
-use crate::catalog::{Changed, normal};
+use crate::catalog::{ChangedLists, normalize_uri};
 use crate::limits::{LimitKey, Limiter};
-use crate::tasks::TaskNews;
+use crate::tasks::TaskSubscription;
 use parking_lot::Mutex;
 use refrain_wire::{Change, Filter};
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ impl Registry {
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
-        tasks: Option<Box<TaskNews>>,
+        tasks: Option<Box<TaskSubscription>>,
         caller: Caller,
     ) -> Result<Subscription, SubscribeError> {
         let mut listeners = self.listeners.lock();
@@ -48,7 +48,10 @@ impl Registry {
         let key = caller.principal.id();
         let key = key.map(|id| LimitKey::Principal(id.into()));
         let permit = self.limiter.acquire(key)?;
-        let uris = filter.uris.iter().map(|uri| normal(uri).into_owned());
+        let uris = filter
+            .uris
+            .iter()
+            .map(|uri| normalize_uri(uri).into_owned());
         let listener = Arc::new(Listener {
             uris: uris.collect(),
             caller,
@@ -63,7 +66,7 @@ impl Registry {
         self.listeners.lock().open.len()
     }
 
-    pub(crate) fn lists_changed(&self, changed: Changed) {
+    pub(crate) fn lists_changed(&self, changed: ChangedLists) {
         self.notify(|listener, pending| {
             let filter = &listener.filter;
             let tools = changed.tools && filter.tools;

@@ -2,7 +2,7 @@
 
 use super::registry::{Listener, Pending, Registry, STOPPING};
 use crate::limits::Permit;
-use crate::tasks::TaskNews;
+use crate::tasks::TaskSubscription;
 use refrain_wire::ratified::{
     write_acknowledged, write_change, write_error, write_listen_cancelled, write_listen_end,
     write_task_change,
@@ -24,7 +24,7 @@ pub(crate) struct Subscription {
     registry: Arc<Registry>,
     listener: Arc<Listener>,
     /// The changes of the tasks in its filter.
-    tasks: Option<Box<TaskNews>>,
+    tasks: Option<Box<TaskSubscription>>,
     stage: Stage,
     /// Fires when the caller's access expires.
     left: Option<Pin<Box<Sleep>>>,
@@ -45,7 +45,7 @@ impl Subscription {
     pub(super) fn new(
         registry: Arc<Registry>,
         listener: Arc<Listener>,
-        tasks: Option<Box<TaskNews>>,
+        tasks: Option<Box<TaskSubscription>>,
         permit: Permit,
     ) -> Self {
         let left = listener.caller.expires.map(|end| {

@@ -1,9 +1,9 @@
-//! Commits of a running task: its journal, its end, or another attempt.
+//! Commits of a running task: progress, result or retry.
 
 use super::Tasks;
-use super::driver::{Driver, Running};
-use super::failures::too_often;
-use super::sealing::Part;
+use super::driver::{Driver, RunningTask};
+use super::failures::too_many_attempts;
+use super::sealing::TaskPart;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use crate::rounds::outcome_of;
@@ -13,18 +13,18 @@ use refrain_wire::{CallKind, RpcError, stored_error, stored_result};
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// The lease is lost: another instance runs the task.
+/// The task was cancelled, or another instance claimed it.
 pub(super) struct LeaseLost;
 
-/// A store that does not work loses the lease.
+/// A task that cannot be written is treated like a lost lease.
 impl From<StoreError> for LeaseLost {
     fn from(_: StoreError) -> Self {
         Self
     }
 }
 
-/// A commit that only changes the state of the task.
-pub(super) fn only(next: Next) -> Commit {
+/// A commit that changes only the state of the task.
+pub(super) fn state_change(next: Next) -> Commit {
     Commit {
         next,
         ..Commit::default()
@@ -44,18 +44,18 @@ impl Tasks {
         self.services.metrics.tasks.add(event);
     }
 
-    /// The commit of a failed task. Its status message is the error.
-    pub(super) fn fail(&self, whose: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        tracing::warn!(task = ?whose.0, error = %error.message, "a task failed");
-        let next = Next::Fail(self.seal(whose, Part::Outcome, stored_error(error).as_bytes()));
+    /// The commit that fails a task. The error becomes its status message.
+    pub(super) fn fail(&self, owned: (&TaskId, &Principal), error: &RpcError) -> Commit {
+        tracing::warn!(task = ?owned.0, error = %error.message, "task failed");
+        let next = Next::Fail(self.seal(owned, TaskPart::Outcome, stored_error(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
-            ..only(next)
+            ..state_change(next)
         }
     }
 
-    /// The wait before another attempt: exponential, with jitter.
-    fn wait_before(&self, attempt: u32) -> Duration {
+    /// The wait before the next attempt: exponential backoff with jitter.
+    fn backoff_before(&self, attempt: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
         let wait = self.options.retry_after.saturating_mul(doubled);
         let wait = wait.min(self.options.retry_at_most);
@@ -66,30 +66,32 @@ impl Tasks {
 }
 
 impl Driver {
-    /// The commit for the end of an attempt: the outcome, or another attempt.
-    pub(super) fn ended(&self, running: &Running, end: End) -> Commit {
-        let task = &self.hold.lease.task;
-        let whose = (task, &self.owner);
-        let again = match &end {
+    /// The commit for the end of an attempt: the outcome, an error or a retry.
+    pub(super) fn final_commit(&self, running: &RunningTask, end: End) -> Commit {
+        let task = &self.held.lease.task;
+        let owned = (task, &self.owner);
+        let retry_reason = match &end {
             End::Failed(error) if matches!(error.kind(), ErrorKind::Retry) => {
                 Some(error.to_string())
             }
             End::Panicked(message) => {
-                tracing::error!(?task, panic = %message, "a handler panicked");
-                Some("the handler panicked; the server's log says where".to_owned())
+                tracing::error!(?task, panic = %message, "handler panicked");
+                Some("the handler panicked; see the server's log".to_owned())
             }
             _ => None,
         };
-        if let Some(reason) = again {
+        if let Some(reason) = retry_reason {
             let attempt = running.attempt;
             if attempt >= self.tasks.options.attempts {
-                return self.tasks.fail(whose, &too_often(attempt, Some(&reason)));
+                return self
+                    .tasks
+                    .fail(owned, &too_many_attempts(attempt, Some(&reason)));
             }
-            let wait = self.tasks.wait_before(attempt);
-            tracing::warn!(?task, attempt, %reason, "an attempt at a task failed");
-            return only(Next::Retry(wait, reason));
+            let wait = self.tasks.backoff_before(attempt);
+            tracing::warn!(?task, attempt, %reason, "task attempt failed");
+            return state_change(Next::Retry(wait, reason));
         }
-        // The error replaces an earlier status message, but a sealed result is not repeated in plain text.
+        // The error becomes the status message, unless results are sealed: status messages are not.
         let error = match &end {
             End::Failed(error) if !self.tasks.options.seal => Some(error.to_string()),
             _ => None,
@@ -97,22 +99,22 @@ impl Driver {
         match outcome_of(end, CallKind::Tool, running.tool.output.as_deref()) {
             Ok(body) => {
                 let result = stored_result(&body);
-                let outcome = self.tasks.seal(whose, Part::Outcome, result.as_bytes());
+                let outcome = self.tasks.seal(owned, TaskPart::Outcome, result.as_bytes());
                 Commit {
                     status_message: error,
-                    ..only(Next::Complete(outcome))
+                    ..state_change(Next::Complete(outcome))
                 }
             }
-            Err(error) => self.tasks.fail(whose, &error),
+            Err(error) => self.tasks.fail(owned, &error),
         }
     }
 
-    pub(super) async fn take_answers(&self, running: &mut Running) -> Result<(), LeaseLost> {
-        let (tasks, lease) = (&self.tasks, &self.hold.lease);
-        let answers = self.until_done(|| tasks.store.answers(lease)).await?;
+    pub(super) async fn take_answers(&self, running: &mut RunningTask) -> Result<(), LeaseLost> {
+        let (tasks, lease) = (&self.tasks, &self.held.lease);
+        let answers = self.retry_store(|| tasks.store.answers(lease)).await?;
         for (key, stored) in answers {
-            let whose = (&lease.task, &self.owner);
-            let opened = tasks.open(whose, Part::Answer(&key), stored);
+            let owned = (&lease.task, &self.owner);
+            let opened = tasks.open(owned, TaskPart::Answer(&key), stored);
             if let Some(json) = opened.and_then(|opened| String::from_utf8(opened).ok()) {
                 running.flow.answer(&key, &json);
             }
@@ -120,51 +122,53 @@ impl Driver {
         Ok(())
     }
 
-    /// Renews a lease that may have expired.
-    pub(super) async fn make_sure(&self) -> Result<(), LeaseLost> {
+    pub(super) async fn renew_lease(&self) -> Result<(), LeaseLost> {
         let tasks = &self.tasks;
-        let leases = std::slice::from_ref(&self.hold.lease);
+        let leases = std::slice::from_ref(&self.held.lease);
         let time = tasks.options.lease;
-        let asked = Instant::now();
-        let held = self.until_done(|| tasks.store.extend(leases, time)).await?;
-        if held.is_empty() {
+        let requested_at = Instant::now();
+        let renewed = self
+            .retry_store(|| tasks.store.extend(leases, time))
+            .await?;
+        if renewed.is_empty() {
             return Err(LeaseLost);
         }
-        self.hold.extended(asked, time);
+        self.held.renewed(requested_at, time);
         Ok(())
     }
 
-    pub(super) async fn end(&self, error: &RpcError) -> Result<(), LeaseLost> {
-        let whose = (&self.hold.lease.task, &self.owner);
-        let commit = self.tasks.fail(whose, error);
+    pub(super) async fn fail_task(&self, error: &RpcError) -> Result<(), LeaseLost> {
+        let owned = (&self.held.lease.task, &self.owner);
+        let commit = self.tasks.fail(owned, error);
         self.commit(&commit).await.map(drop)
     }
 
     pub(super) async fn commit(&self, commit: &Commit) -> Result<Committed, LeaseLost> {
-        let (tasks, lease) = (&self.tasks, &self.hold.lease);
-        let done = self.until_done(|| tasks.store.commit(lease, commit.clone()));
+        let (tasks, lease) = (&self.tasks, &self.held.lease);
+        let done = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
         let committed = match done.await {
             Ok(committed) => committed,
             Err(StoreError::Lost) => return Err(LeaseLost),
-            // The store rejects the commit: the task fails.
+            // The store rejected the commit, so the task fails.
             Err(_) => {
-                let whose = (&lease.task, &self.owner);
-                let error = RpcError::internal("what the task came to could not be stored");
-                let commit = tasks.fail(whose, &error);
-                let failed = self.until_done(|| tasks.store.commit(lease, commit.clone()));
+                let owned = (&lease.task, &self.owner);
+                let error =
+                    RpcError::internal("the task store rejected the task's progress or result");
+                let commit = tasks.fail(owned, &error);
+                let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
                     tasks.count(&commit.next);
                 }
                 return Err(LeaseLost);
             }
         };
-        self.hold.wrote(committed.revision);
+        self.held.committed(committed.revision);
         tasks.count(&commit.next);
         Ok(committed)
     }
 
-    /// Runs an operation of the store, retried while the store is unavailable and the lease is held.
-    async fn until_done<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, StoreError>
+    /// Runs a store operation. Retries while the store is unavailable and the lease is held.
+    async fn retry_store<T, F>(&self, mut work: impl FnMut() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
@@ -176,9 +180,9 @@ impl Driver {
                 done => return done,
             };
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(task = ?self.hold.lease.task, %error, "the task store failed");
+                tracing::warn!(task = ?self.held.lease.task, %error, "task store failed");
             }
-            if self.hold.is_lost() {
+            if self.held.is_lost() {
                 return Err(StoreError::Lost);
             }
             if !matches!(error, StoreError::Unavailable(_)) {

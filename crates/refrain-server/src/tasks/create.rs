@@ -1,9 +1,9 @@
-//! A flow becomes a task.
+//! Turns a flow into a task.
 
 use super::Tasks;
-use super::driver::{Clocks, Running};
-use super::request::UNREACHABLE;
-use super::sealing::Part;
+use super::driver::{RunningTask, TaskTimers};
+use super::request::STORE_UNAVAILABLE;
+use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::TaskEvent;
@@ -19,19 +19,19 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The data of a future task beside its flow.
-pub(crate) struct Seed {
+/// The data for creating a task, apart from the flow.
+pub(crate) struct TaskSeed {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) tool: Arc<RegisteredTool>,
     pub(crate) owner: Principal,
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
-    /// The longest time to live that the client wants.
+    /// The maximum time to live that the client requested.
     pub(crate) ttl: Option<Duration>,
 }
 
-/// The stored form of a call. Members may be added, but not removed.
+/// The stored form of a call. For compatibility, members are added but never removed.
 #[derive(Serialize, Deserialize)]
 pub(super) struct StoredCall<'a> {
     #[serde(borrow)]
@@ -50,7 +50,7 @@ struct StoredCapabilities {
     sampling_tools: bool,
     sampling_context: bool,
     roots: bool,
-    /// The owner of a task supports tasks.
+    /// Not stored: the owner of a task always supports tasks.
     #[serde(skip, default = "supported")]
     tasks: bool,
 }
@@ -59,26 +59,27 @@ fn supported() -> bool {
     true
 }
 
-/// Retries of the creation of a task, and the wait before the first.
+/// Maximum number of retries to create a task, and the wait before the first.
 const RETRIES: u32 = 4;
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Attempts to cancel a task whose creation may have failed, a second apart.
-const CANCELS: u32 = 600;
+/// Maximum number of attempts to cancel an orphaned task, one second apart.
+const CANCEL_ATTEMPTS: u32 = 600;
 
-pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, (StoreError, Seed)>> + Send>>;
+pub(crate) type Creating =
+    Pin<Box<dyn Future<Output = Result<CreatedTask, (StoreError, TaskSeed)>> + Send>>;
 
-/// A task that was created, or that exists since an earlier request of the same call.
-pub(crate) struct Made {
+/// A new task, or the existing task of an earlier request of the same call.
+pub(crate) struct CreatedTask {
     created: Created,
-    asked: Instant,
-    seed: Seed,
+    requested_at: Instant,
+    seed: TaskSeed,
     detachment: Detachment,
 }
 
 impl Tasks {
     pub(super) fn seal_journal(
         &self,
-        whose: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Vec<u8> {
@@ -87,12 +88,12 @@ impl Tasks {
             expires: u64::MAX,
             version,
         };
-        self.seal(whose, Part::Journal, &snapshot.encode(&claims, &[], 0))
+        self.seal(owned, TaskPart::Journal, &snapshot.encode(&claims, &[], 0))
     }
 
     fn new_task(
         &self,
-        seed: &Seed,
+        seed: &TaskSeed,
         flow: &mut Flow,
         detachment: &Detachment,
         here: bool,
@@ -105,16 +106,16 @@ impl Tasks {
             capabilities: seed.capabilities,
             extensions: seed.extensions.clone(),
         };
-        let call = serde_json::to_vec(&call).expect("raw JSON and plain values can be written");
+        let call = serde_json::to_vec(&call).expect("raw JSON and plain values serialize");
         let options = &self.options;
         let longest = tool.task.ttl.unwrap_or(options.ttl);
-        let whose = (&id, &seed.owner);
+        let owned = (&id, &seed.owner);
         NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
             tool: self.namespace.stored_name(&tool.info.name),
-            call: self.seal(whose, Part::Call, &call),
-            journal: self.seal_journal(whose, snapshot, &tool.version),
+            call: self.seal(owned, TaskPart::Call, &call),
+            journal: self.seal_journal(owned, snapshot, &tool.version),
             status_message: flow.take_status(),
             ttl: seed.ttl.map_or(longest, |ttl| ttl.min(longest)),
             poll_interval: tool.task.poll_interval.unwrap_or(options.poll_interval),
@@ -124,18 +125,18 @@ impl Tasks {
     }
 }
 
-impl Seed {
-    /// Creates a task of a flow, to be run by this instance if `here`.
+impl TaskSeed {
+    /// Creates a task for the flow. If `here`, this instance runs it.
     pub(crate) fn create(self, flow: &mut Flow, here: bool) -> Creating {
         let detachment = flow.detachment();
         let new = self.tasks.new_task(&self, flow, &detachment, here);
         let store = self.tasks.store.clone();
         Box::pin(async move {
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             match create(store, new).await {
-                Ok(created) => Ok(Made {
+                Ok(created) => Ok(CreatedTask {
                     created,
-                    asked,
+                    requested_at,
                     seed: self,
                     detachment,
                 }),
@@ -145,8 +146,8 @@ impl Seed {
     }
 }
 
-impl Made {
-    /// The reply to a call that has become a task. If this instance runs the task, it goes on with the flow.
+impl CreatedTask {
+    /// Starts the task if this instance runs it, and returns the reply to the call.
     pub(crate) fn run(self, mut flow: Flow, permit: Permit) -> Reply {
         let seed = self.seed;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
@@ -157,17 +158,17 @@ impl Made {
                 if let Some(lease) = lease {
                     let now = tasks.services.source.unix_seconds();
                     flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
-                    let running = Running {
+                    let running = RunningTask {
                         tool: seed.tool,
                         owner: seed.owner,
                         flow,
                         attempt: 1,
                         ends: Instant::now().checked_add(task.ttl),
                         ttl: task.ttl,
-                        clocks: Clocks::default(),
+                        timers: TaskTimers::default(),
                         _permit: Some(permit),
                     };
-                    tasks.run_here(running, lease, task.revision, self.asked);
+                    tasks.run_here(running, lease, task.revision, self.requested_at);
                 }
                 task
             }
@@ -179,8 +180,8 @@ impl Made {
     }
 }
 
-/// Creates a task. An unavailable store may have created it all the same, so this is retried; if the store stays
-/// unavailable, the task is cancelled in the background, because no client knows of it.
+/// Creates a task, with retries: an unavailable store may still have created it. If the store stays unavailable, cancels
+/// the possible task in the background, because no client knows its id.
 async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
     let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
     let mut retries = 0;
@@ -199,7 +200,7 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
             }
             Err(error) => {
                 if let StoreError::Unavailable(_) = error {
-                    tokio::spawn(take_back(store, new.id, new.owner));
+                    tokio::spawn(cancel_orphan(store, new.id, new.owner));
                 }
                 return Err(error);
             }
@@ -207,24 +208,24 @@ async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, Stor
     }
 }
 
-/// Cancels a task that may have been created.
-async fn take_back(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
+/// Cancels a task that may exist although its creation failed.
+async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) {
     let second = Duration::from_secs(1);
     let mut backoff = Backoff::new(second, second);
-    for _ in 0..CANCELS {
+    for _ in 0..CANCEL_ATTEMPTS {
         if store.cancel(&id, &owner).await.is_ok() {
             return;
         }
         backoff.wait().await;
     }
-    tracing::error!(task = ?id, "failed to cancel a task that may have been created");
+    tracing::error!(task = ?id, "failed to cancel orphaned task");
 }
 
-/// The error for a call that cannot become a task.
+/// The error for a call whose task could not be created.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
-    tracing::error!(%error, "failed to create a task");
+    tracing::error!(%error, "failed to create task");
     RpcError::internal(match error {
-        StoreError::Unavailable(_) => UNREACHABLE,
+        StoreError::Unavailable(_) => STORE_UNAVAILABLE,
         _ => "Internal error",
     })
 }

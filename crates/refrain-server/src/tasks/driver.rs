@@ -1,78 +1,78 @@
-//! Runs one task: drives its flow, commits its progress, watches its lease.
+//! Runs one task: drives its flow, commits its progress, checks its lease.
 //!
-//! Invariant: the handler is polled only while the lease is certainly held, and nothing is written once it is lost.
+//! Invariant: the handler is polled only while the lease is certainly held. After the lease is lost, nothing is written.
 
 use super::Tasks;
-use super::commit::{LeaseLost, only};
-use super::failures::{too_large, too_old};
+use super::commit::{LeaseLost, state_change};
+use super::failures::{expired, journal_too_large};
 use super::leases::HeldLease;
-use super::sealing::Part;
+use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
-use crate::metrics::{TaskEvent, TaskRuns};
+use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
+use crate::timer::Timer;
 use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
-use tokio::time::Sleep;
 use tracing::Instrument;
 
-/// A task with a shorter sleep stays in memory.
-const SHORT_SLEEP: Duration = Duration::from_secs(1);
-/// How long a task stays in memory whose handler may wait for something other than asks and sleeps.
-const LINGER: Duration = Duration::from_secs(30);
-/// The least time between two commits of only a status message.
-const STATUS_EVERY: Duration = Duration::from_millis(200);
+/// Tasks with shorter sleeps stay in memory.
+const MIN_STORED_SLEEP: Duration = Duration::from_secs(1);
+/// How long an idle task stays in memory if its handler may wait for something other than asks and sleeps.
+const LINGER_TIME: Duration = Duration::from_secs(30);
+/// The minimum time between two commits that change only the status message.
+const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A task that runs on this instance.
-pub(crate) struct Running {
+pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
     pub(super) ends: Option<Instant>,
     pub(super) ttl: Duration,
-    pub(super) clocks: Clocks,
-    /// The permit of the call that has become this task.
+    pub(super) timers: TaskTimers,
+    /// The permit of the call that became this task.
     pub(super) _permit: Option<Permit>,
 }
 
-/// The next thing to do for a running task.
-enum Turn {
+/// The next action of the driver.
+enum DriverTurn {
     Event(Box<Event>),
-    /// The lease changed, or there may be answers.
-    Hold,
+    /// The lease changed, or answers may have arrived.
+    CheckLease,
     /// The lease may have expired.
-    Doubt,
+    RenewLease,
     Expired,
-    /// The task lingered long enough.
+    /// `LINGER_TIME` has passed.
     Lingered,
     Status,
 }
 
 impl Tasks {
-    /// Starts to run a task on this instance.
     pub(super) fn run_here(
         self: &Arc<Self>,
-        running: Running,
+        running: RunningTask,
         lease: Lease,
         revision: u64,
-        asked: Instant,
+        requested_at: Instant,
     ) {
-        let hold = (self.leases).hold(lease, revision, asked, self.options.lease);
-        self.keep_leases();
+        let held = self
+            .leases
+            .hold(lease, revision, requested_at, self.options.lease);
+        self.start_renewal();
         let tasks = self.clone();
-        let span = tracing::debug_span!("task", task = ?hold.lease.task, tool = running.tool.tool.info.name);
+        let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);
         let work = async move {
             let driver = Driver {
-                _runs: tasks.services.metrics.task_runs(),
+                _runs: tasks.services.metrics.task_started(),
                 _server: tasks.flows.server(),
                 tasks,
-                hold,
+                held,
                 owner: running.owner.clone(),
             };
             driver.run(running).await;
@@ -83,46 +83,46 @@ impl Tasks {
 
 pub(super) struct Driver {
     pub(super) tasks: Arc<Tasks>,
-    pub(super) hold: Arc<HeldLease>,
+    pub(super) held: Arc<HeldLease>,
     pub(super) owner: Principal,
-    _runs: TaskRuns,
-    /// Handlers may take the server as a state.
+    _runs: RunningTaskGuard,
+    /// Kept alive for `State<Server>`.
     _server: Option<Server>,
 }
 
-/// Releases the lease however the driver ends.
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.tasks.leases.release(&self.hold);
+        self.tasks.leases.release(&self.held);
     }
 }
 
-/// Deadlines of a task beside those of its flow.
+/// Deadlines of a task, apart from those of its flow.
 #[derive(Default)]
-pub(super) struct Clocks {
-    /// When lingering ends, and the number of steps at its start.
+pub(super) struct TaskTimers {
+    /// When lingering ends, and the number of steps when it started.
     linger: Option<(Instant, u32)>,
-    /// The status message, and when it is due.
+    /// The pending status message and when to commit it.
     status: Option<(String, Instant)>,
     status_written: Option<Instant>,
-    /// The task leaves memory, however short its sleep.
-    leave: bool,
+    /// Leave memory even for a short sleep.
+    must_leave: bool,
+    timer: Timer,
 }
 
 impl Driver {
-    async fn run(&self, mut running: Running) {
+    async fn run(&self, mut running: RunningTask) {
         if let Err(LeaseLost) = self.drive(&mut running).await {
-            tracing::info!(task = ?self.hold.lease.task, "a task is no longer run here");
+            tracing::info!(task = ?self.held.lease.task, "task lease lost");
             self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();
         self.tasks.services.metrics.work(running.flow.stats());
     }
 
-    async fn drive(&self, running: &mut Running) -> Result<(), LeaseLost> {
+    async fn drive(&self, running: &mut RunningTask) -> Result<(), LeaseLost> {
         loop {
             match self.turn(running).await {
-                Turn::Event(event) => match *event {
+                DriverTurn::Event(event) => match *event {
                     Event::Settle => tokio::task::yield_now().await,
                     Event::Notes(_) | Event::Detach => {}
                     Event::Crashed => return Ok(()),
@@ -134,26 +134,26 @@ impl Driver {
                     Event::Ended(end) => return self.finish(running, end).await,
                     Event::Suspended(_) => unreachable!("a task writes its asks, it is not cut"),
                 },
-                Turn::Hold => {
-                    if !self.look(running).await? {
+                DriverTurn::CheckLease => {
+                    if !self.check_lease(running).await? {
                         return Ok(());
                     }
                 }
-                Turn::Doubt => self.make_sure().await?,
-                Turn::Expired => {
+                DriverTurn::RenewLease => self.renew_lease().await?,
+                DriverTurn::Expired => {
                     let write = running.flow.suspend();
                     let open: Vec<&str> = write.snapshot.open_keys().collect();
-                    return self.end(&too_old(running.ttl, &open, None)).await;
+                    return self.fail_task(&expired(running.ttl, &open, None)).await;
                 }
-                Turn::Lingered => {
+                DriverTurn::Lingered => {
                     let write = running.flow.suspend();
-                    running.clocks.leave = true;
+                    running.timers.must_leave = true;
                     return self.write(running, write).await.map(drop);
                 }
-                Turn::Status => {
-                    running.clocks.status_written = Some(Instant::now());
+                DriverTurn::Status => {
+                    running.timers.status_written = Some(Instant::now());
                     let commit = Commit {
-                        status_message: running.clocks.status.take().map(|said| said.0),
+                        status_message: running.timers.status.take().map(|status| status.0),
                         ..Commit::default()
                     };
                     if self.commit(&commit).await?.answers {
@@ -164,77 +164,65 @@ impl Driver {
         }
     }
 
-    async fn finish(&self, running: &mut Running, end: End) -> Result<(), LeaseLost> {
-        let said = running.clocks.status.take().map(|said| said.0);
-        let said = running.flow.take_status().or(said);
-        let mut commit = self.ended(running, end);
-        // A result comes with its own message, not with one from the way there.
-        let said = match commit.next {
+    async fn finish(&self, running: &mut RunningTask, end: End) -> Result<(), LeaseLost> {
+        let status = running.timers.status.take().map(|status| status.0);
+        let status = running.flow.take_status().or(status);
+        let mut commit = self.final_commit(running, end);
+        // A result has its own status message, not that of an earlier step.
+        let status = match commit.next {
             Next::Complete(_) => running.flow.final_status(),
-            _ => said,
+            _ => status,
         };
-        commit.status_message = commit.status_message.or(said);
+        commit.status_message = commit.status_message.or(status);
         self.commit(&commit).await.map(drop)
     }
 
-    /// Runs until there is something to do.
-    async fn turn(&self, running: &mut Running) -> Turn {
-        let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
-        let mut changed = pin!(self.hold.changed());
+    /// Runs the flow until the driver must act.
+    async fn turn(&self, running: &mut RunningTask) -> DriverTurn {
+        let mut changed = pin!(self.held.changed());
         poll_fn(|cx| {
-            let hold = &self.hold;
-            if changed.as_mut().poll(cx).is_ready() || hold.is_lost() || hold.is_given_up() {
-                return Poll::Ready(Turn::Hold);
+            let held = &self.held;
+            if changed.as_mut().poll(cx).is_ready() || held.is_lost() || held.must_hand_on() {
+                return Poll::Ready(DriverTurn::CheckLease);
             }
-            if !hold.is_sure() {
-                return Poll::Ready(Turn::Doubt);
+            if !held.is_certain() {
+                return Poll::Ready(DriverTurn::RenewLease);
             }
             let polled = running.flow.poll(cx);
             if let Some(message) = running.flow.take_status() {
-                let soonest = running.clocks.status_written.map(|at| at + STATUS_EVERY);
+                let soonest = running.timers.status_written.map(|at| at + STATUS_INTERVAL);
                 let at = soonest.unwrap_or_else(Instant::now);
-                running.clocks.status = Some((message, at));
+                running.timers.status = Some((message, at));
             }
             match polled {
-                Poll::Ready(event) => Poll::Ready(Turn::Event(Box::new(event))),
-                Poll::Pending => self.poll_clocks(cx, running, timer.as_mut()),
+                Poll::Ready(event) => Poll::Ready(DriverTurn::Event(Box::new(event))),
+                Poll::Pending => self.poll_timers(cx, running),
             }
         })
         .await
     }
 
-    fn poll_clocks(
-        &self,
-        cx: &mut Context<'_>,
-        running: &Running,
-        mut timer: Pin<&mut Sleep>,
-    ) -> Poll<Turn> {
+    fn poll_timers(&self, cx: &mut Context<'_>, running: &mut RunningTask) -> Poll<DriverTurn> {
         let now = Instant::now();
         let due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        let status = running.clocks.status.as_ref().map(|said| said.1);
+        let status = running.timers.status.as_ref().map(|status| status.1);
         if due(running.ends) {
-            return Poll::Ready(Turn::Expired);
+            return Poll::Ready(DriverTurn::Expired);
         }
         if due(status) {
-            return Poll::Ready(Turn::Status);
+            return Poll::Ready(DriverTurn::Status);
         }
-        // A step that started since will be committed, and rest reported again.
+        // A new step restarts lingering: it will be committed, and idleness reported again.
         let steps = running.flow.stats().steps;
-        let linger = running.clocks.linger.filter(|linger| linger.1 == steps);
+        let linger = running.timers.linger.filter(|linger| linger.1 == steps);
         let linger = linger.map(|linger| linger.0);
         if due(linger) || (linger.is_some() && self.tasks.services.limits.is_draining()) {
-            return Poll::Ready(Turn::Lingered);
+            return Poll::Ready(DriverTurn::Lingered);
         }
         let wake = running.flow.wake_at().map(|at| now + self.until(at));
-        let first = [running.ends, status, linger, wake];
-        let Some(first) = first.into_iter().flatten().min() else {
-            return Poll::Pending;
-        };
-        timer.as_mut().reset(first.into());
-        if timer.poll(cx).is_ready() {
-            // Already due: the deadlines are checked again.
-            cx.waker().wake_by_ref();
-        }
+        let deadlines = [running.ends, status, linger, wake];
+        let timer = &mut running.timers.timer;
+        timer.set(deadlines.map(|at| at.map(Into::into)), cx);
         Poll::Pending
     }
 
@@ -243,20 +231,19 @@ impl Driver {
         at.duration_since(now).unwrap_or_default()
     }
 
-    /// The state of the task after a write.
-    fn next_after(&self, then: AfterWrite, running: &mut Running) -> Next {
-        running.clocks.linger = None;
+    fn next_after(&self, then: AfterWrite, running: &mut RunningTask) -> Next {
+        running.timers.linger = None;
         match then {
             AfterWrite::Continue => Next::Keep,
             AfterWrite::HandOn => Next::HandOn,
             AfterWrite::Rest { wake, may_progress } => {
                 let wake = wake.map(|at| self.until(at));
-                let short = wake.is_some_and(|wake| wake < SHORT_SLEEP);
-                if short && !running.clocks.leave {
+                let short = wake.is_some_and(|wake| wake < MIN_STORED_SLEEP);
+                if short && !running.timers.must_leave {
                     Next::Keep
                 } else if may_progress {
                     let steps = running.flow.stats().steps;
-                    running.clocks.linger = Some((Instant::now() + LINGER, steps));
+                    running.timers.linger = Some((Instant::now() + LINGER_TIME, steps));
                     Next::Keep
                 } else {
                     Next::SetDown(wake)
@@ -265,22 +252,22 @@ impl Driver {
         }
     }
 
-    /// Commits the progress of the task. `true`: it has left memory.
-    async fn write(&self, running: &mut Running, write: PendingWrite) -> Result<bool, LeaseLost> {
-        let task = &self.hold.lease.task;
-        let whose = (task, &self.owner);
+    /// Commits the progress of the task. `true`: it left memory.
+    async fn write(&self, running: &mut RunningTask, write: PendingWrite) -> Result<bool, LeaseLost> {
+        let task = &self.held.lease.task;
+        let owned = (task, &self.owner);
         let tasks = &self.tasks;
-        let journal = tasks.seal_journal(whose, &write.snapshot, &running.tool.tool.version);
+        let journal = tasks.seal_journal(owned, &write.snapshot, &running.tool.tool.version);
         let limit = tasks.options.journal;
         if journal.len() > limit {
-            let error = too_large(&write.snapshot, journal.len(), limit);
-            return self.end(&error).await.map(|()| true);
+            let error = journal_too_large(&write.snapshot, journal.len(), limit);
+            return self.fail_task(&error).await.map(|()| true);
         }
         let next = self.next_after(write.then, running);
         let publish = write.asks.iter().map(|(key, ask)| {
-            let json = serde_json::to_vec(ask).expect("an ask can be written");
+            let json = serde_json::to_vec(ask).expect("asks serialize");
             tasks.services.metrics.asks.add(ask.kind());
-            (key.clone(), tasks.seal(whose, Part::Ask(key), &json))
+            (key.clone(), tasks.seal(owned, TaskPart::Ask(key), &json))
         });
         let keep = next == Next::Keep;
         let commit = Commit {
@@ -289,13 +276,13 @@ impl Driver {
             publish: publish.collect(),
             taken: write.taken,
             withdrawn: write.withdrawn,
-            status_message: running.clocks.status.take().map(|said| said.0),
+            status_message: running.timers.status.take().map(|status| status.0),
             next,
         };
         let committed = self.commit(&commit).await?;
         if !keep {
             if let Next::SetDown(wake) = &commit.next {
-                tasks.leases.set_down(*wake);
+                tasks.leases.add_wakeup(*wake);
             }
             return Ok(true);
         }
@@ -309,17 +296,20 @@ impl Driver {
         Ok(false)
     }
 
-    /// Checks the lease and receives answers. `false`: the task was handed on.
-    async fn look(&self, running: &mut Running) -> Result<bool, LeaseLost> {
-        if self.hold.is_lost() {
+    /// Handles a changed lease and receives answers. `false`: the task was handed on.
+    async fn check_lease(&self, running: &mut RunningTask) -> Result<bool, LeaseLost> {
+        if self.held.is_lost() {
             return Err(LeaseLost);
         }
-        if self.hold.is_given_up() {
-            // Before another instance may claim it.
+        if self.held.must_hand_on() {
+            // Stops the handler before another instance can claim the task.
             running.flow.cancel();
-            return self.commit(&only(Next::HandOn)).await.map(|_| false);
+            return self
+                .commit(&state_change(Next::HandOn))
+                .await
+                .map(|_| false);
         }
-        if self.hold.take_news() {
+        if self.held.take_check_request() {
             self.take_answers(running).await?;
         }
         Ok(true)

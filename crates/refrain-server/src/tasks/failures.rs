@@ -4,10 +4,10 @@ use refrain_core::Snapshot;
 use refrain_wire::RpcError;
 use std::time::Duration;
 
-pub(super) fn too_old(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
-    let mut message = format!("the task was not finished within its time to live of {ttl:?}");
+pub(super) fn expired(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcError {
+    let mut message = format!("the task did not finish within its time to live of {ttl:?}");
     if !open.is_empty() {
-        message.push_str("; it was waiting for answers to: ");
+        message.push_str("; unanswered asks: ");
         message.push_str(&open.join(", "));
     }
     if let Some(last) = last {
@@ -17,20 +17,20 @@ pub(super) fn too_old(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcEr
     RpcError::internal(message)
 }
 
-pub(super) fn too_often(attempts: u32, last: Option<&str>) -> RpcError {
-    let last = last.unwrap_or("its worker was lost");
+pub(super) fn too_many_attempts(attempts: u32, last: Option<&str>) -> RpcError {
+    let last = last.unwrap_or("its worker stopped responding");
     RpcError::internal(format!(
-        "the task was tried {attempts} times and did not get on; the last time: {last}"
+        "the task made no progress in {attempts} attempts; the last attempt failed: {last}"
     ))
 }
 
-pub(super) fn too_large(snapshot: &Snapshot, size: usize, limit: usize) -> RpcError {
+pub(super) fn journal_too_large(snapshot: &Snapshot, size: usize, limit: usize) -> RpcError {
     let largest = snapshot
         .largest_part()
         .map_or_else(String::new, |(name, size)| {
             format!("; the largest entry is {name} with {size} bytes")
         });
     RpcError::internal(format!(
-        "the journal of the task has {size} bytes and the limit is {limit}{largest}"
+        "the task's journal has {size} bytes, but the limit is {limit}{largest}"
     ))
 }

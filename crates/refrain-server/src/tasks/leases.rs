@@ -1,5 +1,6 @@
-//! The leases that an instance holds, one for each task that it runs.
+//! The leases of an instance, one for each task that it runs.
 
+use crate::timer::within;
 use parking_lot::Mutex;
 use refrain_store::{Lease, TaskId};
 use std::cmp::Reverse;
@@ -9,49 +10,50 @@ use std::sync::{Arc, Once};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Notify;
 
-/// Wake-ups within this time are remembered, up to this number; others are found by polling the store.
-const SOON: Duration = Duration::from_secs(60);
-const WAKES: usize = 10_000;
+/// Sleeps that end later are found by polling the store.
+const WAKEUP_HORIZON: Duration = Duration::from_secs(60);
+/// Further wake-ups are found by polling the store.
+const MAX_WAKEUPS: usize = 10_000;
 
 pub(crate) struct Leases {
     /// The name of this instance in the store.
     pub(crate) worker: String,
-    most: usize,
+    /// Maximum number of tasks.
+    limit: usize,
     running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
-    /// Is there a tokio task that renews the leases?
-    pub(super) kept: AtomicBool,
-    /// Notified when another task fits in or a sooner wake-up is added, and when the last task ends.
-    pub(super) room: Notify,
-    /// Wake-ups of tasks that left memory here, the soonest first.
-    wakes: Mutex<BinaryHeap<Reverse<Instant>>>,
-    /// Does this instance claim due tasks?
-    pub(super) claims: AtomicBool,
+    /// Whether a runtime task renews the leases.
+    pub(super) is_renewing: AtomicBool,
+    /// Notified when capacity is freed, a wake-up is added or the last task ends.
+    pub(super) changed: Notify,
+    /// When sleeping tasks that left memory must run again, the soonest first.
+    wakeups: Mutex<BinaryHeap<Reverse<Instant>>>,
+    /// Whether a worker of this instance claims due tasks.
+    pub(super) is_claiming: AtomicBool,
 }
 
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    lost: AtomicBool,
-    dropped: AtomicBool,
+    is_lost: AtomicBool,
+    hand_on_requested: AtomicBool,
     revision: AtomicU64,
-    news: AtomicBool,
-    /// When the lease expires, by two clocks: one stands still while the machine sleeps, the other may be set.
-    until: Mutex<(Instant, SystemTime)>,
+    check_requested: AtomicBool,
+    /// When the lease expires, by two clocks: one stops while the machine sleeps, the other can be set.
+    expires: Mutex<(Instant, SystemTime)>,
     changed: Notify,
 }
 
 impl Leases {
-    /// For at most `most` tasks.
-    pub(crate) fn new(random: [u8; 4], most: usize) -> Self {
+    pub(crate) fn new(random: [u8; 4], limit: usize) -> Self {
         let random = u32::from_be_bytes(random);
         Self {
             worker: format!("{}-{random:08x}", std::process::id()),
-            most,
+            limit,
             running: Mutex::default(),
-            kept: AtomicBool::new(false),
-            room: Notify::new(),
-            wakes: Mutex::default(),
-            claims: AtomicBool::new(false),
+            is_renewing: AtomicBool::new(false),
+            changed: Notify::new(),
+            wakeups: Mutex::default(),
+            is_claiming: AtomicBool::new(false),
         }
     }
 
@@ -59,83 +61,78 @@ impl Leases {
         self.running.lock().len()
     }
 
-    /// Adds a lease that was requested at `asked`.
     pub(super) fn hold(
         &self,
         lease: Lease,
         revision: u64,
-        asked: Instant,
+        requested_at: Instant,
         time: Duration,
     ) -> Arc<HeldLease> {
-        let hold = Arc::new(HeldLease {
-            lost: AtomicBool::new(false),
-            dropped: AtomicBool::new(false),
+        let held = Arc::new(HeldLease {
+            is_lost: AtomicBool::new(false),
+            hand_on_requested: AtomicBool::new(false),
             revision: AtomicU64::new(revision),
-            news: AtomicBool::new(false),
-            until: Mutex::new((asked + time, wall(asked) + time)),
+            check_requested: AtomicBool::new(false),
+            expires: Mutex::new((requested_at + time, wall_clock_at(requested_at) + time)),
             changed: Notify::new(),
             lease,
         });
         let mut running = self.running.lock();
-        running.insert(hold.lease.task.clone(), hold.clone());
-        hold
+        running.insert(held.lease.task.clone(), held.clone());
+        held
     }
 
-    pub(super) fn release(&self, hold: &Arc<HeldLease>) {
+    pub(super) fn release(&self, held: &Arc<HeldLease>) {
         let mut running = self.running.lock();
-        let full = running.len() >= self.most;
-        // This instance may have claimed the same task again.
-        let held = running.get(&hold.lease.task);
-        if held.is_some_and(|held| Arc::ptr_eq(held, hold)) {
-            running.remove(&hold.lease.task);
+        let full = running.len() >= self.limit;
+        // This instance may already hold a new lease of the same task.
+        let current = running.get(&held.lease.task);
+        if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
+            running.remove(&held.lease.task);
         }
         let empty = running.is_empty();
         drop(running);
         if full || empty {
-            self.room.notify_one();
+            self.changed.notify_one();
         }
     }
 
-    /// Remembers the wake-up of a task that left memory.
-    pub(super) fn set_down(&self, wake: Option<Duration>) {
+    /// Adds the wake-up of a task that left memory.
+    pub(super) fn add_wakeup(&self, wait: Option<Duration>) {
         static WARNED: Once = Once::new();
-        if !self.claims.load(Ordering::Acquire) {
+        if !self.is_claiming.load(Ordering::Acquire) {
             WARNED.call_once(|| {
-                tracing::warn!("a task waits in the store, and nobody here takes tasks up again: call Server::work(..)");
+                tracing::warn!("task stored, but this process runs no worker: call Server::work");
             });
         }
-        // Others are found by polling.
-        let Some(wake) = wake.filter(|wake| *wake < SOON) else {
+        let Some(wait) = wait.filter(|wait| *wait < WAKEUP_HORIZON) else {
             return;
         };
-        let mut wakes = self.wakes.lock();
-        if wakes.len() < WAKES {
-            wakes.push(Reverse(Instant::now() + wake));
-            self.room.notify_one();
+        let mut wakeups = self.wakeups.lock();
+        if wakeups.len() < MAX_WAKEUPS {
+            wakeups.push(Reverse(Instant::now() + wait));
+            self.changed.notify_one();
         }
     }
 
-    /// The time until the first wake-up.
-    pub(super) fn until_wake(&self) -> Option<Duration> {
+    pub(super) fn until_wakeup(&self) -> Option<Duration> {
         let now = Instant::now();
-        let mut wakes = self.wakes.lock();
-        while wakes.peek().is_some_and(|Reverse(at)| *at <= now) {
-            wakes.pop();
+        let mut wakeups = self.wakeups.lock();
+        while wakeups.peek().is_some_and(|Reverse(at)| *at <= now) {
+            wakeups.pop();
         }
-        wakes.peek().map(|Reverse(at)| *at - now)
+        wakeups.peek().map(|Reverse(at)| *at - now)
     }
 
-    /// Waits until no task runs here.
-    pub(super) async fn empty(&self) {
+    pub(super) async fn wait_until_empty(&self) {
         while self.len() > 0 {
-            let room = self.room.notified();
-            // A notification may have come before this waits.
-            let _ = tokio::time::timeout(Duration::from_millis(50), room).await;
+            // The notification may come before the wait starts, so the wait is short.
+            within(Duration::from_millis(50), self.changed.notified()).await;
         }
     }
 
-    pub(super) fn has_room(&self) -> bool {
-        self.len() < self.most
+    pub(super) fn has_capacity(&self) -> bool {
+        self.len() < self.limit
     }
 
     pub(super) fn all(&self) -> Vec<Arc<HeldLease>> {
@@ -148,53 +145,53 @@ impl Leases {
 }
 
 impl HeldLease {
-    pub(super) fn extended(&self, asked: Instant, time: Duration) {
-        *self.until.lock() = (asked + time, wall(asked) + time);
+    pub(super) fn renewed(&self, requested_at: Instant, time: Duration) {
+        *self.expires.lock() = (requested_at + time, wall_clock_at(requested_at) + time);
     }
 
-    /// Is the lease certainly held now?
-    pub(super) fn is_sure(&self) -> bool {
-        let (until, wall) = *self.until.lock();
-        Instant::now() < until && SystemTime::now() < wall
+    /// Whether the lease is certainly held.
+    pub(super) fn is_certain(&self) -> bool {
+        let (monotonic, wall_clock) = *self.expires.lock();
+        Instant::now() < monotonic && SystemTime::now() < wall_clock
     }
 
     pub(super) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
+        self.is_lost.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
     pub(super) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
+        self.is_lost.load(Ordering::Acquire)
     }
 
-    /// Makes the driver hand the task on at once.
-    pub(super) fn give_up(&self) {
-        self.dropped.store(true, Ordering::Release);
+    /// Makes the driver hand the task on immediately.
+    pub(super) fn request_hand_on(&self) {
+        self.hand_on_requested.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
-    pub(super) fn is_given_up(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+    pub(super) fn must_hand_on(&self) -> bool {
+        self.hand_on_requested.load(Ordering::Acquire)
     }
 
-    /// The store has this revision of the task: another instance may have written it.
-    pub(super) fn seen(&self, revision: u64) {
+    /// Makes the driver check the task if another instance wrote this revision.
+    pub(super) fn observe_revision(&self, revision: u64) {
         if revision > self.revision.load(Ordering::Acquire) {
-            self.look();
+            self.request_check();
         }
     }
 
-    /// Makes the driver look at the task.
-    pub(super) fn look(&self) {
-        self.news.store(true, Ordering::Release);
+    /// Makes the driver check for answers.
+    pub(super) fn request_check(&self) {
+        self.check_requested.store(true, Ordering::Release);
         self.changed.notify_one();
     }
 
-    pub(super) fn take_news(&self) -> bool {
-        self.news.swap(false, Ordering::AcqRel)
+    pub(super) fn take_check_request(&self) -> bool {
+        self.check_requested.swap(false, Ordering::AcqRel)
     }
 
-    pub(super) fn wrote(&self, revision: u64) {
+    pub(super) fn committed(&self, revision: u64) {
         self.revision.fetch_max(revision, Ordering::AcqRel);
     }
 
@@ -203,8 +200,8 @@ impl HeldLease {
     }
 }
 
-/// The time of day at this instant.
-fn wall(at: Instant) -> SystemTime {
+/// The wall-clock time at a monotonic instant.
+fn wall_clock_at(at: Instant) -> SystemTime {
     let now = SystemTime::now();
     now.checked_sub(at.elapsed()).unwrap_or(now)
 }

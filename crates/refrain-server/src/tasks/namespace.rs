@@ -1,35 +1,34 @@
-//! Tools of several servers in one store: each server has its own namespace.
+//! Namespaces for the tools of several servers in one task store.
 //!
-//! Invariant: a stored name belongs to one tool in one namespace.
+//! Invariant: a stored name belongs to exactly one tool in one namespace.
 
 use crate::builder::BuildError;
 
-/// Separates namespace and tool.
-const BETWEEN: char = ':';
+const SEPARATOR: char = ':';
 
-/// The namespace of a server's tools; the default has no name.
+/// The namespace of a server's tools. The default is empty.
 pub(crate) struct Namespace(String);
 
 impl Namespace {
-    /// The namespace of this name, unless the name contains the separator.
-    pub(crate) fn named(name: String) -> Result<Self, BuildError> {
-        match name.contains(BETWEEN) {
-            true => Err(BuildError::TaskSpace(name)),
+    /// Fails if the name contains the separator.
+    pub(crate) fn new(name: String) -> Result<Self, BuildError> {
+        match name.contains(SEPARATOR) {
+            true => Err(BuildError::TaskNamespace(name)),
             false => Ok(Self(name)),
         }
     }
 
     pub(super) fn stored_name(&self, tool: &str) -> String {
         let Self(namespace) = self;
-        if namespace.is_empty() && !tool.contains(BETWEEN) {
+        if namespace.is_empty() && !tool.contains(SEPARATOR) {
             return tool.to_owned();
         }
-        format!("{namespace}{BETWEEN}{tool}")
+        format!("{namespace}{SEPARATOR}{tool}")
     }
 
-    /// The tool with this stored name, if it is in this namespace.
+    /// The tool with this stored name, if it belongs to this namespace.
     pub(super) fn tool_of<'a>(&self, stored: &'a str) -> Option<&'a str> {
-        let (namespace, tool) = stored.split_once(BETWEEN).unwrap_or(("", stored));
+        let (namespace, tool) = stored.split_once(SEPARATOR).unwrap_or(("", stored));
         (namespace == self.0).then_some(tool)
     }
 }
@@ -39,10 +38,11 @@ mod tests {
     use super::Namespace;
 
     #[test]
-    fn a_stored_name_is_of_one_tool_in_one_namespace() {
+    fn stored_name_belongs_to_one_tool_in_one_namespace() {
         let namespaces = ["", "a", "ab", "second"];
         let tools = ["b", "a:b", ":b", "a::b", "second:b", ":", "ab:"];
-        let named = |name: &str| Namespace::named(name.to_owned()).expect("a namespace");
+        let named =
+            |name: &str| Namespace::new(name.to_owned()).expect("the name has no separator");
         for namespace in namespaces {
             for tool in tools {
                 let stored = named(namespace).stored_name(tool);
@@ -57,6 +57,6 @@ mod tests {
             }
         }
         assert_eq!(named("").stored_name("echo"), "echo");
-        assert!(Namespace::named("a:b".to_owned()).is_err());
+        assert!(Namespace::new("a:b".to_owned()).is_err());
     }
 }

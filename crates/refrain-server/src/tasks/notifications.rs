@@ -1,15 +1,16 @@
-//! Subscriptions to the state of tasks.
+//! Subscriptions to task states.
 //!
-//! Invariant: at most one notification per task is pending for a slow client. The state is read when the client can take
-//! it, so that it is the latest.
+//! Invariant: at most one notification per task is pending for a slow client. The state is read when the client is ready
+//! for it, so that it is the latest.
 //!
-//! Changes are known from the store's hints and from polling the revisions of all subscribed tasks: a hint may be lost, and
-//! not every store has hints from other instances. One watcher does both while there are subscriptions.
+//! While there are subscriptions, one watcher receives the store's hints and polls the revisions of all subscribed tasks:
+//! hints may be lost, and not every store reports changes by other instances.
 
 use super::Tasks;
 use super::request::TaskError;
 use super::worker::next_hint;
 use crate::auth::Caller;
+use crate::timer::within;
 use parking_lot::Mutex;
 use refrain_store::{StoreError, Task, TaskId};
 use refrain_wire::{ResultBody, RpcError};
@@ -20,101 +21,99 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::sync::Notify;
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::MissedTickBehavior;
 
 const BATCH: usize = 256;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 #[derive(Default)]
-pub(super) struct Watch {
-    watched: Mutex<Watched>,
+pub(super) struct TaskWatch {
+    watched: Mutex<WatchState>,
     /// Notified when the last subscription ends.
     idle: Notify,
 }
 
 #[derive(Default)]
-struct Watched {
-    /// The subscribers of a task, and its index in their lists.
-    tasks: HashMap<TaskId, Vec<(Arc<Known>, usize)>>,
-    running: bool,
+struct WatchState {
+    /// The subscribers of each task, with the task's index in their lists.
+    tasks: HashMap<TaskId, Vec<(Arc<Subscriber>, usize)>>,
+    is_watching: bool,
 }
 
-struct Known {
+struct Subscriber {
     tasks: Vec<TaskId>,
-    news: Mutex<News>,
-    /// Notified when a task becomes due.
+    state: Mutex<SubscriberState>,
     changed: Notify,
 }
 
-struct News {
-    /// The state of each task that the client knows.
-    known: Vec<Option<KnownState>>,
-    /// Indexes of the tasks to read, each at most once.
+struct SubscriberState {
+    /// The last reported state of each task.
+    reported: Vec<Option<ReportedState>>,
+    /// Indexes of the tasks to read, without duplicates.
     due: VecDeque<usize>,
 }
 
 #[derive(Clone, Copy)]
-struct KnownState {
+struct ReportedState {
     revision: u64,
-    /// Of what clients see of a task.
+    /// Hash of the public state.
     hash: u64,
 }
 
-impl Known {
-    /// All tasks are due: the client knows none of them.
+impl Subscriber {
+    /// All tasks start as due.
     fn new(tasks: Vec<TaskId>) -> Arc<Self> {
-        let news = News {
-            known: vec![None; tasks.len()],
+        let state = SubscriberState {
+            reported: vec![None; tasks.len()],
             due: (0..tasks.len()).collect(),
         };
         Arc::new(Self {
             tasks,
-            news: Mutex::new(news),
+            state: Mutex::new(state),
             changed: Notify::new(),
         })
     }
 
-    /// Makes a task due, unless the client knows this revision. `true` if it was not due.
-    fn note(&self, place: usize, revision: Option<u64>) -> bool {
-        let mut news = self.news.lock();
-        let known = news.known[place].map(|known| known.revision);
-        let is_known = revision.is_some() && known >= revision;
-        let is_noted = !is_known && !news.due.contains(&place);
-        if is_noted {
-            news.due.push_back(place);
+    /// Makes a task due, unless this revision was reported. `true` if the task became due.
+    fn mark_due(&self, index: usize, revision: Option<u64>) -> bool {
+        let mut state = self.state.lock();
+        let reported = state.reported[index].map(|reported| reported.revision);
+        let is_reported = revision.is_some() && reported >= revision;
+        let becomes_due = !is_reported && !state.due.contains(&index);
+        if becomes_due {
+            state.due.push_back(index);
         }
-        is_noted
+        becomes_due
     }
 
-    /// The index of the next due task.
     async fn due(&self) -> usize {
         loop {
-            let due = self.news.lock().due.pop_front();
+            let due = self.state.lock().due.pop_front();
             match due {
-                Some(place) => return place,
+                Some(index) => return index,
                 None => self.changed.notified().await,
             }
         }
     }
 }
 
-impl Watch {
+impl TaskWatch {
     /// Adds a subscription. `true`: the watcher must be started.
-    fn add(&self, known: &Arc<Known>) -> bool {
+    fn add(&self, subscriber: &Arc<Subscriber>) -> bool {
         let mut watched = self.watched.lock();
-        for (place, task) in known.tasks.iter().enumerate() {
-            let listeners = watched.tasks.entry(task.clone()).or_default();
-            listeners.push((known.clone(), place));
+        for (index, task) in subscriber.tasks.iter().enumerate() {
+            let subscribers = watched.tasks.entry(task.clone()).or_default();
+            subscribers.push((subscriber.clone(), index));
         }
-        !known.tasks.is_empty() && !std::mem::replace(&mut watched.running, true)
+        !subscriber.tasks.is_empty() && !std::mem::replace(&mut watched.is_watching, true)
     }
 
-    fn remove(&self, known: &Arc<Known>, task: &TaskId) {
+    fn remove(&self, subscriber: &Arc<Subscriber>, task: &TaskId) {
         let mut watched = self.watched.lock();
-        if let Some(listeners) = watched.tasks.get_mut(task) {
-            listeners.retain(|(listener, _)| !Arc::ptr_eq(listener, known));
-            if listeners.is_empty() {
+        if let Some(subscribers) = watched.tasks.get_mut(task) {
+            subscribers.retain(|(other, _)| !Arc::ptr_eq(other, subscriber));
+            if subscribers.is_empty() {
                 watched.tasks.remove(task);
             }
             if watched.tasks.is_empty() {
@@ -123,113 +122,112 @@ impl Watch {
         }
     }
 
-    /// The subscribed tasks. `None`: there are none, and the watcher ends.
+    /// The subscribed tasks. `None`: there are no subscriptions, and the watcher ends.
     fn tasks(&self) -> Option<Vec<TaskId>> {
         let mut watched = self.watched.lock();
-        watched.running = !watched.tasks.is_empty();
+        watched.is_watching = !watched.tasks.is_empty();
         let all = || watched.tasks.keys().cloned().collect();
-        watched.running.then(all)
+        watched.is_watching.then(all)
     }
 
-    /// Makes a task due for its subscribers, unless they know this revision.
-    fn note(&self, task: &TaskId, revision: Option<u64>) {
-        let noted: Vec<Arc<Known>> = {
+    /// Makes a task due for its subscribers, unless this revision was reported.
+    fn mark_due(&self, task: &TaskId, revision: Option<u64>) {
+        let subscribers: Vec<Arc<Subscriber>> = {
             let watched = self.watched.lock();
-            let listeners = watched.tasks.get(task).into_iter().flatten();
-            let noted = listeners.filter(|(known, place)| known.note(*place, revision));
-            noted.map(|(known, _)| known.clone()).collect()
+            let all = watched.tasks.get(task).into_iter().flatten();
+            let due = all.filter(|(subscriber, index)| subscriber.mark_due(*index, revision));
+            due.map(|(subscriber, _)| subscriber.clone()).collect()
         };
-        // Outside of the lock: a waker is foreign code.
-        noted.iter().for_each(|known| known.changed.notify_one());
+        // Outside the lock, because wakers run foreign code.
+        for subscriber in subscribers {
+            subscriber.changed.notify_one();
+        }
     }
 }
 
-/// Watches until there are no subscriptions.
 async fn watch(tasks: Arc<Tasks>) {
-    let look = tasks.options.look;
+    let period = tasks.options.store_poll;
     let mut hints = Some(tasks.store.hints());
-    let mut looks = tokio::time::interval_at(tokio::time::Instant::now() + look, look);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut is_reached = true;
+    let mut polls = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut is_available = true;
     loop {
         tokio::select! {
-            // Changes of lost hints are found by the next poll.
+            // Changes whose hints were lost are found by the next poll.
             hint = next_hint(&mut hints) => {
                 if let Some(hint) = hint {
-                    tasks.watch.note(&hint.task, None);
+                    tasks.watch.mark_due(&hint.task, None);
                 }
                 continue;
             }
             () = tasks.watch.idle.notified() => {}
-            _ = looks.tick() => {}
+            _ = polls.tick() => {}
         }
         let Some(watched) = tasks.watch.tasks() else {
             return;
         };
-        match tasks.look_at(&watched).await {
-            Ok(()) => is_reached = true,
-            // Logged once for each outage.
+        match tasks.mark_changed(&watched).await {
+            Ok(()) => is_available = true,
+            // Logged once per outage.
             Err(error) => {
-                if std::mem::take(&mut is_reached) {
-                    tracing::warn!(%error, "failed to read the revisions of subscribed tasks");
+                if std::mem::take(&mut is_available) {
+                    tracing::warn!(%error, "failed to read revisions of subscribed tasks");
                 }
             }
         }
     }
 }
 
-/// The stream of one subscription to tasks.
-pub(crate) struct TaskNews {
-    owner: Arc<Tasks>,
+/// A client's subscription to tasks.
+pub(crate) struct TaskSubscription {
+    tasks: Arc<Tasks>,
     caller: Caller,
-    known: Arc<Known>,
-    /// Finds the tasks of the caller among the requested ones.
-    finding: Option<Boxed<Result<Vec<TaskId>, TaskError>>>,
-    /// Waits for the next notification.
+    subscriber: Arc<Subscriber>,
+    /// Looks up which of the requested tasks belong to the caller.
+    lookup: Option<Boxed<Result<Vec<TaskId>, TaskError>>>,
     next: Option<Boxed<ResultBody>>,
 }
 
-impl TaskNews {
+impl TaskSubscription {
     /// Subscribes to the tasks with these ids that belong to the caller.
     pub(crate) fn new(tasks: &Arc<Tasks>, ids: &[String], caller: &Caller) -> Self {
         let ids: Vec<TaskId> = ids.iter().filter_map(|id| TaskId::parse(id)).collect();
-        let finding = find(tasks.clone(), ids, caller.clone());
+        let lookup = find(tasks.clone(), ids, caller.clone());
         Self {
-            owner: tasks.clone(),
+            tasks: tasks.clone(),
             caller: caller.clone(),
-            known: Known::new(Vec::new()),
-            finding: Some(Box::pin(finding)),
+            subscriber: Subscriber::new(Vec::new()),
+            lookup: Some(Box::pin(lookup)),
             next: None,
         }
     }
 
-    /// The ids of the tasks that belong to the caller. They are watched from then on.
+    /// The ids of the caller's tasks, which are watched from now on.
     pub(crate) fn poll_open(
         &mut self,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Vec<String>, RpcError>> {
-        let Some(finding) = &mut self.finding else {
+        let Some(lookup) = &mut self.lookup else {
             return Poll::Ready(Ok(Vec::new()));
         };
-        let found = ready!(finding.as_mut().poll(cx));
-        self.finding = None;
+        let found = ready!(lookup.as_mut().poll(cx));
+        self.lookup = None;
         let found = match found.map_err(TaskError::into_rpc) {
             Ok(found) => found,
             Err(error) => return Poll::Ready(Err(error.unwrap_or_else(RpcError::from))),
         };
         let ids = found.iter().map(ToString::to_string).collect();
-        self.known = Known::new(found);
-        if self.owner.watch.add(&self.known) {
-            tokio::spawn(watch(self.owner.clone()));
+        self.subscriber = Subscriber::new(found);
+        if self.tasks.watch.add(&self.subscriber) {
+            tokio::spawn(watch(self.tasks.clone()));
         }
         Poll::Ready(Ok(ids))
     }
 
-    /// The next task whose state the client does not know.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<ResultBody> {
         let next = self.next.get_or_insert_with(|| {
-            let (owner, known) = (self.owner.clone(), self.known.clone());
-            Box::pin(next(owner, known, self.caller.clone()))
+            let (tasks, subscriber) = (self.tasks.clone(), self.subscriber.clone());
+            Box::pin(next(tasks, subscriber, self.caller.clone()))
         });
         let body = ready!(next.as_mut().poll(cx));
         self.next = None;
@@ -237,34 +235,33 @@ impl TaskNews {
     }
 }
 
-/// The next notification of a subscription.
-async fn next(tasks: Arc<Tasks>, known: Arc<Known>, caller: Caller) -> ResultBody {
+async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) -> ResultBody {
     loop {
-        let place = known.due().await;
-        let id = &known.tasks[place];
+        let index = subscriber.due().await;
+        let id = &subscriber.tasks[index];
         let task = match tasks.in_time(tasks.task(id, &caller)).await {
             Ok(task) => task,
-            // The client does not know the latest revision, so the next poll makes it due again.
+            // The revision stays unreported, so the next poll makes the task due again.
             Err(TaskError::Store(error)) => {
-                tracing::warn!(%error, "failed to read a subscribed task");
+                tracing::warn!(%error, "failed to read subscribed task");
                 continue;
             }
-            // It is gone, or the caller lost access.
+            // The task expired, or the caller lost access.
             Err(_) => {
-                tasks.watch.remove(&known, id);
+                tasks.watch.remove(&subscriber, id);
                 continue;
             }
         };
         let (revision, hash) = (task.revision, hash(&task));
-        let state = KnownState { revision, hash };
-        let before = known.news.lock().known[place].replace(state);
-        if before.is_some_and(|known| known.hash == hash) {
+        let state = ReportedState { revision, hash };
+        let previous = subscriber.state.lock().reported[index].replace(state);
+        if previous.is_some_and(|previous| previous.hash == hash) {
             continue;
         }
-        let is_over = task.status.is_terminal();
+        let is_terminal = task.status.is_terminal();
         let info = tasks.task_info(task, &caller.principal);
-        if is_over || info.is_none() {
-            tasks.watch.remove(&known, id);
+        if is_terminal || info.is_none() {
+            tasks.watch.remove(&subscriber, id);
         }
         if let Some(info) = info {
             return info.to_detailed();
@@ -272,58 +269,58 @@ async fn next(tasks: Arc<Tasks>, known: Arc<Known>, caller: Caller) -> ResultBod
     }
 }
 
-impl Drop for TaskNews {
+impl Drop for TaskSubscription {
     fn drop(&mut self) {
-        for task in &self.known.tasks {
-            self.owner.watch.remove(&self.known, task);
+        for task in &self.subscriber.tasks {
+            self.tasks.watch.remove(&self.subscriber, task);
         }
     }
 }
 
-impl std::fmt::Debug for TaskNews {
+impl std::fmt::Debug for TaskSubscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TaskNews")
-            .field("tasks", &self.known.tasks)
+        f.debug_struct("TaskSubscription")
+            .field("tasks", &self.subscriber.tasks)
             .finish_non_exhaustive()
     }
 }
 
 impl Tasks {
-    /// Makes the tasks due whose revision changed or that are gone.
-    async fn look_at(&self, watched: &[TaskId]) -> Result<(), StoreError> {
+    /// Makes changed and deleted tasks due.
+    async fn mark_changed(&self, watched: &[TaskId]) -> Result<(), StoreError> {
         let time = self.services.limits.round_time;
         for batch in watched.chunks(BATCH) {
-            let revisions = timeout(time, self.store.revisions(batch)).await;
-            let revisions = revisions.unwrap_or_else(|_| Err(StoreError::timed_out(time)))?;
+            let revisions = within(time, self.store.revisions(batch)).await;
+            let revisions = revisions.unwrap_or_else(|| Err(StoreError::timed_out(time)))?;
             let revisions: HashMap<TaskId, u64> = revisions.into_iter().collect();
             for task in batch {
-                self.watch.note(task, revisions.get(task).copied());
+                self.watch.mark_due(task, revisions.get(task).copied());
             }
         }
         Ok(())
     }
 }
 
-/// A hash of what clients see of a task, without the time of its last change.
+/// A hash of a task's public state, without the time of its last change.
 fn hash(task: &Task) -> u64 {
     let mut hasher = DefaultHasher::new();
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);
     (task.ttl, task.poll_interval).hash(&mut hasher);
-    // The key of an ask is unique within a task.
+    // Keys of asks are unique within a task.
     for (key, _) in &task.asks {
         key.hash(&mut hasher);
     }
     hasher.finish()
 }
 
-/// The tasks among these that belong to the caller.
+/// The tasks with these ids that belong to the caller.
 async fn find(
     tasks: Arc<Tasks>,
     ids: Vec<TaskId>,
     caller: Caller,
 ) -> Result<Vec<TaskId>, TaskError> {
-    let finding = async {
+    let lookup = async {
         let mut found = Vec::new();
         for id in ids {
             match tasks.task(&id, &caller).await {
@@ -334,5 +331,5 @@ async fn find(
         }
         Ok(found)
     };
-    tasks.in_time(finding).await
+    tasks.in_time(lookup).await
 }

@@ -1,13 +1,14 @@
-//! The requests of clients about their tasks: get, update, cancel.
+//! Client requests for their tasks: get, update, cancel.
 //!
-//! Invariant: the task of another principal gets the same error as a task that does not exist.
+//! Invariant: a task of another principal causes the same error as a task that does not exist.
 
 use crate::auth::{Caller, MissingScopes};
-use crate::catalog::complete::Later;
+use crate::catalog::complete::PendingReply;
 use crate::dispatch::Begin;
 use crate::limits::LimitReached;
 use crate::tasks::Tasks;
-use crate::tasks::sealing::Part;
+use crate::tasks::sealing::TaskPart;
+use crate::timer::within;
 use refrain_core::Principal;
 use refrain_store::{StoreError, Task, TaskId, TaskStatus};
 use refrain_wire::{
@@ -20,24 +21,21 @@ use serde_json::value::RawValue;
 use std::future::Future;
 use std::sync::Arc;
 
-/// For an invalid or unknown id, a task of another principal, and an expired task.
-const UNKNOWN: &str = "taskId: there is no such task, or no longer";
-pub(super) const UNREACHABLE: &str = "the task store cannot be reached; try again";
+/// For invalid and unknown ids, tasks of other principals and expired tasks.
+const UNKNOWN_TASK: &str = "unknown taskId: the task does not exist or has expired";
+pub(super) const STORE_UNAVAILABLE: &str = "the task store is unavailable; try again";
 
-/// Answers by key, as they were sent.
-type Given = Vec<(String, Box<RawValue>)>;
+type SentAnswers = Vec<(String, Box<RawValue>)>;
 
-/// Answers by key, as they are stored.
-type Taken = Vec<(String, Vec<u8>)>;
+type StoredAnswers = Vec<(String, Vec<u8>)>;
 
 pub(super) enum TaskError {
     Unknown,
     /// The caller lacks a scope that the task's tool needs.
     Forbidden(MissingScopes),
-    /// Of an answer.
     Malformed(String),
     Store(StoreError),
-    /// The content of the task does not open; the log says why.
+    /// The stored task cannot be decoded. The reason was logged.
     Unreadable,
 }
 
@@ -50,16 +48,16 @@ impl From<StoreError> for TaskError {
 impl TaskError {
     pub(super) fn into_rpc(self) -> Result<RpcError, MissingScopes> {
         Ok(match self {
-            Self::Unknown => RpcError::invalid_params(UNKNOWN),
+            Self::Unknown => RpcError::invalid_params(UNKNOWN_TASK),
             Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
             Self::Store(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(%error, "a request about a task failed");
-                RpcError::internal(UNREACHABLE)
+                tracing::warn!(%error, "task request failed");
+                RpcError::internal(STORE_UNAVAILABLE)
             }
             Self::Store(error) => {
-                tracing::error!(%error, "a request about a task failed");
+                tracing::error!(%error, "task request failed");
                 RpcError::internal("Internal error")
             }
         })
@@ -67,12 +65,12 @@ impl TaskError {
 }
 
 impl Tasks {
-    /// Starts to answer a request about a task. It takes the permit of a call.
+    /// Starts to handle a request. It counts as a call in flight.
     pub(crate) fn answer(
         self: &Arc<Self>,
         params: TaskParams<'_>,
         caller: Caller,
-    ) -> Result<Later, Begin> {
+    ) -> Result<PendingReply, Begin> {
         if !params.meta.capabilities.tasks {
             let missing = RpcError::missing_capability(&[Capability::Tasks]);
             return Err(Begin::Refused(missing));
@@ -81,8 +79,8 @@ impl Tasks {
         let permit = permit.map_err(|reached: LimitReached| Begin::Busy(reached.into()))?;
         let (tasks, method) = (self.clone(), params.method);
         let id = TaskId::parse(&params.id);
-        let given = params.answers.0.into_iter();
-        let given: Given = given
+        let sent = params.answers.0.into_iter();
+        let sent: SentAnswers = sent
             .map(|(key, answer)| (key.into_owned(), answer.to_owned()))
             .collect();
         Ok(Box::pin(async move {
@@ -90,7 +88,7 @@ impl Tasks {
             let done = match id {
                 None => Err(TaskError::Unknown),
                 Some(id) => {
-                    let request = tasks.request(method, &id, given, &caller);
+                    let request = tasks.request(method, &id, sent, &caller);
                     tasks.in_time(request).await
                 }
             };
@@ -98,51 +96,51 @@ impl Tasks {
         }))
     }
 
-    /// Runs an operation within the time limit of a request.
+    /// Runs an operation with the time limit of a round.
     pub(super) async fn in_time<T>(
         &self,
         operation: impl Future<Output = Result<T, TaskError>>,
     ) -> Result<T, TaskError> {
         let time = self.services.limits.round_time;
-        let done = tokio::time::timeout(time, operation).await;
-        done.unwrap_or_else(|_| Err(StoreError::timed_out(time).into()))
+        let done = within(time, operation).await;
+        done.unwrap_or_else(|| Err(StoreError::timed_out(time).into()))
     }
 
     async fn request(
         &self,
         method: TaskMethod,
         id: &TaskId,
-        given: Given,
+        sent: SentAnswers,
         caller: &Caller,
     ) -> Result<Reply, TaskError> {
         let task = self.task(id, caller).await?;
         let owner = &caller.principal;
-        let there = match method {
+        let exists = match method {
             TaskMethod::Get => {
                 let info = self.task_info(task, owner).ok_or(TaskError::Unreadable)?;
                 return Ok(Reply::Complete(info.to_detailed()));
             }
             TaskMethod::Update => {
-                let answers = self.answers(task, owner, given)?;
-                // Without answers to take in, that the task was there a moment ago is enough.
+                let answers = self.answers(task, owner, sent)?;
+                // Without valid answers there is nothing to write, and the task existed a moment ago.
                 answers.is_empty() || self.store.answer(id, owner, answers).await?
             }
             TaskMethod::Cancel => self.store.cancel(id, owner).await?,
         };
-        if !there {
+        if !exists {
             return Err(TaskError::Unknown);
         }
         Ok(Reply::complete(json!({})))
     }
 
-    /// A task of the caller, who must still have the scopes of its tool.
+    /// A task of the caller, if the caller still has the scopes of its tool.
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
         let name = self.namespace.tool_of(&task.tool);
         let name = name.ok_or(TaskError::Unknown)?;
         let entries = self.catalog.entries().clone();
-        // A tool that was removed needs no scopes.
+        // A removed tool requires no scopes.
         let tool = entries.tools.get(name);
         let needed = tool.map_or(&[][..], |tool| &tool.tool.entry.scopes);
         let allowed = self.auth.allow(caller, needed);
@@ -150,47 +148,56 @@ impl Tasks {
         Ok(task)
     }
 
-    /// The answers to open asks, in their stored form. One malformed answer rejects all.
-    fn answers(&self, task: Task, owner: &Principal, given: Given) -> Result<Taken, TaskError> {
+    /// The answers to open asks, in their stored form. One malformed answer rejects all of them.
+    fn answers(
+        &self,
+        task: Task,
+        owner: &Principal,
+        sent: SentAnswers,
+    ) -> Result<StoredAnswers, TaskError> {
         let id = task.id;
-        let most = self.options.journal / 4;
+        let limit = self.options.journal / 4;
         let mut open = task.asks;
         let mut answers = Vec::new();
-        for (key, answer) in given {
+        for (key, answer) in sent {
             let Some(at) = open.iter().position(|(asked, _)| *asked == key) else {
                 continue;
             };
             let (_, ask) = open.swap_remove(at);
-            let ask = self.json((&id, owner), Part::Ask(&key), ask);
+            let ask = self.json((&id, owner), TaskPart::Ask(&key), ask);
             let ask = ask.ok_or(TaskError::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
-                tracing::error!(task = ?id, key, "what a task asks is of no known kind");
+                tracing::error!(task = ?id, key, "stored ask has an unknown kind");
                 TaskError::Unreadable
             })?;
             check_answer_shape(kind, &answer).map_err(|reason| {
                 TaskError::Malformed(format!("inputResponses[{key:?}]: {reason}"))
             })?;
             let size = answer.get().len();
-            if size > most {
+            if size > limit {
                 return Err(TaskError::Malformed(format!(
-                    "inputResponses[{key:?}] has {size} bytes, and the limit is {most}"
+                    "inputResponses[{key:?}] has {size} bytes, but the limit is {limit}"
                 )));
             }
-            let answer = self.seal((&id, owner), Part::Answer(&key), answer.get().as_bytes());
+            let answer = self.seal(
+                (&id, owner),
+                TaskPart::Answer(&key),
+                answer.get().as_bytes(),
+            );
             answers.push((key, answer));
         }
         Ok(answers)
     }
 
-    /// A task as clients see it. `None` if its content does not open; the log says why.
+    /// The public state of a task. `None` if it cannot be decoded; the reason is logged.
     pub(super) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
         let Task { id, outcome, .. } = task;
         let outcome = || {
             let stored = outcome.or_else(|| {
-                tracing::error!(task = ?id, "a task that is over has no outcome");
+                tracing::error!(task = ?id, "ended task has no outcome");
                 None
             })?;
-            self.json((&id, owner), Part::Outcome, stored)
+            self.json((&id, owner), TaskPart::Outcome, stored)
         };
         let mut status_message = task.status_message;
         let state = match task.status {
@@ -204,7 +211,7 @@ impl Tasks {
             }
             TaskStatus::InputRequired => {
                 let asks = task.asks.into_iter().map(|(key, ask)| {
-                    let ask = self.json((&id, owner), Part::Ask(&key), ask)?;
+                    let ask = self.json((&id, owner), TaskPart::Ask(&key), ask)?;
                     Some((key, ask))
                 });
                 TaskState::InputRequired(asks.collect::<Option<_>>()?)
@@ -223,14 +230,14 @@ impl Tasks {
 
     fn json(
         &self,
-        whose: (&TaskId, &Principal),
-        part: Part<'_>,
+        owned: (&TaskId, &Principal),
+        part: TaskPart<'_>,
         stored: Vec<u8>,
     ) -> Option<Box<RawValue>> {
-        let content = String::from_utf8(self.open(whose, part, stored)?).ok();
+        let content = String::from_utf8(self.open(owned, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            tracing::error!(task = ?whose.0, ?part, "what a task holds is not JSON");
+            tracing::error!(task = ?owned.0, ?part, "stored task content is not JSON");
         }
         json
     }
@@ -238,9 +245,9 @@ impl Tasks {
 
 fn message(error: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
-    struct Message {
+    struct ErrorMessage {
         message: String,
     }
-    let error: Message = serde_json::from_str(error.get()).ok()?;
+    let error: ErrorMessage = serde_json::from_str(error.get()).ok()?;
     Some(error.message)
 }

@@ -1,11 +1,11 @@
-//! A claimed task becomes a flow again, or is put back or failed.
+//! Restores the flow of a claimed task, or releases or fails the task.
 
 use super::Tasks;
-use super::commit::only;
+use super::commit::state_change;
 use super::create::StoredCall;
-use super::driver::{Clocks, Running};
-use super::failures::{too_often, too_old};
-use super::sealing::Part;
+use super::driver::{RunningTask, TaskTimers};
+use super::failures::{expired, too_many_attempts};
+use super::sealing::TaskPart;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
 use refrain_core::{Principal, Snapshot, Start};
@@ -16,69 +16,72 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a claimed task does not become a flow. Except for a task that is over, another instance may be able to run it.
+/// The reason why a claimed task cannot run here. Unless it failed, another instance may be able to run it.
 #[derive(Debug, thiserror::Error)]
-enum ResumeError {
+enum TaskResumeError {
     #[error("{}", .0.message)]
-    Over(RpcError),
-    // Claims name the registered tools, so it was removed just now.
-    #[error("no instance has the tool")]
+    Failed(RpcError),
+    // Only tasks of registered tools are claimed, so the tool was removed in the meantime.
+    #[error("the tool is not registered")]
     Tool,
-    #[error("what the task holds does not open; were the keys changed?")]
+    #[error("the stored task cannot be opened; check that the keys have not changed")]
     Sealed,
-    #[error("the call was kept in a form that is not known here")]
+    #[error("the stored call has an unknown format")]
     Call,
-    #[error("an answer does not open; were the keys changed?")]
+    #[error("a stored answer cannot be opened; check that the keys have not changed")]
     Answer,
-    #[error("the arguments were kept in a form that is not known here")]
+    #[error("the stored arguments have an unknown format")]
     Arguments,
 }
 
 impl Tasks {
-    /// Runs a claimed task, or commits why it does not run here.
-    pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, asked: Instant) {
+    pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, requested_at: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         let owner = claimed.owner.clone();
         let commit = match self.resume(claimed) {
-            Ok(running) => return self.run_here(running, lease, revision, asked),
-            Err(ResumeError::Over(error)) => self.fail((&lease.task, &owner), &error),
+            Ok(running) => return self.run_here(running, lease, revision, requested_at),
+            Err(TaskResumeError::Failed(error)) => self.fail((&lease.task, &owner), &error),
             Err(reason) => {
-                tracing::error!(task = ?lease.task, %reason, "a task cannot be taken up here");
-                only(Next::SetDown(Some(self.options.retry_at_most)))
+                tracing::error!(task = ?lease.task, %reason, "failed to resume task");
+                state_change(Next::SetDown(Some(self.options.retry_at_most)))
             }
         };
         match self.store.commit(&lease, commit.clone()).await {
             Ok(_) => self.count(&commit.next),
             Err(StoreError::Lost) => {}
-            // Another worker claims it when the lease has expired.
+            // Another worker claims the task after the lease expires.
             Err(error) => {
-                tracing::warn!(task = ?lease.task, %error, "a task could not be written");
+                tracing::warn!(task = ?lease.task, %error, "failed to write task");
             }
         }
     }
 
-    fn resume(&self, claimed: Claimed) -> Result<Running, ResumeError> {
-        let whose = (&claimed.lease.task, &claimed.owner);
-        let journal = self.open(whose, Part::Journal, claimed.journal);
+    fn resume(&self, claimed: Claimed) -> Result<RunningTask, TaskResumeError> {
+        let owned = (&claimed.lease.task, &claimed.owner);
+        let journal = self.open(owned, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);
         let snapshot = snapshot.filter(|snapshot| snapshot.flow() == claimed.flow);
         let last = claimed.last_error.as_deref();
         if claimed.left.is_zero() {
             let open: Vec<&str> = snapshot.iter().flat_map(Snapshot::open_keys).collect();
-            return Err(ResumeError::Over(too_old(claimed.ttl, &open, last)));
+            return Err(TaskResumeError::Failed(expired(claimed.ttl, &open, last)));
         }
         if claimed.attempt > self.options.attempts {
-            return Err(ResumeError::Over(too_often(claimed.attempt - 1, last)));
+            return Err(TaskResumeError::Failed(too_many_attempts(
+                claimed.attempt - 1,
+                last,
+            )));
         }
         let name = self.namespace.tool_of(&claimed.tool).unwrap_or_default();
         let tool = self.catalog.entries().tools.get(name).cloned();
-        let tool = tool.ok_or(ResumeError::Tool)?;
-        let call = self.open(whose, Part::Call, claimed.call);
+        let tool = tool.ok_or(TaskResumeError::Tool)?;
+        let call = self.open(owned, TaskPart::Call, claimed.call);
         let (Some(snapshot), Some(call)) = (snapshot, call) else {
-            return Err(ResumeError::Sealed);
+            return Err(TaskResumeError::Sealed);
         };
-        let call: StoredCall<'_> = serde_json::from_slice(&call).map_err(|_| ResumeError::Call)?;
-        let answers = self.open_answers(whose, claimed.answers)?;
+        let call: StoredCall<'_> =
+            serde_json::from_slice(&call).map_err(|_| TaskResumeError::Call)?;
+        let answers = self.open_answers(owned, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
         let mut start = Start::task(snapshot, &answers);
@@ -88,34 +91,34 @@ impl Tasks {
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
-            arguments: arguments.map_err(|_| ResumeError::Arguments)?,
+            arguments: arguments.map_err(|_| TaskResumeError::Arguments)?,
             principal: claimed.owner.clone(),
             capabilities: call.capabilities,
             extensions: call.extensions,
             notes: Subscribed::default(),
             can_detach: true,
         };
-        Ok(Running {
+        Ok(RunningTask {
             flow: self.flows.start(spec, start),
             tool,
             owner: claimed.owner,
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,
-            clocks: Clocks::default(),
+            timers: TaskTimers::default(),
             _permit: None,
         })
     }
 
     fn open_answers(
         &self,
-        whose: (&TaskId, &Principal),
+        owned: (&TaskId, &Principal),
         stored: Vec<(String, Vec<u8>)>,
-    ) -> Result<Vec<(String, String)>, ResumeError> {
+    ) -> Result<Vec<(String, String)>, TaskResumeError> {
         let open = |(key, stored): (String, Vec<u8>)| {
-            let opened = self.open(whose, Part::Answer(&key), stored);
+            let opened = self.open(owned, TaskPart::Answer(&key), stored);
             let answer = opened.and_then(|opened| String::from_utf8(opened).ok());
-            Ok((key, answer.ok_or(ResumeError::Answer)?))
+            Ok((key, answer.ok_or(TaskResumeError::Answer)?))
         };
         stored.into_iter().map(open).collect()
     }

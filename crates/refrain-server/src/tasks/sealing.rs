@@ -1,7 +1,7 @@
-//! The stored form of what tasks hold: plain, or sealed if the options say so.
+//! The stored form of task contents: plain, or sealed if [`TaskOptions::seal`](super::TaskOptions::seal) is set.
 //!
-//! The first byte says which. Where tasks are sealed, plain content is rejected: otherwise anyone with write access to the
-//! store could replace it.
+//! The first byte tells which. With sealing, plain content is rejected: otherwise anyone with write access to the store
+//! could replace it.
 
 use super::Tasks;
 use refrain_core::Principal;
@@ -10,9 +10,9 @@ use refrain_store::TaskId;
 const PLAIN: u8 = 0;
 const SEALED: u8 = 1;
 
-/// A part of a task. Content that is sealed as one part does not open as another.
+/// A part of a task. Content sealed as one part does not open as another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part<'a> {
+pub(crate) enum TaskPart<'a> {
     Call,
     Journal,
     Ask(&'a str),
@@ -20,7 +20,7 @@ pub(crate) enum Part<'a> {
     Outcome,
 }
 
-impl Part<'_> {
+impl TaskPart<'_> {
     fn context(self, task: &TaskId, owner: &Principal) -> Vec<u8> {
         let (part, key) = match self {
             Self::Call => ("call", ""),
@@ -41,7 +41,7 @@ impl Tasks {
     pub(super) fn seal(
         &self,
         (task, owner): (&TaskId, &Principal),
-        part: Part<'_>,
+        part: TaskPart<'_>,
         content: &[u8],
     ) -> Vec<u8> {
         let (first, mut stored) = if self.options.seal {
@@ -54,18 +54,18 @@ impl Tasks {
         stored
     }
 
-    /// The content of a stored part. `None` if it does not open; the log says why.
+    /// The content of a stored part. `None` if it does not open; the reason is logged.
     pub(super) fn open(
         &self,
         (task, owner): (&TaskId, &Principal),
-        part: Part<'_>,
+        part: TaskPart<'_>,
         mut stored: Vec<u8>,
     ) -> Option<Vec<u8>> {
         let first = stored.first().copied();
         stored.drain(..1.min(stored.len()));
         let reason = match first {
             Some(PLAIN) if !self.options.seal => return Some(stored),
-            Some(PLAIN) => "it is not sealed".to_owned(),
+            Some(PLAIN) => "not sealed".to_owned(),
             Some(SEALED) => {
                 let context = part.context(task, owner);
                 match self.services.sealer.open_bytes(&context, stored) {
@@ -73,9 +73,9 @@ impl Tasks {
                     Err(reason) => reason.to_string(),
                 }
             }
-            _ => "it is of a version that is not known here".to_owned(),
+            _ => "unknown format".to_owned(),
         };
-        tracing::error!(?task, ?part, %reason, "what a task holds does not open");
+        tracing::error!(?task, ?part, %reason, "failed to open stored task content");
         None
     }
 }

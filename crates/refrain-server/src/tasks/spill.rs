@@ -1,23 +1,22 @@
-//! Tokens that are too large to travel: they are put into the store, and a reference travels instead.
+//! Tokens that are too large to send: the store keeps the token, and the client gets a reference to it.
 //!
-//! The stored token is sealed and bound to its caller and call as ever. The reference alone gives access to nothing.
+//! The stored token is sealed and bound to its caller and call like any other. The reference alone grants no access.
 
 use super::Tasks;
-use super::request::UNREACHABLE;
+use super::request::STORE_UNAVAILABLE;
 use refrain_core::{Binding, SealError, Snapshot};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
 use std::future::Future;
 use std::pin::Pin;
 
-/// Starts a reference. No token starts like this: the dot is not in its alphabet.
-const PREFIX: &str = "s.";
+/// No token starts like this: the dot is not in the base64url alphabet.
+const REFERENCE_PREFIX: &str = "s.";
 
-pub(crate) type Fetching = Pin<Box<dyn Future<Output = Result<String, RpcError>> + Send>>;
+pub(crate) type TokenFuture = Pin<Box<dyn Future<Output = Result<String, RpcError>> + Send>>;
 
 impl Tasks {
-    /// Puts the token of a flow into the store. The future returns the reference. Fails if the token is too large for the
-    /// store as well.
+    /// Writes the token of a flow to the store and returns the reference. Fails if the token exceeds the store's limit too.
     pub(crate) fn spill(
         &self,
         binding: &Binding,
@@ -31,22 +30,22 @@ impl Tasks {
         let store = self.store.clone();
         Ok(async move {
             store.spill(&id, token.into_bytes(), keep).await?;
-            Ok(format!("{PREFIX}{id}"))
+            Ok(format!("{REFERENCE_PREFIX}{id}"))
         })
     }
 
-    /// Starts to read the token of a call from the store, if the call has a reference instead of a token.
-    pub(crate) fn fetch(&self, call: &Call<'_>) -> Option<Fetching> {
-        let id = call.state.as_deref()?.strip_prefix(PREFIX)?;
+    /// Reads the token of a call from the store. `None` if the call contains no reference.
+    pub(crate) fn fetch(&self, call: &Call<'_>) -> Option<TokenFuture> {
+        let id = call.state.as_deref()?.strip_prefix(REFERENCE_PREFIX)?;
         let id = TaskId::parse(id)?.to_string();
         let store = self.store.clone();
         Some(Box::pin(async move {
             let found = store.spilled(&id).await.map_err(|error| {
-                tracing::error!(%error, "failed to read a token");
-                RpcError::internal(UNREACHABLE)
+                tracing::error!(%error, "failed to read stored token");
+                RpcError::internal(STORE_UNAVAILABLE)
             })?;
             let token = found.and_then(|token| String::from_utf8(token).ok());
-            // A token that is gone is rejected like any other that does not open.
+            // A missing token is rejected like any other invalid token.
             Ok(token.unwrap_or_default())
         }))
     }

@@ -3,6 +3,7 @@
 use super::Tasks;
 use crate::metrics::TaskEvent;
 use crate::server::Server;
+use crate::timer::within;
 use refrain_store::{Claim, Hint, Lease, TaskId};
 use std::future::Future;
 use std::sync::Arc;
@@ -12,13 +13,13 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::{Notify, broadcast, watch};
 use tokio::task::JoinSet;
 
-const BATCH: usize = 16;
-/// Time to commit that running tasks are handed on.
-const GIVING_UP: Duration = Duration::from_secs(5);
-const SWEPT: usize = 500;
+const CLAIM_BATCH: usize = 16;
+/// Time limit for handing on running tasks after the drain time.
+const HAND_ON_TIMEOUT: Duration = Duration::from_secs(5);
+const SWEEP_BATCH: usize = 500;
 
 impl Tasks {
-    /// Runs due tasks until `shutdown` completes; then hands on those that run, at their next checkpoint or at the end of
+    /// Runs due tasks until `shutdown` completes. Then hands running tasks on, at their next checkpoint or at the end of
     /// the drain time.
     pub(crate) async fn work(
         self: &Arc<Self>,
@@ -36,65 +37,65 @@ impl Tasks {
     }
 
     async fn hand_on(&self) {
-        for hold in self.leases.all() {
-            hold.look();
+        for lease in self.leases.all() {
+            lease.request_check();
         }
         let drain_time = self.services.limits.drain_time;
-        let drained = tokio::time::timeout(drain_time, self.leases.empty());
-        if drained.await.is_err() {
-            self.give_up().await;
+        let drained = within(drain_time, self.leases.wait_until_empty());
+        if drained.await.is_none() {
+            self.hand_on_now().await;
         }
     }
 
-    async fn give_up(&self) {
+    async fn hand_on_now(&self) {
         let running = self.leases.len();
-        tracing::warn!(running, "drain time over, handing on running tasks");
-        for hold in self.leases.all() {
-            hold.give_up();
+        tracing::warn!(running, "drain time expired, handing on running tasks");
+        for lease in self.leases.all() {
+            lease.request_hand_on();
         }
-        // Tasks that are not written in time are claimed by others when their lease has expired.
-        let _ = tokio::time::timeout(GIVING_UP, self.leases.empty()).await;
+        // After this time, other workers claim the remaining tasks when their leases expire.
+        within(HAND_ON_TIMEOUT, self.leases.wait_until_empty()).await;
     }
 
-    /// Claims due tasks while there is room. A claimed task is run, also when the worker stops.
+    /// Claims and starts due tasks while there is capacity.
     async fn claim(self: &Arc<Self>, mut stopped: watch::Receiver<bool>) {
         let leases = &self.leases;
         let mut hints = Some(self.store.hints());
-        leases.claims.store(true, Ordering::Release);
+        leases.is_claiming.store(true, Ordering::Release);
         while !*stopped.borrow() {
-            // This claim covers them.
-            forget(&mut hints);
-            let all = self.claim_some().await;
-            let wait = if all {
+            // The next claim covers them.
+            discard_hints(&mut hints);
+            let has_more = self.claim_batch().await;
+            let wait = if has_more {
                 Duration::ZERO
             } else {
-                let look = self.options.look;
-                leases.until_wake().map_or(look, |wake| wake.min(look))
+                let poll = self.options.store_poll;
+                leases.until_wakeup().map_or(poll, |wait| wait.min(poll))
             };
-            let look = tokio::time::sleep(wait);
-            tokio::pin!(look);
+            let sleep = tokio::time::sleep(wait);
+            tokio::pin!(sleep);
             loop {
                 tokio::select! {
-                    () = &mut look => break,
+                    () = &mut sleep => break,
                     _ = stopped.changed() => break,
-                    () = leases.room.notified() => break,
+                    () = leases.changed.notified() => break,
                     due = next_hint(&mut hints) => {
                         let due = due.is_none_or(|hint| hint.due);
-                        if due && leases.has_room() {
+                        if due && leases.has_capacity() {
                             break;
                         }
                     }
                 }
             }
         }
-        leases.claims.store(false, Ordering::Release);
+        leases.is_claiming.store(false, Ordering::Release);
     }
 
-    /// Claims some due tasks. `true`: there may be more.
-    async fn claim_some(self: &Arc<Self>) -> bool {
-        let room = self.options.concurrent.saturating_sub(self.leases.len());
-        let most = room.min(BATCH);
-        if most == 0 || self.services.limits.is_draining() {
+    /// Claims a batch of due tasks. `true`: there may be more.
+    async fn claim_batch(self: &Arc<Self>) -> bool {
+        let capacity = self.options.concurrent.saturating_sub(self.leases.len());
+        let limit = capacity.min(CLAIM_BATCH);
+        if limit == 0 || self.services.limits.is_draining() {
             return false;
         }
         let tools: Vec<String> = {
@@ -106,17 +107,17 @@ impl Tasks {
             worker: &self.leases.worker,
             tools: &tools,
             lease: self.options.lease,
-            most,
+            most: limit,
         };
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         match self.store.claim(claim).await {
             Ok(claimed) => {
-                let all = claimed.len() == most;
+                let has_more = claimed.len() == limit;
                 for claimed in claimed {
                     self.services.metrics.tasks.add(TaskEvent::TakenUp);
-                    self.take_up(claimed, asked).await;
+                    self.take_up(claimed, requested_at).await;
                 }
-                all
+                has_more
             }
             Err(error) => {
                 tracing::warn!(%error, "failed to claim tasks");
@@ -125,15 +126,15 @@ impl Tasks {
         }
     }
 
-    /// Starts the renewal of leases, which goes on while tasks run.
-    pub(super) fn keep_leases(self: &Arc<Self>) {
-        if !self.leases.kept.swap(true, Ordering::AcqRel) {
-            tokio::spawn(keep(self.clone()));
+    /// Starts to renew leases, until no task runs here.
+    pub(super) fn start_renewal(self: &Arc<Self>) {
+        if !self.leases.is_renewing.swap(true, Ordering::AcqRel) {
+            tokio::spawn(renew_leases(self.clone()));
         }
     }
 }
 
-/// A worker that runs beside a transport. It ends with this value.
+/// A worker in the process of a transport. Dropping it stops the worker.
 pub(crate) struct Worker {
     tasks: Option<Arc<Tasks>>,
     stop: Arc<Notify>,
@@ -152,29 +153,29 @@ impl Worker {
         Self { tasks, stop, work }
     }
 
-    /// Stops claiming and hands running tasks on.
+    /// Makes the worker stop claiming and hand running tasks on.
     pub(crate) fn stop(&self) {
         self.stop.notify_one();
     }
 
-    /// Waits until running tasks are handed on; after this time they are handed on at once.
+    /// Waits until running tasks are handed on at checkpoints. After `patience`, hands them on immediately.
     pub(crate) async fn stopped(mut self, patience: Duration) {
         let stopped = async {
             while self.work.join_next().await.is_some() {}
-            // The last calls may have become tasks.
+            // The last calls may have become tasks in the meantime.
             if let Some(tasks) = &self.tasks {
                 tasks.hand_on().await;
             }
         };
-        if tokio::time::timeout(patience, stopped).await.is_err()
+        if within(patience, stopped).await.is_none()
             && let Some(tasks) = &self.tasks
         {
-            tasks.give_up().await;
+            tasks.hand_on_now().await;
         }
     }
 }
 
-/// The next hint; `None` if some were lost. Waits for ever if the store gives no more.
+/// The next hint. `None` if hints were lost. Never completes if the store closed the channel.
 pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> Option<Hint> {
     loop {
         let Some(open) = hints else {
@@ -188,78 +189,78 @@ pub(super) async fn next_hint(hints: &mut Option<broadcast::Receiver<Hint>>) -> 
     }
 }
 
-/// Drops the hints received so far.
-fn forget(hints: &mut Option<broadcast::Receiver<Hint>>) {
+fn discard_hints(hints: &mut Option<broadcast::Receiver<Hint>>) {
     let Some(hints) = hints else { return };
     while let Ok(_) | Err(TryRecvError::Lagged(_)) = hints.try_recv() {}
 }
 
 async fn sweep(tasks: &Tasks, mut stopped: watch::Receiver<bool>) {
     while !*stopped.borrow() {
-        match tasks.store.sweep(tasks.options.keep, SWEPT).await {
+        match tasks.store.sweep(tasks.options.keep, SWEEP_BATCH).await {
             Ok(swept) => {
                 tracing::debug!(?swept, "expired records deleted");
-                let most = swept.tasks.max(swept.records).max(swept.tokens);
-                if most >= SWEPT as u64 {
-                    // There is more, but other work needs the store too.
+                let deleted = swept.tasks.max(swept.records).max(swept.tokens);
+                if deleted >= SWEEP_BATCH as u64 {
+                    // There may be more, but other work needs the store too.
                     tokio::task::yield_now().await;
                     continue;
                 }
             }
             Err(error) => tracing::warn!(%error, "failed to delete expired records"),
         }
-        let _ = tokio::time::timeout(tasks.options.sweep, stopped.changed()).await;
+        // Completes early when the worker stops.
+        let _ = within(tasks.options.sweep, stopped.changed()).await;
     }
 }
 
-/// Renews the leases of running tasks, and looks for changes by other instances.
-async fn keep(tasks: Arc<Tasks>) {
+/// Renews the leases of running tasks and detects changes by other instances.
+async fn renew_leases(tasks: Arc<Tasks>) {
     let tasks = &*tasks;
     let mut hints = Some(tasks.store.hints());
-    let beat = tasks.options.lease / 3;
-    let mut beats = tokio::time::interval_at(tokio::time::Instant::now() + beat, beat);
-    let mut looks = tokio::time::interval(tasks.options.look);
+    let period = tasks.options.lease / 3;
+    let mut renewals = tokio::time::interval_at(tokio::time::Instant::now() + period, period);
+    let mut polls = tokio::time::interval(tasks.options.store_poll);
     loop {
         tokio::select! {
-            _ = beats.tick() => extend(tasks).await,
-            _ = looks.tick() => {
+            _ = renewals.tick() => renew_all(tasks).await,
+            _ = polls.tick() => {
                 if tasks.leases.len() == 0 {
-                    tasks.leases.kept.store(false, Ordering::Release);
-                    // A task may have started since the check.
-                    if tasks.leases.len() == 0 || tasks.leases.kept.swap(true, Ordering::AcqRel) {
+                    tasks.leases.is_renewing.store(false, Ordering::Release);
+                    // A task may have started after the check.
+                    if tasks.leases.len() == 0 || tasks.leases.is_renewing.swap(true, Ordering::AcqRel) {
                         return;
                     }
                 }
-                look(tasks).await;
+                check_all(tasks).await;
             }
             hint = next_hint(&mut hints) => match hint {
                 Some(hint) if hint.own => {}
                 Some(hint) => {
-                    if let Some(hold) = tasks.leases.get(&hint.task) {
-                        look_at(tasks, std::slice::from_ref(&hold.lease.task)).await;
+                    if tasks.leases.get(&hint.task).is_some() {
+                        check_revisions(tasks, &[hint.task]).await;
                     }
                 }
-                None => look(tasks).await,
+                None => check_all(tasks).await,
             },
         }
     }
 }
 
-async fn extend(tasks: &Tasks) {
-    let holds = tasks.leases.all();
-    let leases: Vec<Lease> = holds.iter().map(|hold| hold.lease.clone()).collect();
+async fn renew_all(tasks: &Tasks) {
+    let held = tasks.leases.all();
+    let leases: Vec<Lease> = held.iter().map(|held| held.lease.clone()).collect();
     if leases.is_empty() {
         return;
     }
     let time = tasks.options.lease;
-    let asked = Instant::now();
+    let requested_at = Instant::now();
     match tasks.store.extend(&leases, time).await {
-        Ok(held) => {
-            for hold in holds {
-                if held.contains(&hold.lease) {
-                    hold.extended(asked, time);
+        Ok(renewed) => {
+            for held in held {
+                if renewed.contains(&held.lease) {
+                    held.renewed(requested_at, time);
                 } else {
-                    hold.lose();
+                    held.lose();
                 }
             }
         }
@@ -267,23 +268,24 @@ async fn extend(tasks: &Tasks) {
     }
 }
 
-async fn look(tasks: &Tasks) {
+async fn check_all(tasks: &Tasks) {
     let held = tasks.leases.all();
-    let ids: Vec<TaskId> = held.iter().map(|hold| hold.lease.task.clone()).collect();
+    let ids: Vec<TaskId> = held.iter().map(|held| held.lease.task.clone()).collect();
     if !ids.is_empty() {
-        look_at(tasks, &ids).await;
+        check_revisions(tasks, &ids).await;
     }
 }
 
-async fn look_at(tasks: &Tasks, ids: &[TaskId]) {
+/// Makes the drivers of changed tasks check for answers.
+async fn check_revisions(tasks: &Tasks, ids: &[TaskId]) {
     match tasks.store.revisions(ids).await {
         Ok(revisions) => {
             for (id, revision) in revisions {
-                if let Some(hold) = tasks.leases.get(&id) {
-                    hold.seen(revision);
+                if let Some(held) = tasks.leases.get(&id) {
+                    held.observe_revision(revision);
                 }
             }
         }
-        Err(error) => tracing::warn!(%error, "failed to read the revisions of running tasks"),
+        Err(error) => tracing::warn!(%error, "failed to read revisions of running tasks"),
     }
 }

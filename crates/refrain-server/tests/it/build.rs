@@ -1,4 +1,4 @@
-//! What is registered: states, duplicates, schemas and lists.
+//! Building a server: states, duplicates, schemas, lists and limits.
 
 use crate::support::{Request, Word, echo, greet, result, start, text};
 use refrain_core::{Cx, Result};
@@ -55,7 +55,7 @@ fn builder() -> ServerBuilder {
 }
 
 #[tokio::test]
-async fn states_are_handed_to_handlers_by_type() {
+async fn handlers_receive_states_by_type() {
     let builder = builder()
         .tool(Tool::new("counted", counted))
         .resource(Resource::new("x://greeting", "greeting", read))
@@ -74,7 +74,7 @@ async fn states_are_handed_to_handlers_by_type() {
 }
 
 #[test]
-fn a_state_that_was_not_handed_in_is_named() {
+fn missing_state_is_named_in_the_error() {
     let of_tool = builder()
         .tool(Tool::new("counted", counted))
         .state(Counter::default());
@@ -83,24 +83,26 @@ fn a_state_that_was_not_handed_in_is_named() {
         .state(Counter::default());
     let of_resource = builder().resource(Resource::new("x://r", "r", read));
     let of_template = builder().resource_template(ResourceTemplate::new("x://{a}", "t", read));
-    for (builder, who) in [
+    for (builder, handler_name) in [
         (of_tool, "counted"),
         (of_prompt, "p"),
         (of_resource, "x://r"),
         (of_template, "x://{a}"),
     ] {
         let error = builder.build().expect_err("a state is missing");
-        assert!(matches!(&error, BuildError::MissingState { handler, .. } if handler == who));
-        let shown = error.to_string();
         assert!(
-            shown.contains("Greeting") && shown.contains(".state("),
-            "{shown}"
+            matches!(&error, BuildError::MissingState { handler, .. } if handler == handler_name)
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("Greeting") && text.contains(".state("),
+            "{text}"
         );
     }
 }
 
 #[test]
-fn nothing_is_registered_twice() {
+fn duplicate_registration_is_rejected() {
     let tools = builder()
         .tool(Tool::new("a", echo))
         .tool(Tool::new("a", greet));
@@ -114,12 +116,12 @@ fn nothing_is_registered_twice() {
         .resource_template(template())
         .resource_template(template());
     for (builder, what) in [
-        (tools, "the tool \"a\""),
-        (prompts, "the prompt \"a\""),
-        (resources, "the resource \"x://a\""),
-        (templates, "the resource template \"x://{a}\""),
+        (tools, "tool \"a\""),
+        (prompts, "prompt \"a\""),
+        (resources, "resource \"x://a\""),
+        (templates, "resource template \"x://{a}\""),
     ] {
-        let error = builder.build().expect_err("a duplicate");
+        let error = builder.build().expect_err("the name is taken");
         assert!(matches!(error, BuildError::Duplicate { .. }));
         assert_eq!(error.to_string(), format!("{what} is registered twice"));
     }
@@ -130,26 +132,26 @@ fn nothing_is_registered_twice() {
 }
 
 #[test]
-fn schemas_and_templates_that_cannot_be_used_are_refused() {
+fn invalid_schemas_and_templates_are_rejected() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "nonsense"}}});
     let error = builder()
-        .tool(Tool::new("odd", echo).input_schema(schema))
+        .tool(Tool::new("invalid", echo).input_schema(schema))
         .build();
-    assert!(matches!(error, Err(BuildError::Schema { tool, .. }) if tool == "odd"));
+    assert!(matches!(error, Err(BuildError::Schema { tool, .. }) if tool == "invalid"));
     for template in ["x://{a", "x://{}", "x://{a}{b}", "x://{a b}"] {
         let built = builder().resource_template(ResourceTemplate::new(template, "t", nothing));
-        let error = built.build().expect_err("a bad template");
+        let error = built.build().expect_err("the template is invalid");
         assert!(error.to_string().contains(template), "{error}");
     }
 }
 
 #[tokio::test]
-async fn lists_show_what_is_registered_in_that_order() {
+async fn lists_contain_entries_in_registration_order() {
     let hints = ToolAnnotations {
         read_only_hint: Some(true),
         ..ToolAnnotations::default()
     };
-    let own = json!({"type": "object", "properties": {"text": {"type": "string", "maxLength": 3}},
+    let custom = json!({"type": "object", "properties": {"text": {"type": "string", "maxLength": 3}},
         "required": ["text"]});
     let builder = builder()
         .tool(
@@ -159,7 +161,7 @@ async fn lists_show_what_is_registered_in_that_order() {
                 .annotations(hints),
         )
         .tool(Tool::new("a", nothing))
-        .tool(Tool::new("m", echo).input_schema(own.clone()))
+        .tool(Tool::new("m", echo).input_schema(custom.clone()))
         .prompt(Prompt::new("p", order).describe("Asks."))
         .resource(
             Resource::new("x://r", "r", nothing)
@@ -194,7 +196,7 @@ async fn lists_show_what_is_registered_in_that_order() {
     assert_eq!(tools[0], expected);
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     assert_eq!(tools[1], json!({"name": "a", "inputSchema": none}));
-    assert_eq!(tools[2], json!({"name": "m", "inputSchema": own}));
+    assert_eq!(tools[2], json!({"name": "m", "inputSchema": custom}));
 
     let arguments = json!([
         {"name": "count", "required": false},
@@ -236,13 +238,13 @@ async fn lists_show_what_is_registered_in_that_order() {
         &json!({"name": "build", "title": "Built", "version": "2.1"})
     );
 
-    // A schema of one's own is what arguments are checked with.
+    // Arguments are checked against the author's schema.
     let long = Request::tool("m", json!({"text": "long"}));
     assert_eq!(result(&instance.send(&long).await.reply())["isError"], true);
 }
 
 #[tokio::test]
-async fn an_empty_server_has_empty_lists_and_few_capabilities() {
+async fn empty_server_has_empty_lists_and_few_capabilities() {
     let instance = start(builder()).await;
     for (method, member) in [
         ("tools/list", "tools"),
@@ -267,42 +269,41 @@ async fn an_empty_server_has_empty_lists_and_few_capabilities() {
 }
 
 #[test]
-fn limits_that_leave_nothing_are_refused() {
-    let usual = ServerLimits::default;
+fn too_small_limits_are_rejected() {
+    let default = ServerLimits::default;
     let (zero, half) = (Duration::ZERO, Duration::from_millis(500));
     for (limit, limits) in [
         (
             "page_size",
             ServerLimits {
                 page_size: 0,
-                ..usual()
+                ..default()
             },
         ),
         (
             "keep_alive",
             ServerLimits {
                 keep_alive: zero,
-                ..usual()
+                ..default()
             },
         ),
         (
             "session_time",
             ServerLimits {
                 session_time: zero,
-                ..usual()
+                ..default()
             },
         ),
         (
             "session_time",
             ServerLimits {
                 session_time: half,
-                ..usual()
+                ..default()
             },
         ),
     ] {
-        let refused = builder().limits(limits).build();
-        let refused = refused.err().map(|error| error.to_string());
-        let refused = refused.expect("an error");
-        assert!(refused.contains(limit), "{refused}");
+        let error = builder().limits(limits).build();
+        let error = error.expect_err("the limit is too small").to_string();
+        assert!(error.contains(limit), "{error}");
     }
 }

@@ -1,9 +1,9 @@
-//! Suggestions for arguments that are being typed.
+//! Completion of prompt arguments and template variables.
 
 use crate::support::{Request, names, result, signals, start, within};
 use refrain_core::{Cx, Error, Principal, Result};
 use refrain_server::{
-    BuildError, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits, Typed,
+    BuildError, CompletionInput, Prompt, ResourceTemplate, Server, ServerBuilder, ServerLimits,
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct Review {
     language: String,
     framework: Option<String>,
@@ -32,7 +32,7 @@ async fn review(_: Cx, _: Review) -> Result<&'static str> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-#[expect(dead_code, reason = "only its schema is looked at")]
+#[expect(dead_code, reason = "only its schema is used")]
 struct File {
     path: String,
 }
@@ -44,17 +44,17 @@ async fn file(_: Cx, _: File) -> Result<&'static str> {
 fn builder() -> ServerBuilder {
     let review = Prompt::new("review", review)
         .suggest("language", ["Python", "typescript", "pyret", "rust"])
-        .complete("framework", async |typed: Typed| {
-            if typed.value == "fail" {
+        .complete("framework", async |input: CompletionInput| {
+            if input.value == "fail" {
                 return Err(Error::msg("a secret reason"));
             }
-            assert_ne!(typed.value, "panic", "asked to");
-            if typed.value == "many" {
+            assert_ne!(input.value, "panic", "requested panic");
+            if input.value == "many" {
                 return Ok((0..250).map(|n| n.to_string()).collect());
             }
-            let language = typed.given.get("language").cloned().unwrap_or_default();
-            let who = typed.principal.id().unwrap_or("anyone").to_owned();
-            Ok(vec![format!("{}-{language}-{who}", typed.value)])
+            let language = input.arguments.get("language").cloned().unwrap_or_default();
+            let who = input.principal.id().unwrap_or("anyone").to_owned();
+            Ok(vec![format!("{}-{language}-{who}", input.value)])
         });
     let files = ResourceTemplate::new("files://{path}", "files", file)
         .suggest("path", ["readme", "license"]);
@@ -80,7 +80,7 @@ async fn suggestions_come_from_lists_functions_and_enums() {
         assert_eq!(result(&reply)["resultType"], "complete");
         result(&reply)["completion"].clone()
     };
-    // What begins as typed comes before what only contains it, whatever the case.
+    // Values that start with the text precede values that contain it, regardless of case.
     let found = ask(complete(prompt(), "language", "PY")).await;
     assert_eq!(
         found,
@@ -93,13 +93,16 @@ async fn suggestions_come_from_lists_functions_and_enums() {
     );
     let found = ask(complete(prompt(), "tone", "fra")).await;
     assert_eq!(found["values"], json!(["frank"]));
-    let given = complete(prompt(), "framework", "fla")
+    let with_context = complete(prompt(), "framework", "fla")
         .param("context", json!({"arguments": {"language": "python"}}));
-    assert_eq!(ask(given).await["values"], json!(["fla-python-anyone"]));
-    // Known, and nobody has anything to suggest.
+    assert_eq!(
+        ask(with_context).await["values"],
+        json!(["fla-python-anyone"])
+    );
+    // A known argument without a completer has no suggestions.
     let found = ask(complete(prompt(), "free", "x")).await;
     assert_eq!(found, json!({"values": [], "total": 0, "hasMore": false}));
-    // A template is named by its form, or by a URI it has.
+    // A template is referenced by its URI template or by a matching URI.
     for uri in ["files://{path}", "files://anything"] {
         let reference = json!({"type": "ref/resource", "uri": uri});
         let found = ask(complete(reference, "path", "read")).await;
@@ -116,7 +119,7 @@ async fn suggestions_come_from_lists_functions_and_enums() {
 }
 
 #[tokio::test]
-async fn at_most_a_hundred_suggestions_are_sent() {
+async fn suggestions_are_limited_to_one_hundred() {
     let instance = start(builder()).await;
     let reply = instance
         .send(&complete(prompt(), "framework", "many"))
@@ -131,7 +134,7 @@ async fn at_most_a_hundred_suggestions_are_sent() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_completed_is_named() {
+async fn invalid_completion_request_names_the_problem() {
     let instance = start(builder()).await;
     let good = || complete(prompt(), "language", "p");
     for (request, word) in [
@@ -177,7 +180,7 @@ async fn what_cannot_be_completed_is_named() {
 }
 
 #[tokio::test]
-async fn a_function_that_fails_or_panics_is_an_internal_error_without_its_reason() {
+async fn failing_completer_is_an_internal_error_without_reason() {
     let instance = start(builder()).await;
     for value in ["fail", "panic"] {
         let response = instance.send(&complete(prompt(), "framework", value)).await;
@@ -187,13 +190,13 @@ async fn a_function_that_fails_or_panics_is_an_internal_error_without_its_reason
 }
 
 #[tokio::test]
-async fn suggestions_take_places_like_calls() {
-    let (signals, mut heard) = signals();
-    let held = signals.clone();
-    let slow = Prompt::new("review", review).complete("language", move |_: Typed| {
-        let signals = held.clone();
+async fn completion_takes_a_call_permit() {
+    let (signals, mut received) = signals();
+    let gate = signals.clone();
+    let slow = Prompt::new("review", review).complete("language", move |_: CompletionInput| {
+        let signals = gate.clone();
         async move {
-            signals.say("begun");
+            signals.say("started");
             signals.pass().await;
             Ok(vec!["late"])
         }
@@ -209,21 +212,24 @@ async fn suggestions_take_places_like_calls() {
     for _ in 0..2 {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
-        assert_eq!(within("it to begin", heard.recv()).await, Some("begun"));
+        assert_eq!(
+            within("the completer to start", received.recv()).await,
+            Some("started")
+        );
         busy.push(connection);
     }
     assert_eq!(instance.server.running(), 2);
     let third = instance.send(&request).await;
     names(&third.error(503, -32603), &["2 calls"]);
     assert_eq!(third.header("retry-after"), Some("1"));
-    // Whoever goes away gives the place back.
+    // A disconnect releases the permit.
     busy.pop();
-    let given_back = async {
+    let released = async {
         while instance.server.running() > 1 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    within("the place", given_back).await;
+    within("the permit to be released", released).await;
     signals.open();
     for connection in &mut busy {
         let reply = connection.response().await.reply();
@@ -233,7 +239,7 @@ async fn suggestions_take_places_like_calls() {
 }
 
 #[tokio::test]
-async fn a_server_that_suggests_nothing_has_no_such_method() {
+async fn completion_method_is_unknown_without_completers() {
     let plain = Server::builder("plain", "1").prompt(Prompt::new("p", async |_: Cx| Ok("p")));
     let instance = start(plain).await;
     let request = complete(json!({"type": "ref/prompt", "name": "p"}), "a", "");
@@ -241,27 +247,31 @@ async fn a_server_that_suggests_nothing_has_no_such_method() {
 }
 
 #[tokio::test]
-async fn suggestions_know_who_is_typing() {
-    let server = builder().build().expect("a usable server");
+async fn completer_receives_the_principal() {
+    let server = builder().build().expect("the server builds");
     let request = complete(prompt(), "framework", "x");
     let mut out = server
         .handle(&request.message(), Principal::new("alice"))
         .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    let reply: Value = serde_json::from_slice(&out.next().await.expect("there is a reply"))
+        .expect("replies are JSON");
     assert_eq!(result(&reply)["completion"]["values"], json!(["x--alice"]));
 }
 
 #[test]
-fn only_arguments_that_are_there_can_be_completed() {
+fn completer_for_unknown_argument_is_rejected() {
     let misspelt = Prompt::new("review", review).suggest("langauge", ["rust"]);
-    let refused = Server::builder("s", "1").prompt(misspelt).build();
-    let Err(error @ BuildError::NothingToComplete { .. }) = refused else {
-        panic!("it was built")
+    let rejected = Server::builder("s", "1").prompt(misspelt).build();
+    let Err(error @ BuildError::UnknownCompletion { .. }) = rejected else {
+        panic!("the server was built")
     };
     names(&error.to_string(), &["review", "langauge", "language, "]);
     let template = ResourceTemplate::new("files://{path}", "files", file).suggest("file", ["x"]);
-    let refused = Server::builder("s", "1")
+    let rejected = Server::builder("s", "1")
         .resource_template(template)
         .build();
-    assert!(matches!(refused, Err(BuildError::NothingToComplete { .. })));
+    assert!(matches!(
+        rejected,
+        Err(BuildError::UnknownCompletion { .. })
+    ));
 }

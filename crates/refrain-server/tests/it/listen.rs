@@ -412,7 +412,7 @@ async fn one_caller_does_not_take_all_places() {
     let (_, second) = begin(Principal::new("alice")).await;
     assert_eq!(second["error"]["code"], -32603);
     let message = second["error"]["message"].as_str().expect("a message");
-    names(message, &["1 subscriptions of one caller"]);
+    names(message, &["this caller is at its limit of 1 subscriptions"]);
     let (_bob, first) = begin(Principal::new("bob")).await;
     assert!(first.get("error").is_none());
     // Callers without a name are not one caller.

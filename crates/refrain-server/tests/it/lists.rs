@@ -1,4 +1,4 @@
-//! Lists: in pages, with caching hints, with what is shown of each thing, and changing while the server runs.
+//! Lists: pages, cache hints, displayed fields, and changes at run time.
 
 use crate::support::{CAPABILITIES, Instance, Request, echo, names, result, start, text, token};
 use refrain_core::{Cx, Principal, Result};
@@ -15,10 +15,10 @@ async fn word(_: Cx) -> Result<&'static str> {
     Ok("word")
 }
 
-/// Tells the settings of an extension that the client speaks.
+/// Returns the settings of an extension that the client declared.
 async fn extension(cx: Cx) -> Result<String> {
     let settings = cx.extension("com.example/thing");
-    Ok(settings.map_or("not spoken".into(), |settings| settings.to_string()))
+    Ok(settings.map_or("not declared".into(), |settings| settings.to_string()))
 }
 
 /// Adds a tool to the server it runs on.
@@ -41,15 +41,15 @@ async fn page(instance: &Instance, method: &str, cursor: Option<&str>) -> Value 
 }
 
 fn listed(page: &Value, member: &str, key: &str) -> Vec<String> {
-    let items = page[member].as_array().expect("a list");
+    let items = page[member].as_array().expect("the member is a list");
     items
         .iter()
-        .map(|item| item[key].as_str().expect("a name").to_owned())
+        .map(|item| item[key].as_str().expect("the key is a string").to_owned())
         .collect()
 }
 
 #[tokio::test]
-async fn every_list_comes_in_pages_in_the_order_of_registration() {
+async fn every_list_has_pages_in_registration_order() {
     let mut builder = Server::builder("pages", "1").limits(paged(2));
     for name in ["e", "b", "d", "a", "c"] {
         let uri = format!("x://{name}");
@@ -82,29 +82,32 @@ async fn every_list_comes_in_pages_in_the_order_of_registration() {
 }
 
 #[tokio::test]
-async fn a_cursor_stays_good_while_the_list_changes() {
+async fn cursor_stays_valid_while_the_list_changes() {
     let mut builder = Server::builder("pages", "1").limits(paged(2));
     for name in ["a", "b", "c", "d"] {
         builder = builder.tool(Tool::new(name, word));
     }
     let instance = start(builder).await;
     let first = page(&instance, "tools/list", None).await;
-    let cursor = first["nextCursor"].as_str().expect("a cursor");
-    // The last thing that was listed goes away, and another comes.
+    let cursor = first["nextCursor"].as_str().expect("there is a next page");
+    // The last listed entry is removed and another is added.
     let changes = Changes::new()
         .remove_tool("b")
         .tool(Tool::new("late", word));
-    instance.server.change(changes).expect("a change");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     let second = page(&instance, "tools/list", Some(cursor)).await;
     assert_eq!(listed(&second, "tools", "name"), ["c", "d"]);
-    let cursor = second["nextCursor"].as_str().expect("a cursor");
+    let cursor = second["nextCursor"].as_str().expect("there is a next page");
     let third = page(&instance, "tools/list", Some(cursor)).await;
     assert_eq!(listed(&third, "tools", "name"), ["late"]);
     assert_eq!(third.get("nextCursor"), None);
 }
 
 #[tokio::test]
-async fn a_cursor_that_no_list_gave_out_is_refused() {
+async fn foreign_cursor_is_rejected() {
     let mut builder = Server::builder("pages", "1").limits(paged(1));
     for name in ["a", "b"] {
         builder = builder
@@ -113,13 +116,13 @@ async fn a_cursor_that_no_list_gave_out_is_refused() {
     }
     let instance = start(builder).await;
     let tools = page(&instance, "tools/list", None).await;
-    let of_tools = tools["nextCursor"].as_str().expect("a cursor");
+    let of_tools = tools["nextCursor"].as_str().expect("there is a next page");
     for bad in ["", "x", "MC4", "MC4wMQ", &format!("{of_tools}="), "\u{e9}"] {
         let request = Request::rpc("tools/list", json!({"cursor": bad}));
         let message = instance.send(&request).await.error(400, -32602);
         names(&message, &["cursor"]);
     }
-    // The cursor of one list is none of another.
+    // The cursor of one list is invalid for another.
     let request = Request::rpc("prompts/list", json!({"cursor": of_tools}));
     instance.send(&request).await.error(400, -32602);
     let past = page(&instance, "tools/list", Some(of_tools)).await;
@@ -127,7 +130,7 @@ async fn a_cursor_that_no_list_gave_out_is_refused() {
 }
 
 #[tokio::test]
-async fn each_list_and_resource_has_caching_hints_of_its_own() {
+async fn each_list_and_resource_has_its_own_cache_hints() {
     let minute = Duration::from_secs(60);
     let builder = Server::builder("cache", "1")
         .limits(paged(1))
@@ -168,14 +171,14 @@ async fn each_list_and_resource_has_caching_hints_of_its_own() {
 }
 
 #[tokio::test]
-async fn what_is_shown_of_things_is_listed() {
+async fn titles_icons_and_metadata_are_listed() {
     let icon = || Icon {
         mime_type: Some("image/png".into()),
         sizes: vec!["48x48".into()],
         theme: Some(Theme::Dark),
         ..Icon::new("https://example.com/icon.png")
     };
-    let shown = json!([{
+    let icons = json!([{
         "src": "https://example.com/icon.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark",
     }]);
     let hints = Annotations {
@@ -183,8 +186,8 @@ async fn what_is_shown_of_things_is_listed() {
         priority: Some(0.5),
         last_modified: Some("2026-01-01T00:00:00Z".into()),
     };
-    let builder = Server::builder("shown", "1")
-        .title("Shown")
+    let builder = Server::builder("displayed", "1")
+        .title("Displayed")
         .describe("A server.")
         .website("https://example.com")
         .icon(icon())
@@ -225,28 +228,28 @@ async fn what_is_shown_of_things_is_listed() {
     let tool = &tools["tools"][0];
     assert_eq!(tool["title"], "T");
     assert_eq!(tool["description"], "A tool.");
-    assert_eq!(tool["icons"], shown);
+    assert_eq!(tool["icons"], icons);
     assert_eq!(tool["_meta"], json!({"com.example/group": 1}));
     assert_eq!(tool["annotations"], json!({"destructiveHint": false}));
     let prompts = page(&instance, "prompts/list", None).await;
-    assert_eq!(prompts["prompts"][0]["icons"], shown);
+    assert_eq!(prompts["prompts"][0]["icons"], icons);
     assert_eq!(prompts["prompts"][0]["_meta"], json!({"a": "b"}));
     let annotated = json!({
         "audience": ["user"], "priority": 0.5, "lastModified": "2026-01-01T00:00:00Z",
     });
     let resources = page(&instance, "resources/list", None).await;
     let resource = &resources["resources"][0];
-    assert_eq!((&resource["icons"], &resource["size"]), (&shown, &json!(4)));
+    assert_eq!((&resource["icons"], &resource["size"]), (&icons, &json!(4)));
     assert_eq!(resource["annotations"], annotated);
     assert_eq!(resource["_meta"], json!({"a": "b"}));
     let templates = page(&instance, "resources/templates/list", None).await;
     let template = &templates["resourceTemplates"][0];
-    assert_eq!(template["icons"], shown);
+    assert_eq!(template["icons"], icons);
     assert_eq!(template["annotations"], annotated);
 
     let discovered = page(&instance, "server/discover", None).await;
     let info = &discovered["_meta"]["io.modelcontextprotocol/serverInfo"];
-    assert_eq!(info["icons"], shown);
+    assert_eq!(info["icons"], icons);
     assert_eq!(info["websiteUrl"], "https://example.com");
     assert_eq!(info["description"], "A server.");
     let extensions = &discovered["capabilities"]["extensions"];
@@ -255,7 +258,7 @@ async fn what_is_shown_of_things_is_listed() {
 }
 
 #[tokio::test]
-async fn what_is_added_can_be_called_and_what_is_removed_cannot() {
+async fn added_entries_can_be_called_and_removed_ones_cannot() {
     let builder = Server::builder("changing", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("grow", grow));
@@ -273,7 +276,10 @@ async fn what_is_added_can_be_called_and_what_is_removed_cannot() {
         .prompt(Prompt::new("p", word))
         .resource(Resource::new("x://r", "r", word))
         .resource_template(ResourceTemplate::new("x://t/{id}", "t", word));
-    instance.server.change(changes).expect("a change");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     let prompt = Request::prompt("p", json!({}));
     assert!(result(&instance.send(&prompt).await.reply())["messages"].is_array());
     for uri in ["x://r", "x://t/1"] {
@@ -285,8 +291,11 @@ async fn what_is_added_can_be_called_and_what_is_removed_cannot() {
         .remove_prompt("p")
         .remove_resource("x://r")
         .remove_resource_template("x://t/{id}")
-        .remove_tool("never there");
-    instance.server.change(changes).expect("a change");
+        .remove_tool("unknown");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     for gone in [
         grown,
         prompt,
@@ -300,35 +309,44 @@ async fn what_is_added_can_be_called_and_what_is_removed_cannot() {
 }
 
 #[tokio::test]
-async fn a_change_is_made_whole_or_not_at_all() {
+async fn change_is_atomic() {
     let instance = start(Server::builder("whole", "1").tool(Tool::new("a", word))).await;
     let changes = Changes::new()
         .remove_tool("a")
         .tool(Tool::new("b", word))
         .tool(Tool::new("b", word));
-    let refused = instance.server.change(changes).expect_err("b twice");
-    assert!(matches!(refused, BuildError::Duplicate { .. }), "{refused}");
+    let rejected = instance
+        .server
+        .change(changes)
+        .expect_err("b is a duplicate");
+    assert!(
+        matches!(rejected, BuildError::Duplicate { .. }),
+        "{rejected}"
+    );
     let tools = page(&instance, "tools/list", None).await;
     assert_eq!(listed(&tools, "tools", "name"), ["a"]);
-    // Removing and adding under one name replaces.
+    // Removing and adding the same name replaces the entry.
     let changes = Changes::new()
         .tool(Tool::new("a", echo).describe("Another."))
         .remove_tool("a");
-    instance.server.change(changes).expect("a change");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     let tools = page(&instance, "tools/list", None).await;
     assert_eq!(tools["tools"][0]["description"], "Another.");
-    // What a change adds must fit like anything else.
-    async fn needy(_: Cx, _: State<u8>) -> Result<&'static str> {
+    // Added entries are checked like those of the builder.
+    async fn stateful(_: Cx, _: State<u8>) -> Result<&'static str> {
         Ok("never")
     }
-    let refused = instance
+    let rejected = instance
         .server
-        .change(Changes::new().tool(Tool::new("n", needy)));
-    assert!(matches!(refused, Err(BuildError::MissingState { .. })));
+        .change(Changes::new().tool(Tool::new("n", stateful)));
+    assert!(matches!(rejected, Err(BuildError::MissingState { .. })));
 }
 
 #[tokio::test]
-async fn a_flow_goes_on_when_other_things_change_and_ends_when_its_tool_is_gone() {
+async fn flow_survives_other_changes_but_not_removal_of_its_tool() {
     let builder = Server::builder("flows", "1").tool(Tool::new("greet", crate::support::greet));
     let instance = start(builder).await;
     let call = Request::tool("greet", json!({}));
@@ -336,32 +354,39 @@ async fn a_flow_goes_on_when_other_things_change_and_ends_when_its_tool_is_gone(
     let answer = json!({"login": {"action": "accept", "content": {"name": "Ada"}}});
     let again = call.again(&token, answer);
     let changes = Changes::new().tool(Tool::new("other", word));
-    instance.server.change(changes).expect("a change");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     assert_eq!(text(&instance.send(&again).await.reply()), "Hello, Ada!");
     let changes = Changes::new().remove_tool("greet");
-    instance.server.change(changes).expect("a change");
+    instance
+        .server
+        .change(changes)
+        .expect("the change is valid");
     instance.send(&again).await.error(200, -32602);
 }
 
 #[test]
-fn a_cache_time_is_one_that_every_reader_can_hold() {
+fn cache_time_is_limited_to_exact_json_numbers() {
     assert_eq!(Cache::public(Duration::MAX).ttl_ms, 1 << 53);
     assert_eq!(Cache::default().cache_scope, CacheScope::Private);
 }
 
 #[tokio::test]
-async fn a_handler_sees_the_extensions_that_the_client_speaks() {
+async fn handler_sees_the_client_extensions() {
     let builder = Server::builder("extended", "1").tool(Tool::new("extension", extension));
     let instance = start(builder).await;
     let call = Request::tool("extension", json!({}));
-    assert_eq!(text(&instance.send(&call).await.reply()), "not spoken");
+    assert_eq!(text(&instance.send(&call).await.reply()), "not declared");
     let declared = |extensions: Value| {
         let call = call.clone();
         call.meta(CAPABILITIES, json!({"extensions": extensions}))
     };
-    let spoken = declared(json!({"com.example/thing": {"level": 2}, "com.example/other": {}}));
+    let with_settings =
+        declared(json!({"com.example/thing": {"level": 2}, "com.example/other": {}}));
     assert_eq!(
-        text(&instance.send(&spoken).await.reply()),
+        text(&instance.send(&with_settings).await.reply()),
         r#"{"level":2}"#
     );
     let message = instance.send(&declared(json!([]))).await.error(400, -32602);
@@ -369,7 +394,7 @@ async fn a_handler_sees_the_extensions_that_the_client_speaks() {
 }
 
 #[tokio::test]
-async fn a_cursor_of_one_instance_is_good_on_another() {
+async fn cursor_is_valid_on_another_instance() {
     let names = ["b", "c", "d", "e", "f", "a"];
     let with = |names: &[&str]| {
         let builder = Server::builder("pages", "1").limits(paged(2));
@@ -377,10 +402,10 @@ async fn a_cursor_of_one_instance_is_good_on_another() {
             builder.tool(Tool::new(*name, word))
         })
     };
-    // The same list, come about differently: the things of the two have different numbers.
+    // Both instances have the same list, but number its entries differently.
     let one = start(with(&["a", "b", "c", "d", "e", "f"])).await;
     let again = Changes::new().remove_tool("a").tool(Tool::new("a", word));
-    one.server.change(again).expect("a change");
+    one.server.change(again).expect("the change is valid");
     let two = start(with(&names)).await;
     let mut seen = Vec::new();
     let mut cursor = None;
@@ -394,14 +419,14 @@ async fn a_cursor_of_one_instance_is_good_on_another() {
 }
 
 #[tokio::test]
-async fn a_resource_is_the_same_however_its_uri_is_encoded() {
+async fn resource_is_found_by_any_encoding_of_its_uri() {
     async fn secret(_: Cx) -> Result<&'static str> {
         Ok("secret")
     }
     let builder = Server::builder("encoded", "1")
         .resource(Resource::new("notes://secret", "secret", secret).scopes(["admin"]))
         .resource_template(ResourceTemplate::new("notes://{id}", "notes", word));
-    let server = builder.build().expect("a usable server");
+    let server = builder.build().expect("the server builds");
     let read = async |uri: &str, scopes: &str| {
         let caller = Caller {
             principal: Principal::new("alice"),
@@ -409,41 +434,41 @@ async fn a_resource_is_the_same_however_its_uri_is_encoded() {
             expires: None,
         };
         let mut out = server.handle(&Request::read(uri).message(), caller).await;
-        let reply = out.next().await.expect("a reply");
-        serde_json::from_slice::<Value>(&reply).expect("JSON")
+        let reply = out.next().await.expect("there is a reply");
+        serde_json::from_slice::<Value>(&reply).expect("replies are JSON")
     };
     for uri in ["notes://secret", "notes://secre%74", "notes://%73ecre%74"] {
-        let refused = read(uri, "").await;
-        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        let rejected = read(uri, "").await;
+        assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
         let reply = read(uri, "admin").await;
         assert_eq!(result(&reply)["contents"][0]["text"], "secret");
     }
     let reply = read("notes://other", "").await;
     assert_eq!(result(&reply)["contents"][0]["text"], "word");
-    // There is one of it, and it can be removed.
+    // Another encoding of the URI is a duplicate, and removes the resource.
     let twice = Changes::new().resource(Resource::new("notes://s%65cret", "again", word));
     assert!(matches!(
         server.change(twice),
         Err(BuildError::Duplicate { .. })
     ));
     let gone = Changes::new().remove_resource("notes://secr%65t");
-    server.change(gone).expect("a change");
+    server.change(gone).expect("the change is valid");
     let reply = read("notes://secret", "").await;
     assert_eq!(result(&reply)["contents"][0]["text"], "word");
 }
 
 #[test]
-fn a_handler_may_change_the_server_when_it_is_dropped() {
+fn handler_can_change_the_catalog_when_dropped() {
     struct Last(Server, &'static str);
     impl Drop for Last {
         fn drop(&mut self) {
-            let goodbye = Changes::new().tool(Tool::new(self.1, word));
-            self.0.change(goodbye).expect("a change");
+            let changes = Changes::new().tool(Tool::new(self.1, word));
+            self.0.change(changes).expect("the change is valid");
         }
     }
     let server = Server::builder("drop", "1")
         .build()
-        .expect("a usable server");
+        .expect("the server builds");
     let loud = |name: &'static str, last: &'static str| {
         let last = Arc::new(Last(server.clone(), last));
         Tool::new(name, move |_: Cx| {
@@ -460,16 +485,16 @@ fn a_handler_may_change_the_server_when_it_is_dropped() {
     std::thread::spawn(move || {
         changing
             .change(Changes::new().tool(first))
-            .expect("a change");
-        // Dropped because it is removed, and because it is refused.
+            .expect("the change is valid");
+        // One handler is dropped because it is removed, others because they are rejected.
         changing
             .change(Changes::new().remove_tool("a"))
-            .expect("a change");
+            .expect("the change is valid");
         let [one, other] = twice;
-        let refused = changing.change(Changes::new().tool(one).tool(other));
-        done.send(refused.is_err()).expect("somebody waits");
+        let rejected = changing.change(Changes::new().tool(one).tool(other));
+        done.send(rejected.is_err()).expect("the test waits");
     });
-    let refused = finished.recv_timeout(Duration::from_secs(20));
-    assert_eq!(refused, Ok(true), "it is stuck");
+    let rejected = finished.recv_timeout(Duration::from_secs(20));
+    assert_eq!(rejected, Ok(true), "deadlock");
     assert!(format!("{server:?}").contains("tools: 3"), "{server:?}");
 }

@@ -1,7 +1,7 @@
-//! Live tools: the handler waits in memory, and a ledger shows that nothing is done twice.
+//! Live tools. A ledger of effects shows that each runs once.
 
 mod claims;
-mod ends;
+mod lifetime;
 mod limits;
 mod relay;
 mod repeated;
@@ -27,25 +27,28 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-/// What was done, in the order in which it was done, whichever instance did it.
+/// The effects of all instances, in order.
 #[derive(Debug, Default)]
 struct Ledger(Mutex<Vec<String>>);
 
 impl Ledger {
     fn write(&self, line: impl Into<String>) {
-        self.0.lock().expect("a ledger").push(line.into());
+        self.0
+            .lock()
+            .expect("no panic while locked")
+            .push(line.into());
     }
 
     fn lines(&self) -> Vec<String> {
-        self.0.lock().expect("a ledger").clone()
+        self.0.lock().expect("no panic while locked").clone()
     }
 
     fn clear(&self) {
-        self.0.lock().expect("a ledger").clear();
+        self.0.lock().expect("no panic while locked").clear();
     }
 
-    /// Waits until something is written.
-    async fn has(&self, line: &str) {
+    /// Waits until this line is written.
+    async fn wait_for(&self, line: &str) {
         let written = async {
             while !self.lines().iter().any(|known| known == line) {
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -55,18 +58,18 @@ impl Ledger {
     }
 }
 
-type Books = State<Arc<Ledger>>;
+type LedgerState = State<Arc<Ledger>>;
 
-/// The old style, as it is.
-async fn inline(cx: Cx, ledger: Books) -> Result<String> {
+/// Plain async code without steps.
+async fn inline(cx: Cx, ledger: LedgerState) -> Result<String> {
     ledger.write("mutation 1");
     let name: crate::support::Login = cx.elicit("name", "Who are you?").await?;
     ledger.write("mutation 2");
     Ok(format!("Done for {}.", name.name))
 }
 
-/// The same, wrapped in steps.
-async fn wrapped(cx: Cx, ledger: Books) -> Result<String> {
+/// The same with steps.
+async fn wrapped(cx: Cx, ledger: LedgerState) -> Result<String> {
     cx.step("one", async {
         ledger.write("mutation 1");
         ok(())
@@ -81,9 +84,9 @@ async fn wrapped(cx: Cx, ledger: Books) -> Result<String> {
     Ok(format!("Done for {}.", name.name))
 }
 
-/// Asks twice, and says how it goes.
-async fn twice(cx: Cx, ledger: Books) -> Result<String> {
-    cx.progress(1.0, Some(3.0), "begun");
+/// Asks in two rounds and reports progress.
+async fn twice(cx: Cx, ledger: LedgerState) -> Result<String> {
+    cx.progress(1.0, Some(3.0), "started");
     let first: crate::support::Login = cx.elicit("first", "First?").await?;
     ledger.write(format!("first {}", first.name));
     cx.progress(2.0, Some(3.0), "half");
@@ -95,35 +98,35 @@ async fn twice(cx: Cx, ledger: Books) -> Result<String> {
     Ok(format!("{}{}{}", first.name, second.name, third.name))
 }
 
-/// Writes down that it was dropped.
-struct Dropped(Arc<Ledger>);
+/// Writes "dropped" when it is dropped.
+struct DropGuard(Arc<Ledger>);
 
-impl Drop for Dropped {
+impl Drop for DropGuard {
     fn drop(&mut self) {
         self.0.write("dropped");
     }
 }
 
-/// Asks, and is seen to end.
-async fn waits(cx: Cx, ledger: Books) -> Result<String> {
-    let _dropped = Dropped(Arc::clone(&ledger));
-    ledger.write("begun");
+/// Asks, and records when it is dropped.
+async fn waits(cx: Cx, ledger: LedgerState) -> Result<String> {
+    let _dropped = DropGuard(Arc::clone(&ledger));
+    ledger.write("started");
     let name: crate::support::Login = cx.elicit("name", "?").await?;
     Ok(name.name)
 }
 
-/// Works until it is dropped.
-async fn works(_: Cx, ledger: Books) -> Result<String> {
-    let _dropped = Dropped(Arc::clone(&ledger));
-    ledger.write("begun");
+/// Runs until it is dropped.
+async fn works(_: Cx, ledger: LedgerState) -> Result<String> {
+    let _dropped = DropGuard(Arc::clone(&ledger));
+    ledger.write("started");
     std::future::pending().await
 }
 
-/// The explicit style: what is missing is said by the reply.
-async fn explicit(cx: Cx, ledger: Books) -> Result<Reply<String>> {
+/// The explicit style: returns the missing asks.
+async fn explicit(cx: Cx, ledger: LedgerState) -> Result<Reply<String>> {
     ledger.write("run");
-    let said = |name: &str| cx.answer(name).map(|answer| answer.get().to_owned());
-    let (Some(first), Some(second)) = (said("first"), said("second")) else {
+    let answer = |name: &str| cx.answer(name).map(|answer| answer.get().to_owned());
+    let (Some(first), Some(second)) = (answer("first"), answer("second")) else {
         let form = <crate::support::Login as Elicit>::form();
         let asks = Incomplete::new().form("first", "?", form);
         return Ok(Reply::Incomplete(asks.form("second", "?", form)));
@@ -131,35 +134,35 @@ async fn explicit(cx: Cx, ledger: Books) -> Result<Reply<String>> {
     Ok(Reply::Complete(format!("{first} {second}")))
 }
 
-/// Has a task live on that asks when the call is over.
-async fn keeps(cx: Cx, ledger: Books) -> Result<String> {
+/// Spawns a task that asks after the call ended.
+async fn keeps(cx: Cx, ledger: LedgerState) -> Result<String> {
     let (kept, ledger) = (cx.clone(), Arc::clone(&ledger));
     tokio::spawn(async move {
         kept.cancelled().await;
         let asked = kept.elicit::<crate::support::Login>("late", "?").await;
-        ledger.write(asked.expect_err("the call is over").to_string());
+        ledger.write(asked.expect_err("the call ended").to_string());
         let sampled = kept.sample("idea", SamplingParams::new(10).user("?")).await;
-        ledger.write(sampled.expect_err("the call is over").to_string());
+        ledger.write(sampled.expect_err("the call ended").to_string());
     });
     Ok("kept".into())
 }
 
-/// Goes on when it is let through.
-async fn gated(_: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
-    ledger.write("begun");
+/// Waits for the signal.
+async fn gated(_: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
+    ledger.write("started");
     signals.pass().await;
     ledger.write("ended");
     Ok("done".into())
 }
 
-/// Does without the answer when it was told that it is enough.
-async fn impatient(cx: Cx, ledger: Books) -> Result<String> {
-    let said = tokio::select! {
+/// Continues without the answer when the ledger contains "enough".
+async fn impatient(cx: Cx, ledger: LedgerState) -> Result<String> {
+    let source = tokio::select! {
         name = cx.elicit::<crate::support::Login>("name", "?") => name?.name,
-        () = ledger.has("enough") => "nobody".into(),
+        () = ledger.wait_for("enough") => "timeout".into(),
     };
-    ledger.write(format!("said by {said}"));
-    Ok(said)
+    ledger.write(format!("from {source}"));
+    Ok(source)
 }
 
 fn keys() -> KeyRing {
@@ -193,7 +196,7 @@ fn second(tool: &str, token: &str) -> Request {
     first(tool).again(token, json!({"name": login("Ada")}))
 }
 
-/// Instances that share their keys, and whether each advertises its URL.
+/// Starts instances. If `advertise`, each advertises its URL.
 async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, advertise: bool) -> Vec<Instance> {
     let mut instances = Vec::new();
     for _ in 0..count {
@@ -205,7 +208,7 @@ async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, advertise: bool)
     instances
 }
 
-/// Sends requests to these instances in turn.
+/// A round-robin balancer for these instances.
 async fn balancer(instances: &[Instance]) -> Balancer {
     Balancer::start(instances.iter().map(|instance| instance.address)).await
 }

@@ -1,6 +1,6 @@
-//! What a server counts, scraped over a socket after real calls: every number is exact.
+//! Metrics: exact values after real requests.
 
-mod refused;
+mod rejections;
 
 use crate::support::{
     CAPABILITIES, Guard, Instance, Login, MetricsPort, Request, Scrape, Signals, Word, echo, greet,
@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 async fn fail(_: Cx) -> Result<ToolResult> {
-    Ok(ToolResult::error("it is broken"))
+    Ok(ToolResult::error("tool error"))
 }
 
 async fn failing(_: Cx) -> Result<String> {
-    Err(Error::msg("it broke"))
+    Err(Error::msg("handler error"))
 }
 
 async fn internal(_: Cx) -> Result<String> {
@@ -32,7 +32,7 @@ async fn boom(_: Cx) -> Result<String> {
     panic!("boom");
 }
 
-/// Asks for one of each kind, and two forms.
+/// Makes one ask of each kind, and two forms.
 async fn everything(_: Cx) -> Result<Incomplete> {
     Ok(Incomplete::new()
         .form("login", "Who?", Login::form())
@@ -42,7 +42,7 @@ async fn everything(_: Cx) -> Result<Incomplete> {
         .roots("where"))
 }
 
-/// Works twice, asks, and works once more.
+/// Runs two steps, asks, and runs a third step.
 async fn work(cx: Cx) -> Result<String> {
     let step = |n: u32| cx.step("work", async move { Ok::<_, Error>(n) });
     step(1).await?;
@@ -55,7 +55,7 @@ async fn work(cx: Cx) -> Result<String> {
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     cx.step("work", async { Ok::<_, Error>(()) }).await?;
-    signals.say("begun");
+    signals.say("started");
     signals.pass().await;
     Ok("let through".into())
 }
@@ -102,7 +102,7 @@ fn assert_rounds(scrape: &Scrape, method: &str, expected: &[(&str, f64)]) {
 }
 
 #[tokio::test]
-async fn a_server_that_did_nothing_tells_so() {
+async fn idle_server_reports_zero() {
     let (_instance, port) = served(builder()).await;
     let scrape = port.scrape().await;
     let families: Vec<_> = scrape.families.iter().map(|(n, k)| (&**n, &**k)).collect();
@@ -140,9 +140,9 @@ async fn a_server_that_did_nothing_tells_so() {
             "histogram" => format!("{family}_count"),
             _ => continue,
         };
-        assert_eq!(scrape.all(&name), [], "nothing was done");
+        assert_eq!(scrape.all(&name), [], "no request was sent");
     }
-    // What can be known before it happens is there before it happens.
+    // Series with known labels exist from the start.
     let rounds =
         "refrain_rounds_total{method=\"tools/call\",target=\"echo\",outcome=\"cancelled\"}";
     assert_eq!(scrape.get(rounds), 0.0);
@@ -151,8 +151,8 @@ async fn a_server_that_did_nothing_tells_so() {
 }
 
 #[tokio::test]
-async fn rounds_by_method_target_and_outcome() {
-    let (signals, mut heard) = signals();
+async fn rounds_are_counted_by_method_target_and_outcome() {
+    let (signals, mut received) = signals();
     let limits = ServerLimits {
         concurrent_calls: 2,
         shed_above: 2,
@@ -179,7 +179,7 @@ async fn rounds_by_method_target_and_outcome() {
     instance.send(&again).await.reply();
     instance.send(&call("fail")).await.reply();
     instance.send(&call("failing")).await.reply();
-    // Arguments that do not fit, answers that do not, and a token that was made for something else.
+    // Invalid arguments, a malformed answer, and a token of another call.
     instance.send(&call("echo")).await.reply();
     let wrong = call("greet").param("inputResponses", json!({"login": {"action": 5}}));
     instance.send(&wrong).await.error(200, -32602);
@@ -196,7 +196,7 @@ async fn rounds_by_method_target_and_outcome() {
     for uri in ["notes://today", "notes://\"monday\"", "notes://\"sunday\""] {
         instance.send(&Request::read(uri)).await.reply();
     }
-    // Names that nobody registered are not written down, however many they are.
+    // Unregistered names do not become labels.
     for name in ["x", "y"] {
         instance.send(&call(name)).await.error(200, -32602);
     }
@@ -205,12 +205,12 @@ async fn rounds_by_method_target_and_outcome() {
         .await
         .error(200, -32602);
 
-    // Two that run, one that finds no place, and then the two clients go away.
+    // Two calls run, a third gets no permit, then both clients disconnect.
     let mut clients = Vec::new();
     for _ in 0..2 {
         let mut client = instance.connect().await;
         client.send(&call("held")).await;
-        assert_eq!(within("a handler", heard.recv()).await, Some("begun"));
+        assert_eq!(within("a handler", received.recv()).await, Some("started"));
         clients.push(client);
     }
     assert_eq!(port.scrape().await.get("refrain_calls_running"), 2.0);
@@ -265,7 +265,7 @@ async fn rounds_by_method_target_and_outcome() {
     let expected: Vec<_> = expected.iter().map(|(k, n)| (&**k, *n)).collect();
     assert_eq!(calls, expected);
 
-    // What was answered has a duration; what was not has none.
+    // Only rounds with a reply have a duration.
     let count = |method| {
         scrape.get(&format!(
             "refrain_round_duration_seconds_count{{method={method:?}}}"
@@ -277,12 +277,12 @@ async fn rounds_by_method_target_and_outcome() {
     let above = r#"refrain_round_duration_seconds_bucket{le="+Inf",method="tools/call"}"#;
     assert_eq!(scrape.get(above), 15.0);
     assert_eq!(scrape.get("refrain_calls_running"), 0.0);
-    // The steps of a round that was cancelled ran all the same.
+    // Steps of cancelled rounds count too.
     assert_eq!(scrape.get("refrain_steps_run_total"), 2.0);
 }
 
 #[tokio::test]
-async fn asks_tokens_entries_and_steps() {
+async fn asks_tokens_entries_and_steps_are_counted() {
     let builder = builder()
         .tool(Tool::new("everything", everything))
         .tool(Tool::new("work", work));
@@ -318,7 +318,7 @@ async fn asks_tokens_entries_and_steps() {
 }
 
 #[tokio::test]
-async fn flows_handed_on_and_draining() {
+async fn handed_on_flows_and_draining_are_reported() {
     let limits = ServerLimits {
         drain_grace: Duration::from_secs(5),
         ..ServerLimits::default()
@@ -334,14 +334,14 @@ async fn flows_handed_on_and_draining() {
     assert_eq!(scrape.get("refrain_draining"), 1.0);
     assert_rounds(&scrape, "tools/call", &[("work handed_on", 1.0)]);
     assert_eq!(scrape.get("refrain_token_size_bytes_count"), 1.0);
-    // The port is open until it is told otherwise, whatever the instance does.
+    // The metrics port stays open while the instance stops.
     instance.stop();
     assert_eq!(port.scrape().await.get("refrain_draining"), 1.0);
     port.stop().await;
 }
 
 #[tokio::test]
-async fn a_reply_given_again_is_no_round_of_the_handler() {
+async fn repeated_reply_is_counted_separately() {
     let builder = builder()
         .tool(Tool::new("work", work).single_use())
         .single_instance();
@@ -361,9 +361,8 @@ async fn a_reply_given_again_is_no_round_of_the_handler() {
     assert_eq!(scrape.get("refrain_steps_run_total"), 3.0);
 }
 
-/// Nothing is shared: what one server of a process counts, another does not know.
 #[tokio::test]
-async fn two_servers_count_for_themselves() {
+async fn two_servers_have_separate_metrics() {
     let (one, one_port) = served(builder()).await;
     let (_two, two_port) = served(builder()).await;
     one.send(&word()).await.reply();
@@ -373,21 +372,20 @@ async fn two_servers_count_for_themselves() {
 }
 
 #[tokio::test]
-async fn the_port_has_no_calls_and_the_endpoint_no_metrics() {
+async fn metrics_port_and_endpoint_are_separate() {
     let (instance, port) = served(builder()).await;
     assert_eq!(instance.get("/metrics").await.status, 404);
     assert_eq!(port.get("/mcp").await.status, 404);
     assert_eq!(port.get("/").await.status, 404);
 }
 
-/// Over standard input and output the same is counted, for applications that tell it themselves.
 #[tokio::test]
-async fn over_stdio() {
+async fn stdio_requests_are_counted() {
     let limits = ServerLimits {
         body: 1000,
         ..ServerLimits::default()
     };
-    let server = builder().limits(limits).build().expect("a usable server");
+    let server = builder().limits(limits).build().expect("the server builds");
     let mut input = Vec::new();
     let lines = [
         word().message(),

@@ -1,4 +1,4 @@
-//! Rounds as an exporter of OpenTelemetry sees them: on two instances, in one trace, under the client's spans.
+//! Spans of rounds in an OpenTelemetry exporter.
 
 use crate::support::watch::listen;
 use crate::support::{Instance, Login, Request, result, start, token};
@@ -16,12 +16,12 @@ use tracing::subscriber::DefaultGuard;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// What an application hands to `on_round`; docs/operate/operating.md shows the same.
+/// A hook for `on_round`, as in docs/operate/operating.md.
 fn remote_parent(span: &Span, trace: &mut Trace) {
     let mut headers = HashMap::from([("traceparent".to_owned(), trace.parent().to_string())]);
     let state = trace.tracestate();
     headers.extend(state.map(|state| ("tracestate".to_owned(), state.to_owned())));
-    // It fails where there is no layer for OpenTelemetry, and then nobody misses the parent.
+    // Fails without an OpenTelemetry layer, which then needs no parent either.
     let _ = span.set_parent(TraceContextPropagator::new().extract(&headers));
     let recorded = span.context().span().span_context().span_id();
     trace.set_span_id(refrain_wire::SpanId(recorded.to_bytes()));
@@ -56,7 +56,7 @@ async fn instance(keys: &KeyRing) -> Instance {
     start(server).await
 }
 
-/// Two rounds on two instances; gives what the handler handed on in the second.
+/// Runs two rounds on two instances and returns the handler's traceparent in the second.
 async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
     let keys = KeyRing::generate(&SystemSource::new());
     let (one, two) = (instance(&keys).await, instance(&keys).await);
@@ -71,11 +71,11 @@ async fn two_rounds(first: Option<&str>, second: Option<&str>) -> String {
     let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
     let again = request(second).again(&token(&asked), answers);
     let reply = two.send(&again).await.reply();
-    let said = result(&reply)["content"][0]["text"].as_str();
-    said.unwrap_or_else(|| panic!("{reply}")).to_owned()
+    let text = result(&reply)["content"][0]["text"].as_str();
+    text.unwrap_or_else(|| panic!("{reply}")).to_owned()
 }
 
-/// The spans of rounds and those of the handler, in the order they ended.
+/// The spans of rounds and of the handler, in the order they ended.
 fn spans(exporter: &InMemorySpanExporter) -> (Vec<SpanData>, Vec<SpanData>) {
     let all = exporter.get_finished_spans().expect("the exporter is open");
     all.into_iter().partition(|span| span.name != "charge")
@@ -87,9 +87,9 @@ fn attribute<'a>(span: &'a SpanData, key: &str) -> Option<&'a Attribute> {
 }
 
 #[tokio::test]
-async fn two_rounds_are_one_trace_under_the_clients_spans() {
+async fn two_rounds_share_a_trace_under_the_client_spans() {
     let (exporter, _guard) = record();
-    let handed_on = two_rounds(
+    let traceparent = two_rounds(
         Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
         Some("00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"),
     )
@@ -113,20 +113,24 @@ async fn two_rounds_are_one_trace_under_the_clients_spans() {
         let tool = attribute(span, "gen_ai.tool.name");
         assert_eq!(tool, Some(&Attribute::from("order")));
         assert_eq!(attribute(span, "round"), Some(&Attribute::from(round)));
-        assert_eq!(attribute(span, "otel.name"), None, "it is the name");
+        assert_eq!(
+            attribute(span, "otel.name"),
+            None,
+            "it became the span name"
+        );
     }
-    // The handler's span is in that of the second round, which is also what services are told.
+    // The second round's span is the parent of the handler's span and of downstream calls.
     assert_eq!(charges.len(), 1);
     let second = rounds[1].span_context.span_id();
     assert_eq!(charges[0].parent_span_id, second);
     assert_eq!(
-        handed_on,
+        traceparent,
         format!("00-0af7651916cd43dd8448eb211c80319c-{second}-01")
     );
 }
 
 #[tokio::test]
-async fn two_rounds_of_a_client_without_traces_are_one_trace_too() {
+async fn two_rounds_without_client_trace_share_a_trace() {
     let (exporter, _guard) = record();
     two_rounds(None, None).await;
     two_rounds(None, None).await;
@@ -144,7 +148,7 @@ async fn two_rounds_of_a_client_without_traces_are_one_trace_too() {
 }
 
 #[tokio::test]
-async fn a_round_that_fails_is_an_error() {
+async fn failed_round_has_error_status() {
     let (exporter, _guard) = record();
     let keys = KeyRing::generate(&SystemSource::new());
     let one = instance(&keys).await;
@@ -155,11 +159,11 @@ async fn a_round_that_fails_is_an_error() {
     assert_eq!(rounds[0].status, Status::error("Internal error"));
     let error = attribute(&rounds[0], "error.type");
     assert_eq!(error, Some(&Attribute::from("-32603")));
-    // What the handler logs is an event of the span.
+    // Log events become events of the span.
     let events: Value = rounds[0]
         .events
         .iter()
         .map(|event| event.name.clone())
         .collect();
-    assert_eq!(events, json!(["a handler failed", "a round ended"]));
+    assert_eq!(events, json!(["handler failed", "round ended"]));
 }

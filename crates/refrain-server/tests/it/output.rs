@@ -1,4 +1,4 @@
-//! Structured content and the schemas it must fit.
+//! Structured content and output schemas.
 
 use crate::support::{Request, names, result, start};
 use refrain_core::{Cx, Result};
@@ -42,11 +42,11 @@ async fn failing(_: Cx) -> Result<ToolResult> {
     Ok(ToolResult::error("no weather today"))
 }
 
-async fn told(_: Cx) -> Result<ToolResult> {
+async fn with_meta(_: Cx) -> Result<ToolResult> {
     let mut meta = serde_json::Map::new();
     meta.insert("com.example/cost".into(), json!(3));
     Ok(ToolResult {
-        content: vec![Content::text("told")],
+        content: vec![Content::text("text")],
         meta: Some(meta),
         ..ToolResult::default()
     })
@@ -57,7 +57,7 @@ fn number() -> Value {
 }
 
 #[tokio::test]
-async fn a_structured_result_has_a_schema_and_fits_it() {
+async fn structured_result_matches_its_schema() {
     let builder = Server::builder("out", "1")
         .tool(Tool::new("weather", weather))
         .tool(Tool::new("anything", anything))
@@ -76,7 +76,7 @@ async fn a_structured_result_has_a_schema_and_fits_it() {
         schema["properties"]["temperature"]["description"],
         "Degrees."
     );
-    // A schema that anything fits is not worth saying.
+    // A schema that accepts everything is not listed.
     assert_eq!(tools[1].get("outputSchema"), None);
     assert_eq!(tools[2]["outputSchema"]["type"], "array");
     for (tool, content) in [
@@ -88,14 +88,19 @@ async fn a_structured_result_has_a_schema_and_fits_it() {
         let reply = instance.send(&Request::tool(tool, json!({}))).await.reply();
         let result = result(&reply);
         assert_eq!(result.get("structuredContent"), Some(&content));
-        // The same as text, for clients that read only that.
-        let text = result["content"][0]["text"].as_str().expect("a text");
-        assert_eq!(serde_json::from_str::<Value>(text).expect("JSON"), content);
+        // The content is repeated as text for clients that read only text.
+        let text = result["content"][0]["text"]
+            .as_str()
+            .expect("the content is text");
+        assert_eq!(
+            serde_json::from_str::<Value>(text).expect("replies are JSON"),
+            content
+        );
     }
 }
 
 #[tokio::test]
-async fn a_result_that_does_not_fit_its_schema_is_not_sent() {
+async fn result_that_violates_its_schema_is_not_sent() {
     let small = async |_: Cx| Ok(Json(json!({"n": 5, "secret": "s3cret"})));
     let builder = Server::builder("out", "1")
         .tool(Tool::new("small", small).output_schema(number()))
@@ -108,7 +113,7 @@ async fn a_result_that_does_not_fit_its_schema_is_not_sent() {
         names(&message, &["output schema", word]);
         assert!(!message.contains("s3cret"), "{message}");
     }
-    // A failure has no structure to fit.
+    // Tool errors are not checked against the schema.
     let reply = instance
         .send(&Request::tool("failing", json!({})))
         .await
@@ -117,10 +122,10 @@ async fn a_result_that_does_not_fit_its_schema_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_result_may_have_metadata_of_its_own_beside_the_servers() {
-    let instance = start(Server::builder("out", "1").tool(Tool::new("told", told))).await;
+async fn result_metadata_is_merged_with_server_metadata() {
+    let instance = start(Server::builder("out", "1").tool(Tool::new("with_meta", with_meta))).await;
     let reply = instance
-        .send(&Request::tool("told", json!({})))
+        .send(&Request::tool("with_meta", json!({})))
         .await
         .reply();
     let meta = &result(&reply)["_meta"];
@@ -129,7 +134,7 @@ async fn a_result_may_have_metadata_of_its_own_beside_the_servers() {
 }
 
 #[tokio::test]
-async fn a_resource_may_be_json() {
+async fn json_resource_has_json_media_type() {
     let resource = Resource::new("x://w", "w", async |_: Cx| Ok(Json(json!({"a": 1}))));
     let instance = start(Server::builder("out", "1").resource(resource)).await;
     let reply = instance.send(&Request::read("x://w")).await.reply();
@@ -139,7 +144,7 @@ async fn a_resource_may_be_json() {
 }
 
 #[test]
-fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
+fn invalid_schemas_names_and_uris_are_rejected() {
     let input = |schema: Value| {
         let tool = Tool::new("t", plain).input_schema(schema);
         Server::builder("s", "1").tool(tool).build()
@@ -156,9 +161,9 @@ fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
         ));
     }
     let output = Tool::new("t", plain).output_schema(json!({"type": "no such type"}));
-    let refused = Server::builder("s", "1").tool(output).build();
+    let rejected = Server::builder("s", "1").tool(output).build();
     assert!(matches!(
-        refused,
+        rejected,
         Err(BuildError::Schema {
             which: "output",
             ..
@@ -175,10 +180,10 @@ fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
         "x://{a}",
         "://a",
     ] {
-        let refused = Server::builder("s", "1")
+        let rejected = Server::builder("s", "1")
             .resource(Resource::new(uri, "r", plain))
             .build();
-        assert!(matches!(refused, Err(BuildError::Uri { .. })), "{uri}");
+        assert!(matches!(rejected, Err(BuildError::Uri { .. })), "{uri}");
     }
     for name in [
         "",
@@ -196,11 +201,11 @@ fn schemas_names_and_uris_that_cannot_be_used_are_refused() {
         "a/b-",
         "a/-b",
     ] {
-        let refused = Server::builder("s", "1")
+        let rejected = Server::builder("s", "1")
             .extension(name, serde_json::Map::new())
             .build();
         assert!(
-            matches!(refused, Err(BuildError::ExtensionName { .. })),
+            matches!(rejected, Err(BuildError::ExtensionName { .. })),
             "{name}"
         );
     }

@@ -1,4 +1,4 @@
-//! Arguments that clients repeat in headers.
+//! Arguments that clients repeat in `Mcp-Param-*` headers.
 
 use crate::support::{Request, names, result, start, text};
 use refrain_core::{Cx, Result};
@@ -18,12 +18,12 @@ struct Query {
     #[schemars(extend("x-mcp-header" = "Dry-Run"))]
     dry: bool,
     #[serde(default)]
-    place: Place,
+    site: Site,
 }
 
 #[derive(Default, Deserialize, JsonSchema)]
 #[schemars(inline)]
-struct Place {
+struct Site {
     #[serde(default)]
     #[schemars(extend("x-mcp-header" = "Town"))]
     town: String,
@@ -34,9 +34,9 @@ async fn query(_: Cx, query: Query) -> Result<String> {
         region,
         limit,
         dry,
-        place,
+        site,
     } = query;
-    Ok(format!("{region} {limit:?} {dry} {}", place.town))
+    Ok(format!("{region} {limit:?} {dry} {}", site.town))
 }
 
 fn call(arguments: Value) -> Request {
@@ -44,7 +44,7 @@ fn call(arguments: Value) -> Request {
 }
 
 #[tokio::test]
-async fn headers_that_say_what_the_arguments_say_are_taken() {
+async fn headers_equal_to_arguments_are_accepted() {
     let instance = start(Server::builder("h", "1").tool(Tool::new("query", query))).await;
     for request in [
         call(json!({"region": "us-west1"})).header("Mcp-Param-Region", "us-west1"),
@@ -58,12 +58,12 @@ async fn headers_that_say_what_the_arguments_say_are_taken() {
         call(json!({"region": "", "limit": 42}))
             .header("Mcp-Param-Region", "")
             .header("Mcp-Param-Limit", "42.0"),
-        call(json!({"region": "r", "limit": -7, "dry": true, "place": {"town": "Ulm"}}))
+        call(json!({"region": "r", "limit": -7, "dry": true, "site": {"town": "Ulm"}}))
             .header("Mcp-Param-Region", "r")
             .header("Mcp-Param-Limit", "-7")
             .header("Mcp-Param-Dry-Run", "true")
             .header("Mcp-Param-Town", "Ulm"),
-        // What no argument is marked with is nobody's business.
+        // Headers of undeclared names are ignored.
         call(json!({"region": "r"}))
             .header("Mcp-Param-Region", "r")
             .header("Mcp-Param-Else", "=?base64?!?="),
@@ -83,7 +83,7 @@ async fn headers_that_say_what_the_arguments_say_are_taken() {
 }
 
 #[tokio::test]
-async fn headers_that_say_something_else_are_refused() {
+async fn headers_that_differ_from_arguments_are_rejected() {
     let instance = start(Server::builder("h", "1").tool(Tool::new("query", query))).await;
     let good = || {
         call(json!({"region": "r", "limit": 1}))
@@ -138,7 +138,7 @@ async fn headers_that_say_something_else_are_refused() {
                 .header("Mcp-Param-Limit", "18446744073709551615"),
             "2^53",
         ),
-        // The header is looked at before the arguments are.
+        // Headers are checked before arguments.
         (call(json!({"region": 5})), "missing"),
     ] {
         let response = instance.send(&request).await;
@@ -146,7 +146,7 @@ async fn headers_that_say_something_else_are_refused() {
         names(&message, &[word, "mcp-param-"]);
         assert_eq!(response.json()["id"], 1);
     }
-    // No value, no header: what then does not fit is the schema's to say.
+    // Without a value no header is required, and the schema rejects the arguments.
     for arguments in [json!({}), json!({"region": null})] {
         let reply = instance.send(&call(arguments)).await.reply();
         assert_eq!(result(&reply)["isError"], true);
@@ -154,54 +154,55 @@ async fn headers_that_say_something_else_are_refused() {
 }
 
 #[tokio::test]
-async fn other_transports_have_no_headers_to_check() {
+async fn headers_are_not_checked_without_http() {
     let server = Server::builder("h", "1").tool(Tool::new("query", query));
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server builds");
     let request = call(json!({"region": "r"}));
     let mut out = server
         .handle(&request.message(), refrain_core::Principal::anonymous())
         .await;
-    let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    let reply: Value = serde_json::from_slice(&out.next().await.expect("there is a reply"))
+        .expect("replies are JSON");
     assert_eq!(text(&reply), "r None false ");
 }
 
 #[test]
-fn marks_that_clients_would_refuse_are_refused_at_registration() {
+fn invalid_header_annotations_are_rejected_at_registration() {
     let with = |properties: Value| json!({"type": "object", "properties": properties});
-    let marked = |kind: &str, mark: &str| json!({"type": kind, "x-mcp-header": mark});
+    let annotated = |kind: &str, mark: &str| json!({"type": kind, "x-mcp-header": mark});
     for (schema, word) in [
-        (with(json!({"a": marked("string", "")})), "a: "),
+        (with(json!({"a": annotated("string", "")})), "a: "),
         (
             with(json!({"a": {"type": "string", "x-mcp-header": 5}})),
             "a: ",
         ),
         (
-            with(json!({"a": marked("string", "two words")})),
+            with(json!({"a": annotated("string", "two words")})),
             "two words",
         ),
-        (with(json!({"a": marked("string", "a:b")})), "a:b"),
-        (with(json!({"a": marked("string", "a\r\nb")})), "a: "),
-        (with(json!({"a": marked("number", "A")})), "integer"),
-        (with(json!({"a": marked("object", "A")})), "a: "),
+        (with(json!({"a": annotated("string", "a:b")})), "a:b"),
+        (with(json!({"a": annotated("string", "a\r\nb")})), "a: "),
+        (with(json!({"a": annotated("number", "A")})), "integer"),
+        (with(json!({"a": annotated("object", "A")})), "a: "),
         (
             with(json!({"a": {"type": ["string", "null"], "x-mcp-header": "A"}})),
             "Option",
         ),
         (with(json!({"a": {"x-mcp-header": "A"}})), "a: "),
         (
-            with(json!({"a": marked("string", "X"), "b": marked("string", "x")})),
+            with(json!({"a": annotated("string", "X"), "b": annotated("string", "x")})),
             "twice",
         ),
         (
-            with(json!({"a": {"type": "array", "items": marked("string", "A")}})),
+            with(json!({"a": {"type": "array", "items": annotated("string", "A")}})),
             "a.items",
         ),
         (
-            json!({"type": "object", "anyOf": [with(json!({"a": marked("string", "A")}))]}),
+            json!({"type": "object", "anyOf": [with(json!({"a": annotated("string", "A")}))]}),
             "anyOf",
         ),
         (
-            json!({"type": "object", "$defs": {"a": marked("string", "A")}}),
+            json!({"type": "object", "$defs": {"a": annotated("string", "A")}}),
             "$defs",
         ),
         (
@@ -214,7 +215,7 @@ fn marks_that_clients_would_refuse_are_refused_at_registration() {
         }
         let tool = Tool::new("t", any).input_schema(schema.clone());
         let Err(error) = Server::builder("h", "1").tool(tool).build() else {
-            panic!("{schema} was taken")
+            panic!("{schema} was accepted")
         };
         assert!(matches!(error, BuildError::ParamHeader { .. }), "{error}");
         names(&error.to_string(), &["\"t\"", word]);

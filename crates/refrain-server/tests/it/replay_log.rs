@@ -1,4 +1,4 @@
-//! Work and tokens that may be used once, and first requests that are sent again.
+//! The replay log: `once`, single-use tokens and repeated first requests.
 
 use crate::support::{Instance, Login, Request, result, start, text, token};
 use refrain_core::{Cx, Error, KeyRing, MemoryReplayLog, Result, SystemSource};
@@ -6,14 +6,14 @@ use refrain_server::{BuildError, Server, ServerBuilder, State, Tool};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// What was done, by the keys it was done under.
+/// Idempotency keys of the effects, in order.
 type Ledger = Arc<Mutex<Vec<String>>>;
 
 async fn pay(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who pays?").await?;
     let count = cx
         .step_with_key("pay", |key| async {
-            let mut ledger = ledger.lock().expect("no panic under the lock");
+            let mut ledger = ledger.lock().expect("no panic while locked");
             ledger.push(key);
             Ok::<_, Error>(ledger.len())
         })
@@ -24,7 +24,7 @@ async fn pay(cx: Cx, ledger: State<Ledger>) -> Result<String> {
 async fn pay_once(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let login: Login = cx.elicit("login", "Who pays?").await?;
     let work = async {
-        let mut ledger = ledger.lock().expect("no panic under the lock");
+        let mut ledger = ledger.lock().expect("no panic while locked");
         ledger.push("once".into());
         Ok::<_, Error>(ledger.len())
     };
@@ -32,10 +32,10 @@ async fn pay_once(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     Ok(format!("{} paid as number {count}", login.name))
 }
 
-/// Does its work at once, without asking.
+/// Runs its step without an ask.
 async fn pay_now(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     let work = |key: String| async {
-        ledger.lock().expect("no panic under the lock").push(key);
+        ledger.lock().expect("no panic while locked").push(key);
         Ok::<_, Error>(())
     };
     cx.step_with_key("pay", work).await?;
@@ -59,17 +59,20 @@ fn answers(name: &str) -> Value {
 }
 
 #[test]
-fn what_is_to_happen_once_needs_a_log() {
+fn once_and_single_use_require_a_replay_log() {
     let ledger = Ledger::default();
     for tool in [
         || Tool::new("pay", pay_once).once(),
         || Tool::new("pay", pay).single_use(),
     ] {
-        let error = builder(&ledger).tool(tool()).build().expect_err("no log");
+        let error = builder(&ledger)
+            .tool(tool())
+            .build()
+            .expect_err("the log is missing");
         assert!(matches!(&error, BuildError::NeedsReplayLog { tool } if tool == "pay"));
-        let shown = error.to_string();
+        let text = error.to_string();
         for word in ["\"pay\"", ".replay_log", ".single_instance"] {
-            assert!(shown.contains(word), "{shown}");
+            assert!(text.contains(word), "{text}");
         }
         assert!(
             builder(&ledger)
@@ -90,7 +93,7 @@ fn what_is_to_happen_once_needs_a_log() {
 }
 
 #[tokio::test]
-async fn a_token_used_again_gets_the_recorded_reply() {
+async fn reused_single_use_token_gets_the_recorded_reply() {
     let (instance, ledger) = instance(Tool::new("pay", pay).single_use()).await;
     let plain = || Request::tool("pay", json!({}));
     let state = token(&instance.send(&plain()).await.reply());
@@ -98,12 +101,12 @@ async fn a_token_used_again_gets_the_recorded_reply() {
     let first = instance.send(&again(1, "ann")).await.reply();
     assert_eq!(text(&first), "ann paid as number 1");
     for id in [2, 3] {
-        // Whatever is answered this time: the token has had its use.
+        // The new answers are ignored.
         let reply = instance.send(&again(id, "mallory")).await.reply();
         assert_eq!((&reply["id"], result(&reply)), (&json!(id), result(&first)));
     }
-    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
-    // Another call is another matter.
+    assert_eq!(ledger.lock().expect("no panic while locked").len(), 1);
+    // Another call is not affected.
     let state = token(&instance.send(&plain()).await.reply());
     let reply = instance
         .send(&plain().again(&state, answers("bob")))
@@ -113,7 +116,7 @@ async fn a_token_used_again_gets_the_recorded_reply() {
 }
 
 #[tokio::test]
-async fn a_token_that_may_be_used_again_repeats_the_work_under_the_same_key() {
+async fn reused_token_repeats_steps_with_the_same_key() {
     let (instance, ledger) = instance(Tool::new("pay", pay)).await;
     let plain = || Request::tool("pay", json!({}));
     let state = token(&instance.send(&plain()).await.reply());
@@ -124,12 +127,12 @@ async fn a_token_that_may_be_used_again_repeats_the_work_under_the_same_key() {
             .reply();
         assert_eq!(text(&reply), format!("ann paid as number {number}"));
     }
-    let ledger = ledger.lock().expect("no panic under the lock");
+    let ledger = ledger.lock().expect("no panic while locked");
     assert_eq!(ledger[0], ledger[1]);
 }
 
 #[tokio::test]
-async fn once_is_once_however_often_a_token_is_used_and_wherever() {
+async fn once_runs_once_for_all_uses_of_a_token_on_all_instances() {
     let (ledger, log) = (Ledger::default(), Arc::new(MemoryReplayLog::new()));
     let keys = KeyRing::generate(&SystemSource::new());
     let one = || {
@@ -149,11 +152,11 @@ async fn once_is_once_however_often_a_token_is_used_and_wherever() {
             .reply();
         assert_eq!(text(&reply), "ann paid as number 1");
     }
-    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
+    assert_eq!(ledger.lock().expect("no panic while locked").len(), 1);
 }
 
 #[tokio::test]
-async fn once_in_a_tool_that_did_not_say_so_is_a_fault() {
+async fn once_in_undeclared_tool_is_a_fault() {
     let (instance, ledger) = instance(Tool::new("pay", pay_once)).await;
     let request = Request::tool("pay", json!({})).param("inputResponses", answers("ann"));
     let message = instance.send(&request).await.error(200, -32603);
@@ -161,36 +164,36 @@ async fn once_in_a_tool_that_did_not_say_so_is_a_fault() {
         message.contains("once") && message.contains("replay_log.rs"),
         "{message}"
     );
-    assert!(ledger.lock().expect("no panic under the lock").is_empty());
+    assert!(ledger.lock().expect("no panic while locked").is_empty());
 }
 
 #[tokio::test]
-async fn a_call_id_makes_a_repeated_first_request_the_same_flow() {
+async fn repeated_call_id_is_the_same_flow() {
     let (instance, ledger) = instance(Tool::new("pay", pay_now)).await;
     let plain = || Request::tool("pay", json!({}));
     let with = |id: &str| plain().meta("refrain/callId", json!(id));
     for request in [with("c1"), with("c1"), with("c2"), plain(), plain()] {
         assert_eq!(text(&instance.send(&request).await.reply()), "paid");
     }
-    let keys = std::mem::take(&mut *ledger.lock().expect("no panic under the lock"));
+    let keys = std::mem::take(&mut *ledger.lock().expect("no panic while locked"));
     assert_eq!(keys[0], keys[1]);
     let distinct: std::collections::HashSet<&String> = keys.iter().collect();
     assert_eq!(distinct.len(), 4, "{keys:?}");
 }
 
 #[tokio::test]
-async fn with_a_call_id_and_single_use_a_repeated_first_request_is_not_run_again() {
+async fn repeated_call_id_of_single_use_tool_does_not_run_again() {
     let (instance, ledger) = instance(Tool::new("pay", pay_now).single_use()).await;
     let request = Request::tool("pay", json!({})).meta("refrain/callId", json!("c1"));
     for id in 1..=3 {
         let reply = instance.send(&request.clone().id(json!(id))).await.reply();
         assert_eq!((text(&reply), &reply["id"]), ("paid", &json!(id)));
     }
-    assert_eq!(ledger.lock().expect("no panic under the lock").len(), 1);
+    assert_eq!(ledger.lock().expect("no panic while locked").len(), 1);
 }
 
 #[tokio::test]
-async fn a_client_that_lacks_a_capability_has_not_used_its_request() {
+async fn missing_capability_does_not_consume_the_request() {
     let (instance, _) = instance(Tool::new("pay", pay).single_use()).await;
     let call = Request::tool("pay", json!({})).meta("refrain/callId", json!("c1"));
     let bare = call

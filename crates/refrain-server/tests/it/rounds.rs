@@ -1,4 +1,4 @@
-//! Whole exchanges over HTTP: each round on another instance.
+//! Calls over HTTP with each round on another instance.
 
 use crate::support::{
     CAPABILITIES, Instance, Login, Request, Word, asked, greet, result, start, text, token,
@@ -37,7 +37,7 @@ async fn everything(cx: Cx) -> Result<Json<Value>> {
         cx.roots("where"),
     )?;
     Ok(Json(
-        json!({"name": login.name, "said": model.text(), "roots": roots.len()}),
+        json!({"name": login.name, "opinion": model.text(), "roots": roots.len()}),
     ))
 }
 
@@ -55,14 +55,14 @@ async fn opinion(cx: Cx) -> Result<String> {
         .text())
 }
 
-async fn places(cx: Cx) -> Result<String> {
+async fn count_roots(cx: Cx) -> Result<String> {
     Ok(format!("{}", cx.roots("where").await?.len()))
 }
 
 async fn careful(cx: Cx) -> Result<String> {
     match cx.can_elicit() {
         true => greet(cx).await,
-        false => Ok("Hello, whoever you are!".into()),
+        false => Ok("Hello, stranger!".into()),
     }
 }
 
@@ -110,7 +110,7 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
         .tool(Tool::new("everything", everything))
         .tool(Tool::new("visit", visit))
         .tool(Tool::new("opinion", opinion))
-        .tool(Tool::new("places", places))
+        .tool(Tool::new("count_roots", count_roots))
         .tool(Tool::new("careful", careful))
         .tool(Tool::new("explicit", explicit))
         .tool(Tool::new("broken", broken))
@@ -137,7 +137,7 @@ fn accept(name: &str) -> Value {
     json!({"action": "accept", "content": {"name": name}})
 }
 
-/// Has the first instance ask for a login and the other one finish.
+/// Lets the first instance ask for a login and the second one finish.
 async fn finish(first: &Instance, second: &Instance, request: Request) -> Value {
     let reply = first.send(&request).await.reply();
     assert_eq!(asked(&reply), ["login"]);
@@ -159,14 +159,14 @@ async fn finish(first: &Instance, second: &Instance, request: Request) -> Value 
 }
 
 #[tokio::test]
-async fn a_tool_asks_on_one_instance_and_finishes_on_another() {
+async fn tool_asks_on_one_instance_and_finishes_on_another() {
     let (first, second) = pair().await;
     let reply = finish(&first, &second, Request::tool("greet", json!({}))).await;
     assert_eq!(text(&reply), "Hello, octocat!");
 }
 
 #[tokio::test]
-async fn a_prompt_asks_like_a_tool() {
+async fn prompt_asks_like_a_tool() {
     let (first, second) = pair().await;
     let reply = finish(
         &first,
@@ -180,7 +180,7 @@ async fn a_prompt_asks_like_a_tool() {
 }
 
 #[tokio::test]
-async fn a_resource_asks_like_a_tool() {
+async fn resource_asks_like_a_tool() {
     let (first, second) = pair().await;
     let reply = finish(&first, &second, Request::read("notes://diary")).await;
     let contents =
@@ -194,7 +194,7 @@ async fn a_resource_asks_like_a_tool() {
 }
 
 #[tokio::test]
-async fn a_template_asks_like_a_tool_and_its_variables_are_part_of_the_call() {
+async fn template_token_is_bound_to_its_variables() {
     let (first, second) = pair().await;
     let reply = finish(&first, &second, Request::read("notes://2026/july")).await;
     let contents = json!([{"uri": "notes://2026/july", "mimeType": "text/markdown",
@@ -223,7 +223,7 @@ async fn a_template_asks_like_a_tool_and_its_variables_are_part_of_the_call() {
 }
 
 #[tokio::test]
-async fn asks_made_together_go_out_together() {
+async fn concurrent_asks_are_sent_together() {
     let (first, second) = pair().await;
     let plain = || Request::tool("everything", json!({}));
     let reply = first.send(&plain()).await.reply();
@@ -233,8 +233,8 @@ async fn asks_made_together_go_out_together() {
     assert_eq!(requests["opinion"]["method"], "sampling/createMessage");
     assert_eq!(requests["opinion"]["params"]["maxTokens"], 9);
 
-    // Some answers now, the others later, and none of them asked for twice.
-    let said =
+    // Answers may arrive in several rounds. Answered asks are not repeated.
+    let opinion =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "fine"}});
     let some = json!({"where": {"roots": [{"uri": "file:///a"}]}, "login": accept("ann")});
     let reply = second
@@ -242,12 +242,12 @@ async fn asks_made_together_go_out_together() {
         .await
         .reply();
     assert_eq!(asked(&reply), ["opinion"]);
-    let late = json!({"opinion": said, "login": accept("mallory")});
+    let late = json!({"opinion": opinion, "login": accept("mallory")});
     let reply = first
         .send(&plain().again(&token(&reply), late))
         .await
         .reply();
-    let content = json!({"name": "ann", "said": "fine", "roots": 1});
+    let content = json!({"name": "ann", "opinion": "fine", "roots": 1});
     assert_eq!(result(&reply)["structuredContent"], content);
     assert_eq!(
         serde_json::from_str::<Value>(text(&reply)).unwrap(),
@@ -256,7 +256,7 @@ async fn asks_made_together_go_out_together() {
 }
 
 #[tokio::test]
-async fn answers_may_come_with_the_first_request() {
+async fn answers_in_the_first_request_are_used() {
     let (first, _) = pair().await;
     let answers = json!({"login": accept("octocat"), "more": {}, "and": {"more": 1}});
     let request = Request::tool("greet", json!({})).param("inputResponses", answers);
@@ -264,7 +264,7 @@ async fn answers_may_come_with_the_first_request() {
 }
 
 #[tokio::test]
-async fn a_no_ends_the_call_and_an_answer_that_does_not_fit_is_asked_again() {
+async fn declined_ask_ends_the_call_and_invalid_answer_is_asked_again() {
     let (first, second) = pair().await;
     let plain = || Request::tool("greet", json!({}));
     let state = token(&first.send(&plain()).await.reply());
@@ -273,7 +273,7 @@ async fn a_no_ends_the_call_and_an_answer_that_does_not_fit_is_asked_again() {
         let reply = second.send(&plain().again(&state, answers)).await.reply();
         assert_eq!(result(&reply)["isError"], true);
         assert!(text(&reply).contains(word) && text(&reply).contains("login"));
-        // A prompt has no result that could carry a failure.
+        // Prompts have no error results.
         let prompt = || Request::prompt("draft", json!({"text": "x"}));
         let asked = token(&first.send(&prompt()).await.reply());
         let answers = json!({"login": {"action": action}});
@@ -301,7 +301,7 @@ async fn a_no_ends_the_call_and_an_answer_that_does_not_fit_is_asked_again() {
 }
 
 #[tokio::test]
-async fn an_ask_the_client_cannot_answer_is_never_sent() {
+async fn unsupported_ask_is_never_sent() {
     let (first, _) = pair().await;
     for (tool, has, needs) in [
         ("greet", json!({}), json!({"elicitation": {"form": {}}})),
@@ -321,7 +321,7 @@ async fn an_ask_the_client_cannot_answer_is_never_sent() {
             json!({"sampling": {}}),
         ),
         (
-            "places",
+            "count_roots",
             json!({"elicitation": {}, "sampling": {}}),
             json!({"roots": {}}),
         ),
@@ -343,15 +343,15 @@ async fn an_ask_the_client_cannot_answer_is_never_sent() {
     first.send(&prompt).await.error(400, -32021);
     let read = Request::read("notes://diary").meta(CAPABILITIES, json!({}));
     first.send(&read).await.error(400, -32021);
-    let looks = Request::tool("careful", json!({})).meta(CAPABILITIES, json!({"sampling": {}}));
+    let checked = Request::tool("careful", json!({})).meta(CAPABILITIES, json!({"sampling": {}}));
     assert_eq!(
-        text(&first.send(&looks).await.reply()),
-        "Hello, whoever you are!"
+        text(&first.send(&checked).await.reply()),
+        "Hello, stranger!"
     );
 }
 
 #[tokio::test]
-async fn a_url_and_the_explicit_style_work_over_http() {
+async fn url_asks_and_explicit_style_work_over_http() {
     let (first, second) = pair().await;
     let plain = || Request::tool("visit", json!({}));
     let reply = first.send(&plain()).await.reply();
@@ -374,7 +374,7 @@ async fn a_url_and_the_explicit_style_work_over_http() {
 }
 
 #[tokio::test]
-async fn a_failure_is_a_result_for_a_tool_and_an_error_for_the_others() {
+async fn failure_is_a_result_for_tools_and_an_error_otherwise() {
     let (first, _) = pair().await;
     let reply = first
         .send(&Request::tool("broken", json!({})))
@@ -391,7 +391,7 @@ async fn a_failure_is_a_result_for_a_tool_and_an_error_for_the_others() {
         let message = first.send(&request).await.error(200, -32603);
         assert_eq!(message, "the disk is full");
     }
-    // A handler that finds nothing at a URI says so with an error, not with nothing.
+    // A handler reports a missing resource as an error.
     let message = first
         .send(&Request::read("gone:x"))
         .await
@@ -400,7 +400,7 @@ async fn a_failure_is_a_result_for_a_tool_and_an_error_for_the_others() {
 }
 
 #[tokio::test]
-async fn ids_come_back_as_they_were_sent() {
+async fn reply_has_the_id_of_its_request() {
     let (first, _) = pair().await;
     for id in [
         json!(0),
@@ -418,20 +418,23 @@ async fn ids_come_back_as_they_were_sent() {
 }
 
 #[tokio::test]
-async fn an_instance_can_tell_what_a_round_did() {
+async fn explain_as_adds_the_round_header() {
     let keys = KeyRing::generate(&SystemSource::new());
-    let quiet = start(builder(&keys)).await;
-    let loud = start(builder(&keys).explain_as("a")).await;
+    let silent = start(builder(&keys)).await;
+    let explaining = start(builder(&keys).explain_as("a")).await;
     let plain = || Request::tool("greet", json!({}));
-    assert_eq!(quiet.send(&plain()).await.header("refrain-round"), None);
-    let response = loud.send(&plain()).await;
+    assert_eq!(silent.send(&plain()).await.header("refrain-round"), None);
+    let response = explaining.send(&plain()).await;
     let state = token(&response.reply());
-    let said = format!(
+    let header = format!(
         "instance=a; round=1; replayed=0; steps=0; token={}",
         state.len()
     );
-    assert_eq!(response.header("refrain-round"), Some(said.as_str()));
+    assert_eq!(response.header("refrain-round"), Some(header.as_str()));
     let again = plain().again(&state, json!({"login": accept("octocat")}));
-    let said = "instance=a; round=2; replayed=1; steps=0; token=0";
-    assert_eq!(loud.send(&again).await.header("refrain-round"), Some(said));
+    let header = "instance=a; round=2; replayed=1; steps=0; token=0";
+    assert_eq!(
+        explaining.send(&again).await.header("refrain-round"),
+        Some(header)
+    );
 }

@@ -1,4 +1,4 @@
-//! What is asked of a client's model, and of which clients.
+//! Sampling requests and the client capabilities they need.
 
 use crate::support::{CAPABILITIES, Request, asked, result, start, text, token};
 use refrain_core::{Cx, Incomplete, Result};
@@ -32,7 +32,7 @@ fn with_context() -> SamplingParams {
     params
 }
 
-/// A tool that asks this in the straight style, and one in the explicit style.
+/// Adds a straight-line tool and an explicit-style tool that send this request.
 fn both(
     builder: ServerBuilder,
     name: &'static str,
@@ -63,7 +63,7 @@ async fn ask(tool: &str, sampling: &Value) -> std::result::Result<Value, Value> 
 }
 
 #[tokio::test]
-async fn tools_are_offered_only_where_they_can_be_used() {
+async fn sampling_tools_require_the_client_capability() {
     for tool in ["plain", "plain_explicit"] {
         assert!(ask(tool, &json!({})).await.is_ok());
     }
@@ -72,7 +72,9 @@ async fn tools_are_offered_only_where_they_can_be_used() {
             let needs = json!({"sampling": {"tools": {}}});
             assert_eq!(ask(tool, &lacks).await, Err(needs), "{tool}");
         }
-        let params = ask(tool, &json!({"tools": {}})).await.expect("an ask");
+        let params = ask(tool, &json!({"tools": {}}))
+            .await
+            .expect("the model is asked");
         let member = if tool.starts_with("tools") {
             "tools"
         } else {
@@ -83,18 +85,20 @@ async fn tools_are_offered_only_where_they_can_be_used() {
 }
 
 #[tokio::test]
-async fn context_is_asked_for_only_where_it_can_be_given() {
+async fn sampling_context_is_omitted_without_the_capability() {
     for tool in ["context", "context_explicit"] {
         for lacks in [json!({}), json!({"tools": {}})] {
-            let params = ask(tool, &lacks).await.expect("an ask");
+            let params = ask(tool, &lacks).await.expect("the model is asked");
             assert_eq!(params.get("includeContext"), None, "{tool}");
         }
-        let params = ask(tool, &json!({"context": {}})).await.expect("an ask");
+        let params = ask(tool, &json!({"context": {}}))
+            .await
+            .expect("the model is asked");
         assert_eq!(params["includeContext"], "allServers", "{tool}");
     }
 }
 
-/// Lets the model look as often as it likes.
+/// Runs the tools that the model requests until it answers with text.
 async fn advise(cx: Cx) -> Result<String> {
     let mut params = with_tools();
     loop {
@@ -116,14 +120,14 @@ async fn advise(cx: Cx) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_model_uses_tools_round_by_round() {
+async fn model_uses_tools_round_by_round() {
     let builder = Server::builder("sampling", "1").tool(Tool::new("advise", advise));
     let instance = start(builder).await;
     let plain = || {
         let declared = json!({"sampling": {"tools": {}}});
         Request::tool("advise", json!({})).meta(CAPABILITIES, declared)
     };
-    let said = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
+    let answer = |content: Value| json!({"role": "assistant", "model": "m", "content": content});
     let uses = json!([
         {"type": "text", "text": "Let me see."},
         {"type": "tool_use", "id": "1", "name": "look", "input": {}},
@@ -133,7 +137,7 @@ async fn a_model_uses_tools_round_by_round() {
     let messages = &result(&first)["inputRequests"]["model"]["params"]["messages"];
     assert_eq!(messages.as_array().map(Vec::len), Some(1));
 
-    let again = plain().again(&token(&first), json!({"model": said(uses.clone())}));
+    let again = plain().again(&token(&first), json!({"model": answer(uses.clone())}));
     let second = instance.send(&again).await.reply();
     assert_eq!(asked(&second), ["model#2"]);
     let params = &result(&second)["inputRequests"]["model#2"]["params"];
@@ -148,22 +152,26 @@ async fn a_model_uses_tools_round_by_round() {
     );
     assert_eq!(params["tools"][0]["name"], "look");
 
-    let done = json!({"model#2": said(json!({"type": "text", "text": "It is fine."}))});
+    let done = json!({"model#2": answer(json!({"type": "text", "text": "It is fine."}))});
     let last = instance.send(&plain().again(&token(&second), done)).await;
     assert_eq!(text(&last.reply()), "It is fine.");
 }
 
 #[tokio::test]
-async fn a_conversation_that_makes_no_sense_is_not_sent() {
-    let forgotten = || {
+async fn invalid_conversation_is_not_sent() {
+    let without_result = || {
         let answer = json!({"role": "assistant", "model": "m",
             "content": {"type": "tool_use", "id": "1", "name": "look", "input": {}}});
-        let answer = serde_json::from_value(answer).expect("an answer");
+        let answer = serde_json::from_value(answer).expect("the answer is valid");
         with_tools().answer(&answer).user("Well?")
     };
-    let builder = both(Server::builder("sampling", "1"), "forgotten", forgotten);
+    let builder = both(
+        Server::builder("sampling", "1"),
+        "without_result",
+        without_result,
+    );
     let instance = start(builder).await;
-    for tool in ["forgotten", "forgotten_explicit"] {
+    for tool in ["without_result", "without_result_explicit"] {
         let declared = json!({"sampling": {"tools": {}}});
         let request = Request::tool(tool, json!({})).meta(CAPABILITIES, declared);
         instance.send(&request).await.error(200, -32603);

@@ -1,4 +1,4 @@
-//! Tokens that are too large to travel wait in the store.
+//! Tokens that are too large to send and are kept in the store.
 
 use crate::support::tasks::{FaultyStore, eager};
 use crate::support::{Instance, Login, Request, asked, names, result, start, text, token, within};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
 
-async fn hoards(cx: Cx) -> Result<String> {
+async fn large_journal(cx: Cx) -> Result<String> {
     let hoard = cx.step("hoard", async { ok("x".repeat(3000)) }).await?;
     let login: Login = cx.elicit("login", "Who are you?").await?;
     Ok(format!("{} characters for {}", hoard.len(), login.name))
@@ -21,7 +21,7 @@ fn builder(keys: &KeyRing) -> ServerBuilder {
     Server::builder("spill", "1")
         .keys(keys.clone())
         .max_token(1000)
-        .tool(Tool::new("work", hoards))
+        .tool(Tool::new("work", large_journal))
 }
 
 fn keys() -> KeyRing {
@@ -42,7 +42,7 @@ async fn first(instance: &Instance) -> String {
 }
 
 #[tokio::test]
-async fn what_travels_is_short_and_any_instance_takes_it_from_there() {
+async fn large_token_is_replaced_by_a_reference_for_any_instance() {
     let (store, keys) = (MemoryStore::new(), keys());
     let with_store = || builder(&keys).tasks(Arc::new(store.clone()), eager());
     let one = start(with_store()).await;
@@ -52,18 +52,20 @@ async fn what_travels_is_short_and_any_instance_takes_it_from_there() {
     let again = Request::tool("work", json!({})).again(&token, answers());
     let reply = two.send(&again).await.reply();
     assert_eq!(text(&reply), "3000 characters for Ada");
-    // Without a transport, as over stdio.
+    // The same without a transport, as over stdio.
     let message = again.message();
     let handling = two.server.handle(&message, Principal::anonymous());
     let mut out = within("a response", handling).await;
-    let reply = within("the reply", out.next()).await.expect("a reply");
-    let reply: Value = serde_json::from_slice(&reply).expect("JSON");
+    let reply = within("the reply", out.next())
+        .await
+        .expect("there is a reply");
+    let reply: Value = serde_json::from_slice(&reply).expect("replies are JSON");
     assert_eq!(text(&reply), "3000 characters for Ada");
     assert_eq!(within("the end", out.next()).await, None);
 }
 
 #[tokio::test]
-async fn the_name_of_a_token_is_of_no_use_to_others() {
+async fn token_reference_is_rejected_for_other_callers() {
     let (store, keys) = (MemoryStore::new(), keys());
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let server = builder(&keys).tasks(Arc::new(store), eager());
@@ -73,50 +75,50 @@ async fn the_name_of_a_token_is_of_no_use_to_others() {
     };
     let call = || Request::tool("work", json!({}));
     let reply = instance.send(&as_one(call(), ALICE)).await.reply();
-    let name = token(&reply);
+    let reference = token(&reply);
     let unknown = format!("s.{}", "0".repeat(48));
-    let refused = [
-        as_one(call().again(&name, answers()), BOB),
+    let rejected = [
+        as_one(call().again(&reference, answers()), BOB),
         as_one(call().again(&unknown, answers()), ALICE),
         as_one(call().again("s.../../etc", answers()), ALICE),
         as_one(call().again("s.", answers()), ALICE),
     ];
-    for request in refused {
+    for request in rejected {
         let error = instance.send(&request).await.error(200, -32602);
         names(&error, &["requestState is not valid for this request"]);
     }
-    let again = as_one(call().again(&name, answers()), ALICE);
+    let again = as_one(call().again(&reference, answers()), ALICE);
     let reply = instance.send(&again).await.reply();
     assert_eq!(result(&reply)["isError"], false);
 }
 
 #[tokio::test]
-async fn what_is_too_large_for_the_store_or_has_none_is_an_error_that_names_the_largest_entry() {
+async fn token_above_the_limit_fails_and_names_the_largest_entry() {
     let keys = keys();
     let store = Arc::new(MemoryStore::new());
     let options = TaskOptions {
         journal: 2000,
         ..eager()
     };
-    let small = start(builder(&keys).tasks(store, options)).await;
-    let none = start(builder(&keys)).await;
-    for (instance, limit) in [(&small, "2000"), (&none, "1000")] {
+    let small_store = start(builder(&keys).tasks(store, options)).await;
+    let no_store = start(builder(&keys)).await;
+    for (instance, limit) in [(&small_store, "2000"), (&no_store, "1000")] {
         let reply = instance.send(&Request::tool("work", json!({}))).await;
         names(&reply.error(200, -32603), &[limit, "hoard"]);
     }
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_told_and_the_token_stays_good() {
+async fn token_reference_stays_valid_while_the_store_is_unavailable() {
     let (store, keys) = (MemoryStore::new(), keys());
-    let shaky = FaultyStore::new(&store);
-    let instance = start(builder(&keys).tasks(shaky.clone(), eager())).await;
-    let name = first(&instance).await;
-    let again = Request::tool("work", json!({})).again(&name, answers());
-    shaky.fail(Some(StoreError::Unavailable("it is being moved".into())));
+    let faulty = FaultyStore::new(&store);
+    let instance = start(builder(&keys).tasks(faulty.clone(), eager())).await;
+    let reference = first(&instance).await;
+    let again = Request::tool("work", json!({})).again(&reference, answers());
+    faulty.fail(Some(StoreError::Unavailable("failover".into())));
     let error = instance.send(&again).await.error(200, -32603);
-    names(&error, &["task store cannot be reached", "try again"]);
-    shaky.fail(None);
+    names(&error, &["task store is unavailable", "try again"]);
+    faulty.fail(None);
     let reply = instance.send(&again).await.reply();
     assert_eq!(text(&reply), "3000 characters for Ada");
 }

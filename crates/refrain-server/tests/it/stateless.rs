@@ -1,4 +1,4 @@
-//! Requests that stand for themselves: what came before on a connection, or came with another request, does not matter.
+//! Statelessness: a request does not depend on earlier requests or on its connection.
 
 use crate::support::{
     CAPABILITIES, CLIENT_INFO, Guard, Request, Response, Signals, Word, asked, echo, greet, result,
@@ -9,7 +9,7 @@ use refrain_server::{Prompt, Resource, ResourceTemplate, Server, ServerBuilder, 
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Greets, and says when it is set down.
+/// Greets, and signals when it is dropped.
 async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     greet(cx).await
@@ -58,14 +58,14 @@ fn code(response: &Response) -> Value {
 }
 
 #[tokio::test]
-async fn what_a_request_does_not_say_is_not_known_from_an_earlier_one() {
+async fn request_does_not_inherit_metadata_of_earlier_requests() {
     let instance = start(builder()).await;
     let mut connection = instance.connect().await;
     for _ in 0..2 {
-        let can = connection.exchange(&greeting()).await;
-        assert_eq!(asked(&can.reply()), ["login"]);
-        let cannot = greeting().meta(CAPABILITIES, json!({}));
-        assert_eq!(code(&connection.exchange(&cannot).await), -32021);
+        let capable = connection.exchange(&greeting()).await;
+        assert_eq!(asked(&capable.reply()), ["login"]);
+        let incapable = greeting().meta(CAPABILITIES, json!({}));
+        assert_eq!(code(&connection.exchange(&incapable).await), -32021);
         let silent = greeting().without_meta(CAPABILITIES);
         assert_eq!(code(&connection.exchange(&silent).await), -32602);
         let silent = greeting().without_meta(crate::support::VERSION);
@@ -74,19 +74,19 @@ async fn what_a_request_does_not_say_is_not_known_from_an_earlier_one() {
 }
 
 #[tokio::test]
-async fn a_client_that_can_no_longer_answer_is_not_asked_again() {
+async fn client_that_lost_a_capability_is_not_asked_again() {
     let instance = start(builder()).await;
     let state = token(&instance.send(&greeting()).await.reply());
-    let cannot = || greeting().meta(CAPABILITIES, json!({}));
-    let empty = instance.send(&cannot().again(&state, json!({}))).await;
+    let incapable = || greeting().meta(CAPABILITIES, json!({}));
+    let empty = instance.send(&incapable().again(&state, json!({}))).await;
     empty.error(400, -32021);
-    // An answer it has already is taken.
-    let reply = instance.send(&cannot().again(&state, answers())).await;
+    // An answer that it already has is accepted.
+    let reply = instance.send(&incapable().again(&state, answers())).await;
     assert_eq!(text(&reply.reply()), "Hello, octocat!");
 }
 
 #[tokio::test]
-async fn who_a_client_says_it_is_changes_nothing() {
+async fn client_info_has_no_effect() {
     let instance = start(builder()).await;
     let as_client = |request: Request, info: &Value| match info {
         Value::Null => request.without_meta(CLIENT_INFO),
@@ -113,7 +113,7 @@ async fn who_a_client_says_it_is_changes_nothing() {
 }
 
 #[tokio::test]
-async fn metadata_that_is_not_known_is_passed_over() {
+async fn unknown_metadata_is_ignored() {
     let instance = start(builder()).await;
     let request = Request::tool("echo", json!({"text": "x"}))
         .meta(
@@ -126,7 +126,7 @@ async fn metadata_that_is_not_known_is_passed_over() {
 }
 
 #[tokio::test]
-async fn lists_depend_neither_on_the_connection_nor_on_what_went_before() {
+async fn lists_do_not_depend_on_earlier_requests() {
     let instance = start(builder()).await;
     let mut busy = instance.connect().await;
     for method in LISTS {
@@ -145,7 +145,7 @@ async fn lists_depend_neither_on_the_connection_nor_on_what_went_before() {
 }
 
 #[tokio::test]
-async fn every_result_says_its_type_and_who_sent_it() {
+async fn every_result_has_its_type_and_the_server_info() {
     let instance = start(builder()).await;
     let calls = [
         (Request::tool("echo", json!({"text": "x"})), "complete"),
@@ -165,7 +165,7 @@ async fn every_result_says_its_type_and_who_sent_it() {
 }
 
 #[tokio::test]
-async fn only_calls_ask_and_what_asks_may_not_be_cached() {
+async fn only_calls_ask_and_asking_replies_are_not_cacheable() {
     let instance = start(builder()).await;
     for method in LISTS {
         let request = Request::rpc(method, json!({})).again("nonsense", answers());
@@ -179,13 +179,13 @@ async fn only_calls_ask_and_what_asks_may_not_be_cached() {
 }
 
 #[tokio::test]
-async fn nothing_is_held_for_a_client_that_may_not_come_back() {
-    let (signals, mut heard) = signals();
+async fn handler_is_dropped_between_rounds() {
+    let (signals, mut received) = signals();
     let builder = builder().tool(Tool::new("guarded", guarded)).state(signals);
     let instance = start(builder).await;
     let reply = instance.send(&Request::tool("guarded", json!({}))).await;
     assert_eq!(asked(&reply.reply()), ["login"]);
-    let set_down = within("the handler to be set down", heard.recv()).await;
-    assert_eq!(set_down, Some("dropped"));
+    let signal = within("the handler to be dropped", received.recv()).await;
+    assert_eq!(signal, Some("dropped"));
     instance.at_rest().await;
 }

@@ -1,4 +1,4 @@
-//! Answers that are streams: progress and logs, and last the reply.
+//! Streamed responses: progress, log messages and the reply.
 
 use crate::support::{
     CAPABILITIES, LOG_LEVEL, Login, Request, Signals, Word, asked, signals, start, text, token,
@@ -10,7 +10,7 @@ use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Reports as it counts to three.
+/// Counts to three and reports each step.
 async fn count(cx: Cx) -> Result<String> {
     for n in 1..=3 {
         cx.progress(f64::from(n), Some(3.0), &format!("counted {n}"));
@@ -34,14 +34,14 @@ async fn interview(cx: Cx) -> Result<String> {
     Ok(format!("{} and {}", first.name, second.name))
 }
 
-/// Says where it is before it waits.
+/// Logs a message, then waits.
 async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     cx.log(LogLevel::Warning, json!({"step": 1}));
     signals.pass().await;
     Ok("done".into())
 }
 
-/// Reports the same progress again and again.
+/// Reports progress that does not always increase.
 async fn stuck(cx: Cx) -> Result<String> {
     for done in [1.0, 1.0, 0.5, 2.0, 2.0] {
         cx.progress(done, None, "");
@@ -49,15 +49,15 @@ async fn stuck(cx: Cx) -> Result<String> {
     Ok("stuck".into())
 }
 
-/// Reports what is no number among what is one.
-async fn odd(cx: Cx) -> Result<String> {
+/// Reports numbers that are not finite among finite ones.
+async fn non_finite(cx: Cx) -> Result<String> {
     for done in [f64::NAN, 1.5, f64::INFINITY, 2.0, f64::NEG_INFINITY] {
         cx.progress(done, Some(f64::NAN), "");
     }
-    Ok("odd".into())
+    Ok("non_finite".into())
 }
 
-/// Reports more than anyone can take.
+/// Reports more notes than the limit.
 async fn flood(cx: Cx) -> Result<String> {
     for n in 1..=1000 {
         cx.progress(f64::from(n), None, "");
@@ -66,7 +66,7 @@ async fn flood(cx: Cx) -> Result<String> {
     Ok("flooded".into())
 }
 
-/// Reports under the name it is given, waits, and reports again.
+/// Reports its argument, waits, and reports it again.
 async fn named(cx: Cx, signals: State<Arc<Signals>>, word: Word) -> Result<String> {
     cx.progress(1.0, None, &word.text);
     cx.log(LogLevel::Info, word.text.as_str());
@@ -90,7 +90,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
         .tool(Tool::new("interview", interview))
         .tool(Tool::new("slow", slow))
         .tool(Tool::new("stuck", stuck))
-        .tool(Tool::new("odd", odd))
+        .tool(Tool::new("non_finite", non_finite))
         .tool(Tool::new("failing", failing))
         .state(signals.clone());
     (builder, signals)
@@ -116,12 +116,14 @@ fn log(level: &str, data: &str) -> Value {
 }
 
 #[tokio::test]
-async fn progress_and_logs_come_in_order_and_the_result_last() {
+async fn progress_and_logs_precede_the_result_in_order() {
     let instance = start(builder().0).await;
     let request = Request::tool("count", json!({})).id(json!("q"));
     let request = request.meta(LOG_LEVEL, json!("debug"));
-    for wanted in [json!("mine"), json!(17)] {
-        let request = request.clone().meta("progressToken", wanted.clone());
+    for progress_token in [json!("mine"), json!(17)] {
+        let request = request
+            .clone()
+            .meta("progressToken", progress_token.clone());
         let response = instance.send(&request).await;
         assert_eq!(response.status, 200);
         assert_eq!(response.header("x-accel-buffering"), Some("no"));
@@ -132,7 +134,7 @@ async fn progress_and_logs_come_in_order_and_the_result_last() {
         assert_eq!((text(&last), &last["id"]), ("three", &json!("q")));
         let mut expected = Vec::new();
         for n in 1..=3 {
-            expected.push(counted(wanted.clone(), n));
+            expected.push(counted(progress_token.clone(), n));
             expected.push(log("info", &format!("at {n}")));
         }
         expected.push(log("debug", "no more"));
@@ -141,7 +143,7 @@ async fn progress_and_logs_come_in_order_and_the_result_last() {
 }
 
 #[tokio::test]
-async fn without_a_wish_for_either_the_answer_is_one_json_object() {
+async fn reply_without_subscription_is_one_json_object() {
     let instance = start(builder().0).await;
     let response = instance.send(&Request::tool("count", json!({}))).await;
     assert_eq!(text(&response.reply()), "three");
@@ -151,10 +153,10 @@ async fn without_a_wish_for_either_the_answer_is_one_json_object() {
 }
 
 #[tokio::test]
-async fn logs_below_the_level_are_left_out() {
+async fn logs_below_the_level_are_omitted() {
     let instance = start(builder().0).await;
     let count = || Request::tool("count", json!({}));
-    // None at all: no stream.
+    // Without any message there is no stream.
     let response = instance
         .send(&count().meta(LOG_LEVEL, json!("notice")))
         .await;
@@ -173,7 +175,7 @@ async fn logs_below_the_level_are_left_out() {
 }
 
 #[tokio::test]
-async fn a_progress_token_alone_brings_progress_alone() {
+async fn progress_token_alone_subscribes_only_to_progress() {
     let instance = start(builder().0).await;
     let request = Request::tool("count", json!({})).meta("progressToken", json!("p"));
     let events = instance.send(&request).await.events();
@@ -182,7 +184,7 @@ async fn a_progress_token_alone_brings_progress_alone() {
 }
 
 #[tokio::test]
-async fn progress_only_ever_rises() {
+async fn progress_that_does_not_increase_is_omitted() {
     let instance = start(builder().0).await;
     let request = Request::tool("stuck", json!({})).meta("progressToken", json!(1));
     let events = instance.send(&request).await.events();
@@ -191,18 +193,18 @@ async fn progress_only_ever_rises() {
 }
 
 #[tokio::test]
-async fn progress_that_is_no_number_is_left_out() {
+async fn non_finite_progress_is_omitted() {
     let instance = start(builder().0).await;
-    let request = Request::tool("odd", json!({})).meta("progressToken", json!(1));
+    let request = Request::tool("non_finite", json!({})).meta("progressToken", json!(1));
     let events = instance.send(&request).await.events();
     let mut half = progress(json!(1), 0);
     half["params"]["progress"] = json!(1.5);
     assert_eq!(events[..2], [half, progress(json!(1), 2)]);
-    assert_eq!((events.len(), text(&events[2])), (3, "odd"));
+    assert_eq!((events.len(), text(&events[2])), (3, "non_finite"));
 }
 
 #[tokio::test]
-async fn a_flood_is_thinned_to_its_end() {
+async fn excess_notes_keep_the_latest() {
     let mut limits = ServerLimits::default();
     limits.flow.notes = 4;
     let builder = Server::builder("streams", "1").tool(Tool::new("flood", flood));
@@ -217,8 +219,8 @@ async fn a_flood_is_thinned_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_stream_has_the_notes_of_its_own_call_only() {
-    let (signals, mut heard) = signals();
+async fn stream_has_only_the_notes_of_its_call() {
+    let (signals, mut received) = signals();
     let builder = Server::builder("streams", "1").tool(Tool::new("named", named));
     let instance = start(builder.state(signals.clone())).await;
     let names = ["ann", "bob", "cid"];
@@ -230,11 +232,11 @@ async fn a_stream_has_the_notes_of_its_own_call_only() {
         connection
             .send(&request.meta(LOG_LEVEL, json!("info")))
             .await;
-        let reported = within("a report", heard.recv()).await;
+        let reported = within("a report", received.recv()).await;
         assert_eq!(reported, Some("reported"));
         connections.push(connection);
     }
-    // All of them are at work at the same time.
+    // All calls run at the same time.
     assert_eq!(instance.server.running(), names.len());
     names.iter().for_each(|_| signals.open());
     for (name, connection) in names.iter().zip(&mut connections) {
@@ -251,7 +253,7 @@ async fn a_stream_has_the_notes_of_its_own_call_only() {
 }
 
 #[tokio::test]
-async fn what_is_replayed_is_silent_and_an_incomplete_result_is_the_last_event() {
+async fn replayed_notes_are_not_sent_again() {
     let instance = start(builder().0).await;
     let plain = || {
         Request::tool("interview", json!({}))
@@ -277,7 +279,7 @@ async fn what_is_replayed_is_silent_and_an_incomplete_result_is_the_last_event()
     assert_eq!(third[..2], [progress(json!("p"), 3), log("info", "after")]);
     assert_eq!((third.len(), text(&third[2])), (3, "ann and bob"));
 
-    // A round that gets no further than the one before replays nothing, and says the same.
+    // A round that gets no further replays nothing and sends the same notes.
     let request = plain().again(&token(&first[2]), json!({}));
     let same = instance.send(&request).await.events();
     assert_eq!(same[..2], first[..2]);
@@ -285,7 +287,7 @@ async fn what_is_replayed_is_silent_and_an_incomplete_result_is_the_last_event()
 }
 
 #[tokio::test]
-async fn an_event_is_sent_when_it_happens() {
+async fn events_are_sent_immediately() {
     let (builder, signals) = builder();
     let instance = start(builder).await;
     let mut connection = instance.connect().await;
@@ -298,12 +300,12 @@ async fn an_event_is_sent_when_it_happens() {
         event["params"],
         json!({"level": "warning", "data": {"step": 1}})
     );
-    // The handler is still at work, and goes on only now.
+    // The handler still runs, and continues only now.
     assert_eq!(instance.server.running(), 1);
     signals.open();
     assert_eq!(text(&connection.event().await.unwrap()), "done");
     assert_eq!(connection.event().await, None);
-    // The connection is good for another request.
+    // The connection can be reused.
     let next = connection
         .exchange(&Request::tool("stuck", json!({})))
         .await;
@@ -311,7 +313,7 @@ async fn an_event_is_sent_when_it_happens() {
 }
 
 #[tokio::test]
-async fn an_error_is_the_last_event_too() {
+async fn error_is_the_last_event() {
     let instance = start(builder().0).await;
     let request = Request::tool("failing", json!({})).meta(LOG_LEVEL, json!("error"));
     let response = instance.send(&request).await;
@@ -322,7 +324,7 @@ async fn an_error_is_the_last_event_too() {
     );
     assert_eq!(events[1]["error"]["code"], -32603);
     assert!(!String::from_utf8_lossy(&response.body).contains("secret"));
-    // An ask the client cannot answer, after a first note.
+    // The same for an unsupported ask after a note.
     let request = Request::tool("interview", json!({})).meta("progressToken", json!(1));
     let events = instance
         .send(&request.meta(CAPABILITIES, json!({})))

@@ -1,4 +1,4 @@
-//! What clients ask about their tasks: how one stands, to take in answers, to call it off.
+//! Task requests: get, update and cancel.
 
 use crate::support::tasks::{
     FaultyStore, TASKS, Work, about, create, declared, eager, form, stored, update,
@@ -31,13 +31,13 @@ fn builder(store: &MemoryStore) -> ServerBuilder {
         .tasks(Arc::new(store.clone()), eager())
 }
 
-/// A task of a caller without a name.
+/// Creates a task of the anonymous caller.
 async fn anyones(store: &MemoryStore) -> Work {
     create(Arc::new(store.clone()), Principal::anonymous()).await
 }
 
-/// A request of one of the methods, complete in every way.
-fn whole(method: &str, id: &str) -> Request {
+/// A valid request of one of the methods.
+fn valid(method: &str, id: &str) -> Request {
     about(method, id).param("inputResponses", json!({}))
 }
 
@@ -50,30 +50,33 @@ async fn get(instance: &Instance, id: &str) -> Value {
     result(&reply).clone()
 }
 
-/// The result of a request that is only acknowledged.
+/// Asserts that the result is empty.
 #[track_caller]
 fn acknowledged(response: &Response) {
     let reply = response.reply();
     let mut result = result(&reply).clone();
     result
         .as_object_mut()
-        .expect("an object")
+        .expect("the result is an object")
         .remove("_meta")
-        .expect("a server says who it is");
+        .expect("_meta has the server info");
     assert_eq!(result, json!({"resultType": "complete"}));
 }
 
 #[tokio::test]
-async fn a_task_is_shown_as_it_stands() {
+async fn get_returns_the_current_state() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
-    let shown = get(&instance, work.id()).await;
-    let created = shown["createdAt"].as_str().expect("a time").to_owned();
+    let task = get(&instance, work.id()).await;
+    let created = task["createdAt"]
+        .as_str()
+        .expect("createdAt is a string")
+        .to_owned();
     assert!(created.ends_with('Z') && created.len() == 24, "{created}");
-    let meta = shown["_meta"].clone();
+    let meta = task["_meta"].clone();
     assert_eq!(
-        shown,
+        task,
         json!({
             "resultType": "complete", "taskId": work.id(), "status": "working", "createdAt": created,
             "lastUpdatedAt": created, "ttlMs": 60000, "pollIntervalMs": 1000, "_meta": meta,
@@ -81,36 +84,36 @@ async fn a_task_is_shown_as_it_stands() {
     );
 
     work.say("halfway").await;
-    let shown = get(&instance, work.id()).await;
-    assert_eq!(shown["status"], "working");
-    assert_eq!(shown["statusMessage"], "halfway");
-    assert_eq!(shown["createdAt"], created);
+    let task = get(&instance, work.id()).await;
+    assert_eq!(task["status"], "working");
+    assert_eq!(task["statusMessage"], "halfway");
+    assert_eq!(task["createdAt"], created);
 
-    // All that is open, in the order it was asked; the same again for whoever looks again.
+    // All open asks are returned every time.
     work.ask(&[("second", form())]).await;
     work.ask(&[("first", json!({"method": "roots/list"}))])
         .await;
     for _ in 0..2 {
-        let shown = get(&instance, work.id()).await;
-        assert_eq!(shown["status"], "input_required");
+        let task = get(&instance, work.id()).await;
+        assert_eq!(task["status"], "input_required");
         let asks = json!({"second": form(), "first": {"method": "roots/list"}});
-        assert_eq!(shown["inputRequests"], asks);
-        assert_eq!(shown.get("requestState"), None);
-        assert_eq!(shown.get("result"), None);
+        assert_eq!(task["inputRequests"], asks);
+        assert_eq!(task.get("requestState"), None);
+        assert_eq!(task.get("result"), None);
     }
 
     let result = json!({"content": [], "isError": true, "_meta": {"a/b": 1}});
     work.complete(&result).await;
-    let shown = get(&instance, work.id()).await;
-    assert_eq!(shown["resultType"], "complete");
-    assert_eq!(shown["status"], "completed");
-    assert_eq!(shown["result"], result);
-    assert_eq!(shown.get("inputRequests"), None);
-    assert_eq!(shown.get("error"), None);
+    let task = get(&instance, work.id()).await;
+    assert_eq!(task["resultType"], "complete");
+    assert_eq!(task["status"], "completed");
+    assert_eq!(task["result"], result);
+    assert_eq!(task.get("inputRequests"), None);
+    assert_eq!(task.get("error"), None);
 }
 
 #[tokio::test]
-async fn the_asks_of_a_task_are_shown_in_the_order_they_were_made() {
+async fn asks_are_returned_in_the_order_made() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
@@ -118,35 +121,38 @@ async fn the_asks_of_a_task_are_shown_in_the_order_they_were_made() {
     work.ask(&[("z", roots()), ("a", roots()), ("m", roots())])
         .await;
     let response = instance.send(&about("tasks/get", work.id())).await;
-    let body = String::from_utf8(response.body).expect("text");
+    let body = String::from_utf8(response.body).expect("the body is UTF-8");
     let at = |key: &str| {
         body.find(&format!("\"{key}\":{{\"method\""))
-            .expect("a key")
+            .expect("the key is in the body")
     };
     assert!(at("z") < at("a") && at("a") < at("m"), "{body}");
 }
 
 #[tokio::test]
-async fn a_task_that_failed_says_why() {
+async fn failed_task_has_its_error() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let error = json!({"code": -32603, "message": "it broke", "data": {"at": 3}});
     let silent = anyones(&store).await;
     silent.next(Next::Fail(stored(&error))).await;
-    let shown = get(&instance, silent.id()).await;
-    assert_eq!(shown["status"], "failed");
-    assert_eq!(shown["error"], error);
-    assert_eq!(shown["statusMessage"], "it broke");
-    assert_eq!(shown.get("result"), None);
+    let task = get(&instance, silent.id()).await;
+    assert_eq!(task["status"], "failed");
+    assert_eq!(task["error"], error);
+    assert_eq!(task["statusMessage"], "it broke");
+    assert_eq!(task.get("result"), None);
     let talking = anyones(&store).await;
     talking.say("step 3 of 5").await;
     talking.next(Next::Fail(stored(&error))).await;
-    let shown = get(&instance, talking.id()).await;
-    assert_eq!(shown["statusMessage"], "it broke", "not what it did before");
+    let task = get(&instance, talking.id()).await;
+    assert_eq!(
+        task["statusMessage"], "it broke",
+        "the error replaces the status message"
+    );
 }
 
 #[tokio::test]
-async fn a_task_that_is_not_the_callers_is_not_there() {
+async fn task_of_another_caller_is_unknown() {
     let store = MemoryStore::new();
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let instance = start(builder(&store).authenticator(tokens)).await;
@@ -165,18 +171,18 @@ async fn a_task_that_is_not_the_callers_is_not_there() {
             &long,
         ];
         for id in ids {
-            let response = instance.send(&of(whole(method, id), BOB)).await;
+            let response = instance.send(&of(valid(method, id), BOB)).await;
             let message = response.error(200, -32602);
-            names(&message, &["taskId", "no such task"]);
+            names(&message, &["taskId", "does not exist"]);
             bodies.push(response.body);
         }
         bodies.dedup();
-        assert_eq!(bodies.len(), 1, "one answer for all");
+        assert_eq!(bodies.len(), 1, "all responses are equal");
     }
-    // And nothing was done.
+    // The task is unchanged.
     let answer = json!({"name": {"action": "cancel"}});
-    let strange = of(update(alices.id(), answer), BOB);
-    instance.send(&strange).await.error(200, -32602);
+    let foreign = of(update(alices.id(), answer), BOB);
+    instance.send(&foreign).await.error(200, -32602);
     assert_eq!(alices.answers().await, []);
     let mine = of(about("tasks/get", alices.id()), ALICE);
     let reply = instance.send(&mine).await.reply();
@@ -184,7 +190,7 @@ async fn a_task_that_is_not_the_callers_is_not_there() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_speak_of_tasks_is_told_what_it_lacks() {
+async fn client_without_task_support_gets_missing_capability() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
@@ -192,10 +198,10 @@ async fn a_client_that_does_not_speak_of_tasks_is_told_what_it_lacks() {
         for capabilities in [
             json!({}),
             json!({"extensions": {"com.example/other": {}}}),
-            // What an earlier revision had.
+            // The capability of a legacy revision.
             json!({"tasks": {"cancel": {}}}),
         ] {
-            let request = whole(method, work.id()).meta(CAPABILITIES, capabilities);
+            let request = valid(method, work.id()).meta(CAPABILITIES, capabilities);
             let response = instance.send(&request).await;
             names(&response.error(400, -32021), &[TASKS]);
             assert_eq!(
@@ -208,30 +214,30 @@ async fn a_client_that_does_not_speak_of_tasks_is_told_what_it_lacks() {
 }
 
 #[tokio::test]
-async fn the_header_names_the_task() {
+async fn name_header_must_equal_the_task_id() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
     for method in METHODS {
-        let other = whole(method, work.id()).header("Mcp-Name", "another");
+        let other = valid(method, work.id()).header("Mcp-Name", "another");
         let message = instance.send(&other).await.error(400, -32020);
         names(&message, &["Mcp-Name", "another", work.id()]);
-        let none = whole(method, work.id()).without_header("Mcp-Name");
+        let none = valid(method, work.id()).without_header("Mcp-Name");
         let message = instance.send(&none).await.error(400, -32020);
         names(&message, &["Mcp-Name", "missing"]);
-        let other = whole(method, work.id()).header("Mcp-Method", "tasks/other");
+        let other = valid(method, work.id()).header("Mcp-Method", "tasks/other");
         instance.send(&other).await.error(400, -32020);
     }
     assert_eq!(get(&instance, work.id()).await["status"], "working");
 }
 
 #[tokio::test]
-async fn without_a_store_there_are_no_such_methods() {
+async fn task_methods_are_unknown_without_a_store() {
     let plain = start(Server::builder("plain", "1")).await;
     for method in METHODS {
-        let message = plain.send(&whole(method, "abc")).await.error(404, -32601);
+        let message = plain.send(&valid(method, "abc")).await.error(404, -32601);
         names(&message, &[method]);
-        // Nor does it matter what is in them.
+        // The parameters do not matter.
         let empty = declared(Request::rpc(method, json!({})));
         plain.send(&empty).await.error(404, -32601);
     }
@@ -242,7 +248,7 @@ async fn without_a_store_there_are_no_such_methods() {
 }
 
 #[tokio::test]
-async fn a_server_with_tasks_says_so_and_has_none_of_the_earlier_methods() {
+async fn server_declares_tasks_without_legacy_methods() {
     let store = MemoryStore::new();
     let builder = builder(&store).extension("com.example/own", serde_json::Map::new());
     let instance = start(builder).await;
@@ -253,26 +259,26 @@ async fn a_server_with_tasks_says_so_and_has_none_of_the_earlier_methods() {
     assert_eq!(capabilities["extensions"], extensions);
     assert_eq!(capabilities.get("tasks"), None);
     for method in ["tasks/result", "tasks/list", "tasks/input_response"] {
-        let message = instance.send(&whole(method, "a")).await.error(404, -32601);
+        let message = instance.send(&valid(method, "a")).await.error(404, -32601);
         names(&message, &[method]);
     }
-    // The parameter of an earlier revision is one that nobody knows, and so is a call that knows nothing of tasks.
+    // The task parameter of a legacy revision is ignored.
     let call = declared(Request::tool("work", json!({}))).param("task", json!({"ttl": 60000}));
     assert_eq!(text(&instance.send(&call).await.reply()), "worked");
 }
 
 #[test]
-fn the_extension_is_not_declared_by_hand() {
+fn tasks_extension_cannot_be_declared_manually() {
     for builder in [Server::builder("tasks", "1"), builder(&MemoryStore::new())] {
         let built = builder.extension(TASKS, serde_json::Map::new()).build();
-        let error = built.expect_err("declared by hand");
-        assert!(matches!(error, BuildError::OwnExtension { .. }));
+        let error = built.expect_err("the extension is built in");
+        assert!(matches!(error, BuildError::ReservedExtension { .. }));
         names(&error.to_string(), &[TASKS, ".tasks(..)"]);
     }
 }
 
 #[tokio::test]
-async fn answers_are_taken_in_one_by_one_and_once() {
+async fn each_answer_is_accepted_once() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
@@ -285,11 +291,11 @@ async fn answers_are_taken_in_one_by_one_and_once() {
         json!({"name": accepted, "never": {"anything": 1}}),
     );
     acknowledged(&instance.send(&some).await);
-    let shown = get(&instance, work.id()).await;
-    assert_eq!(shown["status"], "input_required");
-    assert_eq!(shown["inputRequests"], json!({"dirs": roots}));
+    let task = get(&instance, work.id()).await;
+    assert_eq!(task["status"], "input_required");
+    assert_eq!(task["inputRequests"], json!({"dirs": roots}));
 
-    // What was answered is, whatever comes after it; not even its shape is looked at.
+    // Later answers to the same ask are ignored, even if malformed.
     for late in [json!({"action": "decline"}), json!({"action": 7})] {
         let again = update(work.id(), json!({"name": late}));
         acknowledged(&instance.send(&again).await);
@@ -312,7 +318,7 @@ async fn answers_are_taken_in_one_by_one_and_once() {
 }
 
 #[tokio::test]
-async fn a_malformed_answer_is_named_and_nothing_of_its_update_is_taken_in() {
+async fn malformed_answer_rejects_the_whole_update() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
@@ -350,19 +356,19 @@ async fn a_malformed_answer_is_named_and_nothing_of_its_update_is_taken_in() {
         names(&message, &[&format!("inputResponses[{key:?}]"), why]);
         assert_eq!(work.answers().await, []);
     }
-    // What is no object, or there twice, is so whatever was asked.
+    // Answers must be objects, and the member must exist, regardless of the asks.
     let request = update(work.id(), json!({"other": 7}));
     let message = instance.send(&request).await.error(400, -32602);
     names(&message, &["inputResponses[\"other\"]", "an object"]);
     let request = about("tasks/update", work.id());
     let message = instance.send(&request).await.error(400, -32602);
     names(&message, &["inputResponses is missing"]);
-    let shown = get(&instance, work.id()).await;
-    assert_eq!(shown["inputRequests"].as_object().map(|a| a.len()), Some(4));
+    let task = get(&instance, work.id()).await;
+    assert_eq!(task["inputRequests"].as_object().map(|a| a.len()), Some(4));
 }
 
 #[tokio::test]
-async fn what_is_not_sealed_is_refused_where_it_has_to_be() {
+async fn unsealed_task_is_rejected_if_sealing_is_required() {
     let store = MemoryStore::new();
     let options = TaskOptions {
         seal: true,
@@ -382,17 +388,17 @@ async fn what_is_not_sealed_is_refused_where_it_has_to_be() {
 }
 
 #[tokio::test]
-async fn a_task_is_called_off_unless_it_is_over() {
+async fn cancel_ends_a_task_unless_it_ended() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
     work.ask(&[("name", form())]).await;
     for _ in 0..2 {
         acknowledged(&instance.send(&about("tasks/cancel", work.id())).await);
-        let shown = get(&instance, work.id()).await;
-        assert_eq!(shown["status"], "cancelled");
+        let task = get(&instance, work.id()).await;
+        assert_eq!(task["status"], "cancelled");
         for member in ["inputRequests", "result", "error"] {
-            assert_eq!(shown.get(member), None);
+            assert_eq!(task.get(member), None);
         }
     }
     let lost = store.answers(&work.lease).await;
@@ -405,7 +411,7 @@ async fn a_task_is_called_off_unless_it_is_over() {
 }
 
 #[tokio::test]
-async fn a_caller_needs_the_scopes_of_the_tool() {
+async fn task_requests_require_the_scopes_of_the_tool() {
     const MORE: &str = "alice-with-more-0123456789abcdef";
     const LESS: &str = "alice-with-less-0123456789abcdef";
     let store = MemoryStore::new();
@@ -422,8 +428,8 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
     let work = create(Arc::new(store.clone()), Principal::new("alice")).await;
     work.ask(&[("name", form())]).await;
     for method in METHODS {
-        let request = whole(method, work.id()).id(json!("the id"));
-        // As a call of the tool would be answered.
+        let request = valid(method, work.id()).id(json!("the id"));
+        // The response equals that to a call of the tool.
         let response = instance.send(&of(request.clone(), ALICE)).await;
         let call = Request::tool("work", json!({})).id(json!("the id"));
         let called = instance.send(&of(call, ALICE)).await;
@@ -431,11 +437,16 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
         assert_eq!(response.json(), called.json());
         let challenge = response.header("www-authenticate");
         assert_eq!(challenge, called.header("www-authenticate"));
-        names(challenge.expect("a challenge"), &["use files:write"]);
-        // Without what every request needs, not even that is said.
+        names(
+            challenge.expect("there is a challenge"),
+            &["use files:write"],
+        );
+        // Without the server's scopes, the tool's scopes are not revealed.
         let response = instance.send(&of(request, LESS)).await;
         response.error(403, -32600);
-        let challenge = response.header("www-authenticate").expect("a challenge");
+        let challenge = response
+            .header("www-authenticate")
+            .expect("there is a challenge");
         assert!(challenge.contains("scope=\"use\""), "{challenge}");
     }
     let answer = json!({"name": {"action": "cancel"}});
@@ -443,10 +454,10 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
     response.error(403, -32600);
     assert_eq!(work.answers().await, []);
     for method in METHODS {
-        let request = of(whole(method, work.id()), MORE);
+        let request = of(valid(method, work.id()), MORE);
         instance.send(&request).await.reply();
     }
-    // The same without a transport that has status codes.
+    // The same without a transport.
     let caller = refrain_server::Caller {
         principal: Principal::new("alice"),
         scopes: ["use"].into_iter().collect(),
@@ -455,82 +466,85 @@ async fn a_caller_needs_the_scopes_of_the_tool() {
     let request = about("tasks/get", work.id());
     let mut out = instance.server.handle(&request.message(), caller).await;
     let reply = out.next().await;
-    let reply: Value = serde_json::from_slice(&reply.expect("a reply")).expect("JSON");
+    let reply: Value =
+        serde_json::from_slice(&reply.expect("there is a reply")).expect("replies are JSON");
     let needed = json!(["use", "files:write"]);
     assert_eq!(reply["error"]["data"]["requiredScopes"], needed);
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_there_is_the_servers_fault() {
+async fn unavailable_store_is_an_internal_error() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
+    let faulty = FaultyStore::new(&store);
     let limits = ServerLimits {
         round_time: Duration::from_millis(50),
         ..ServerLimits::default()
     };
-    let server = builder(&store).limits(limits).tasks(shaky.clone(), eager());
+    let server = builder(&store)
+        .limits(limits)
+        .tasks(faulty.clone(), eager());
     let instance = start(server).await;
     let work = anyones(&store).await;
     let (watching, _guard) = watch(LevelFilter::WARN);
     for (fault, message) in [
         (
             StoreError::Unavailable("at 10.0.0.7".into()),
-            "the task store cannot be reached; try again",
+            "the task store is unavailable; try again",
         ),
         (StoreError::Failed("in table 7".into()), "Internal error"),
     ] {
         let reason = fault.to_string();
-        shaky.fail(Some(fault));
+        faulty.fail(Some(fault));
         for method in METHODS {
-            let response = instance.send(&whole(method, work.id())).await;
+            let response = instance.send(&valid(method, work.id())).await;
             assert_eq!(response.error(200, -32603), message);
-            // The client learns nothing of the store, and the log does.
+            // The reason is logged, but not sent to the client.
             let logged = watching.take().events;
-            let said = logged
+            let is_logged = logged
                 .iter()
-                .any(|said| said.fields.get("error") == Some(&reason));
-            assert!(said, "{logged:?}");
+                .any(|event| event.fields.get("error") == Some(&reason));
+            assert!(is_logged, "{logged:?}");
         }
     }
-    shaky.fail(None);
+    faulty.fail(None);
     assert_eq!(get(&instance, work.id()).await["status"], "working");
-    shaky.hang();
+    faulty.hang();
     for method in METHODS {
-        let response = instance.send(&whole(method, work.id())).await;
+        let response = instance.send(&valid(method, work.id())).await;
         names(&response.error(200, -32603), &["try again"]);
     }
     instance.at_rest().await;
 }
 
 #[tokio::test]
-async fn what_does_not_open_is_not_shown() {
+async fn undecodable_outcome_is_an_internal_error() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
-    for unusable in [
+    for undecodable in [
         vec![],
         vec![9, b'{', b'}'],
         b"\0no JSON".to_vec(),
         vec![1; 80],
     ] {
         let done = anyones(&store).await;
-        done.next(Next::Complete(unusable)).await;
+        done.next(Next::Complete(undecodable)).await;
         let response = instance.send(&about("tasks/get", done.id())).await;
         assert_eq!(response.error(200, -32603), "Internal error");
-        // What needs no look at it is done all the same.
+        // Cancelling does not need the outcome.
         acknowledged(&instance.send(&about("tasks/cancel", done.id())).await);
     }
 }
 
 #[tokio::test]
-async fn requests_about_tasks_are_counted_by_method() {
+async fn task_requests_are_counted_by_method() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let metrics = MetricsPort::start(&instance.server).await;
     let work = anyones(&store).await;
     for method in METHODS {
-        instance.send(&whole(method, work.id())).await.reply();
+        instance.send(&valid(method, work.id())).await.reply();
     }
-    let bare = whole("tasks/get", work.id()).meta(CAPABILITIES, json!({}));
+    let bare = valid("tasks/get", work.id()).meta(CAPABILITIES, json!({}));
     instance.send(&bare).await.error(400, -32021);
     let scrape = metrics.scrape().await;
     for method in METHODS {

@@ -1,4 +1,4 @@
-//! Flows that become tasks, and the workers that carry them on.
+//! Tasks: creation, execution by workers, retries and limits.
 
 use crate::support::tasks::{FaultyStore, TASKS, about, eager, update};
 use crate::support::{
@@ -16,19 +16,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-type Heard = UnboundedReceiver<&'static str>;
+type SignalReceiver = UnboundedReceiver<&'static str>;
 
-/// A server on this store whose handlers can be watched.
-fn watched(store: &MemoryStore, options: TaskOptions) -> (ServerBuilder, Arc<Signals>, Heard) {
-    let (signals, heard) = signals();
+/// A server with this store and signals between handlers and the test.
+fn server_with_signals(
+    store: &MemoryStore,
+    options: TaskOptions,
+) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
+    let (signals, received) = signals();
     let server = Server::builder("tasks", "1")
         .tasks(Arc::new(store.clone()), options)
         .state(signals.clone());
-    (server, signals, heard)
+    (server, signals, received)
 }
 
-/// Options under which a lost worker is soon missed.
-fn hasty() -> TaskOptions {
+/// Options with a short lease and few attempts.
+fn short_lease() -> TaskOptions {
     TaskOptions {
         lease: Duration::from_millis(300),
         retry_after: Duration::from_millis(1),
@@ -37,18 +40,21 @@ fn hasty() -> TaskOptions {
     }
 }
 
-/// A call from a client that knows tasks, and forms.
+/// A call of a client that supports tasks and forms.
 fn call(tool: &str) -> Request {
     let capabilities = json!({"elicitation": {}, "extensions": {TASKS: {}}});
     Request::tool(tool, json!({})).meta(CAPABILITIES, capabilities)
 }
 
-/// A call that becomes a task, and its id.
-async fn task(instance: &Instance, request: &Request) -> String {
+/// Sends a call that becomes a task and returns its id.
+async fn start_task(instance: &Instance, request: &Request) -> String {
     let reply = instance.send(request).await.reply();
     let result = result(&reply);
     assert_eq!(result["resultType"], "task", "{reply}");
-    result["taskId"].as_str().expect("an id").to_owned()
+    result["taskId"]
+        .as_str()
+        .expect("taskId is a string")
+        .to_owned()
 }
 
 async fn get(instance: &Instance, id: &str) -> Value {
@@ -56,40 +62,40 @@ async fn get(instance: &Instance, id: &str) -> Value {
     result(&reply).clone()
 }
 
-/// The task, once it is as `is` wants it.
-async fn once(instance: &Instance, id: &str, is: impl Fn(&Value) -> bool) -> Value {
-    let seen = async {
+/// Polls the task until it satisfies the condition.
+async fn wait_until(instance: &Instance, id: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    let polling = async {
         loop {
             let task = get(instance, id).await;
-            if is(&task) {
+            if condition(&task) {
                 return task;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("the task to get on", seen).await
+    within("the task to change", polling).await
 }
 
-async fn stands(instance: &Instance, id: &str, status: &str) -> Value {
-    once(instance, id, |task| task["status"] == status).await
+async fn wait_for_status(instance: &Instance, id: &str, status: &str) -> Value {
+    wait_until(instance, id, |task| task["status"] == status).await
 }
 
-/// The text of a task's result.
-async fn done(instance: &Instance, id: &str) -> String {
-    let task = once(instance, id, |task| {
+/// Waits for the task to complete and returns the text of its result.
+async fn completed_text(instance: &Instance, id: &str) -> String {
+    let task = wait_until(instance, id, |task| {
         !["working", "input_required"].contains(&task["status"].as_str().unwrap_or_default())
     });
     let task = task.await;
     assert_eq!(task["status"], "completed", "{task}");
     let text = task["result"]["content"][0]["text"].as_str();
-    text.expect("a text").to_owned()
+    text.expect("the content is text").to_owned()
 }
 
-async fn failed(instance: &Instance, id: &str) -> String {
-    let task = stands(instance, id, "failed").await;
+async fn failure(instance: &Instance, id: &str) -> String {
+    let task = wait_for_status(instance, id, "failed").await;
     task["error"]["message"]
         .as_str()
-        .expect("a message")
+        .expect("the message is a string")
         .to_owned()
 }
 
@@ -98,28 +104,28 @@ fn keys(task: &Value) -> Vec<String> {
     asks.map_or_else(Vec::new, |asks| asks.keys().cloned().collect())
 }
 
-fn filled(name: &str) -> Value {
+fn accept(name: &str) -> Value {
     json!({"action": "accept", "content": {"name": name}})
 }
 
 async fn answer(instance: &Instance, id: &str, key: &str, name: &str) {
-    let request = update(id, json!({key: filled(name)}));
+    let request = update(id, json!({key: accept(name)}));
     let reply = instance.send(&request).await.reply();
     assert_eq!(result(&reply)["resultType"], "complete", "{reply}");
 }
 
-async fn heard(signals: &mut Heard, what: &str) {
-    let said = within(what, signals.recv()).await;
-    assert_eq!(said, Some(what));
+async fn expect_signal(signals: &mut SignalReceiver, what: &str) {
+    let signal = within(what, signals.recv()).await;
+    assert_eq!(signal, Some(what));
 }
 
-async fn nothing_runs(instance: &Instance) {
-    let rest = async {
+async fn wait_until_idle(instance: &Instance) {
+    let idle = async {
         while instance.server.running_tasks() > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the task to leave memory", rest).await;
+    within("the task to leave memory", idle).await;
 }
 
 async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -143,37 +149,37 @@ async fn ask_then_detach(cx: Cx, signals: State<Arc<Signals>>) -> Result<String>
 }
 
 #[tokio::test]
-async fn rounds_come_first_and_the_running_handler_moves_into_the_task() {
+async fn detached_handler_continues_in_the_task() {
     let store = MemoryStore::new();
-    let (server, signals, mut said) = watched(&store, eager());
+    let (server, signals, mut received) = server_with_signals(&store, eager());
     let instance = start(server.tool(Tool::new("work", ask_then_detach))).await;
     let first = instance.send(&call("work")).await.reply();
     assert_eq!(asked(&first), ["login"]);
     assert!(result(&first).get("taskId").is_none());
-    let second = call("work").again(&token(&first), json!({"login": filled("Ada")}));
-    let id = task(&instance, &second).await;
+    let second = call("work").again(&token(&first), json!({"login": accept("Ada")}));
+    let id = start_task(&instance, &second).await;
     for what in ["answered", "before", "detached"] {
-        heard(&mut said, what).await;
+        expect_signal(&mut received, what).await;
     }
     assert_eq!(instance.server.running_tasks(), 1);
-    // What comes next is said by the handler that got so far: it was not started again.
+    // The same handler continues: it was not restarted.
     signals.open();
-    let waiting = stands(&instance, &id, "input_required").await;
+    let waiting = wait_for_status(&instance, &id, "input_required").await;
     assert_eq!(keys(&waiting), ["login#2"]);
-    // Taken up again from its journal it comes to the gate once more, but asks and does nothing twice.
+    // After the resume, the handler waits again, but repeats no ask and no step.
     signals.open();
     answer(&instance, &id, "login#2", "Bob").await;
-    assert_eq!(done(&instance, &id).await, "Ada and Bob");
+    assert_eq!(completed_text(&instance, &id).await, "Ada and Bob");
     let mut rest = Vec::new();
-    while let Ok(said) = said.try_recv() {
-        rest.push(said);
+    while let Ok(signal) = received.try_recv() {
+        rest.push(signal);
     }
-    assert_eq!(rest.iter().filter(|said| **said == "before").count(), 0);
-    assert_eq!(rest.iter().filter(|said| **said == "after").count(), 1);
+    assert_eq!(rest.iter().filter(|signal| **signal == "before").count(), 0);
+    assert_eq!(rest.iter().filter(|signal| **signal == "after").count(), 1);
 }
 
 #[tokio::test]
-async fn the_same_round_sent_twice_is_one_task() {
+async fn repeated_round_is_the_same_task() {
     async fn work(cx: Cx) -> Result<&'static str> {
         let _: Login = cx.elicit("login", "Who are you?").await?;
         cx.detach().await?;
@@ -181,20 +187,20 @@ async fn the_same_round_sent_twice_is_one_task() {
         Ok("worked")
     }
     let store = MemoryStore::new();
-    let (server, ..) = watched(&store, eager());
+    let (server, ..) = server_with_signals(&store, eager());
     let instance = start(server.tool(Tool::new("work", work))).await;
     let first = instance.send(&call("work")).await.reply();
-    let second = call("work").again(&token(&first), json!({"login": filled("Ada")}));
-    let id = task(&instance, &second).await;
-    assert_eq!(task(&instance, &second).await, id);
-    assert_eq!(done(&instance, &id).await, "worked");
+    let second = call("work").again(&token(&first), json!({"login": accept("Ada")}));
+    let id = start_task(&instance, &second).await;
+    assert_eq!(start_task(&instance, &second).await, id);
+    assert_eq!(completed_text(&instance, &id).await, "worked");
     let all = store
         .list(ListTasks {
             most: 9,
             ..ListTasks::default()
         })
         .await;
-    assert_eq!(all.expect("a list").len(), 1);
+    assert_eq!(all.expect("the store lists tasks").len(), 1);
 }
 
 async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -205,23 +211,23 @@ async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_round_that_runs_for_long_becomes_a_task_and_the_handler_notices_nothing() {
+async fn long_round_becomes_a_task_without_a_restart() {
     let store = MemoryStore::new();
-    let (server, signals, mut said) = watched(&store, eager());
+    let (server, signals, mut received) = server_with_signals(&store, eager());
     let tool = Tool::new("work", slow).task_after(Duration::from_millis(20));
     let instance = start(server.tool(tool)).await;
-    let id = task(&instance, &call("work")).await;
-    heard(&mut said, "started").await;
+    let id = start_task(&instance, &call("work")).await;
+    expect_signal(&mut received, "started").await;
     signals.open();
-    assert_eq!(done(&instance, &id).await, "as a task: true");
-    heard(&mut said, "dropped").await;
-    assert!(said.try_recv().is_err(), "it was started once");
+    assert_eq!(completed_text(&instance, &id).await, "as a task: true");
+    expect_signal(&mut received, "dropped").await;
+    assert!(received.try_recv().is_err(), "the handler started once");
 }
 
 #[tokio::test]
-async fn whoever_does_not_know_tasks_gets_the_call_inline_or_an_error() {
+async fn client_without_task_support_gets_a_result_or_an_error() {
     let store = MemoryStore::new();
-    let (server, signals, _said) = watched(&store, eager());
+    let (server, signals, _received) = server_with_signals(&store, eager());
     let server = server
         .tool(Tool::new("detaches", |cx: Cx| async move {
             cx.detach().await?;
@@ -236,19 +242,19 @@ async fn whoever_does_not_know_tasks_gets_the_call_inline_or_an_error() {
         let reply = instance.send(&Request::tool(tool, json!({}))).await.reply();
         assert_eq!(text(&reply), "as a task: false", "{tool}");
     }
-    let refused = instance.send(&Request::tool("required", json!({}))).await;
-    names(&refused.error(400, -32021), &[TASKS]);
+    let rejected = instance.send(&Request::tool("required", json!({}))).await;
+    names(&rejected.error(400, -32021), &[TASKS]);
 }
 
 #[test]
-fn a_tool_that_must_be_a_task_needs_a_store() {
+fn required_task_without_store_is_rejected() {
     let tool = Tool::new("work", |_: Cx| async { ok("") }).task_required();
     let built = Server::builder("tasks", "1").tool(tool).build();
     assert!(matches!(built, Err(BuildError::NeedsTaskStore { tool }) if tool == "work"));
 }
 
-/// Asks, while a step works until it is let go on.
-async fn works_while_it_waits(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+/// Asks while a step runs until it is released.
+async fn step_beside_ask(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard((*signals).clone());
     let work = cx.step("work", async {
         signals.say("working");
@@ -261,26 +267,26 @@ async fn works_while_it_waits(cx: Cx, signals: State<Arc<Signals>>) -> Result<St
 }
 
 #[tokio::test]
-async fn an_ask_is_published_while_other_branches_work_and_may_be_answered_first() {
+async fn ask_is_published_and_answered_while_a_step_runs() {
     let store = MemoryStore::new();
-    let (server, signals, mut said) = watched(&store, eager());
-    let tool = Tool::new("work", works_while_it_waits).task();
+    let (server, signals, mut received) = server_with_signals(&store, eager());
+    let tool = Tool::new("work", step_beside_ask).task();
     let instance = start(server.tool(tool)).await;
-    let id = task(&instance, &call("work")).await;
-    heard(&mut said, "working").await;
-    let waiting = stands(&instance, &id, "input_required").await;
+    let id = start_task(&instance, &call("work")).await;
+    expect_signal(&mut received, "working").await;
+    let waiting = wait_for_status(&instance, &id, "input_required").await;
     assert_eq!(keys(&waiting), ["login"]);
-    assert_eq!(instance.server.running_tasks(), 1, "the step goes on");
+    assert_eq!(instance.server.running_tasks(), 1, "the step continues");
     answer(&instance, &id, "login", "Ada").await;
-    stands(&instance, &id, "working").await;
+    wait_for_status(&instance, &id, "working").await;
     signals.open();
-    assert_eq!(done(&instance, &id).await, "worked for Ada");
-    heard(&mut said, "dropped").await;
+    assert_eq!(completed_text(&instance, &id).await, "worked for Ada");
+    expect_signal(&mut received, "dropped").await;
     assert!(
-        said.try_recv().is_err(),
-        "all of it by one run of the handler"
+        received.try_recv().is_err(),
+        "one run of the handler did everything"
     );
-    nothing_runs(&instance).await;
+    wait_until_idle(&instance).await;
     let counted = instance.server.metrics_text();
     for line in [
         r#"refrain_tasks_total{event="created"} 1"#,
@@ -295,70 +301,73 @@ async fn an_ask_is_published_while_other_branches_work_and_may_be_answered_first
 }
 
 #[tokio::test]
-async fn a_task_that_only_asks_leaves_memory_and_any_instance_takes_it_up() {
+async fn idle_task_leaves_memory_and_resumes_on_any_instance() {
     let store = MemoryStore::new();
-    let (server, signals, mut said) = watched(&store, eager());
-    let tool = || Tool::new("work", works_while_it_waits).task();
+    let (server, signals, mut received) = server_with_signals(&store, eager());
+    let tool = || Tool::new("work", step_beside_ask).task();
     let one = start(server.tool(tool())).await;
-    let id = task(&one, &call("work")).await;
-    heard(&mut said, "working").await;
+    let id = start_task(&one, &call("work")).await;
+    expect_signal(&mut received, "working").await;
     signals.open();
-    heard(&mut said, "dropped").await;
-    nothing_runs(&one).await;
+    expect_signal(&mut received, "dropped").await;
+    wait_until_idle(&one).await;
     assert_eq!(get(&one, &id).await["status"], "input_required");
     one.stopped_now().await;
-    let (server, _signals, mut said) = watched(&store, eager());
+    let (server, _signals, mut received) = server_with_signals(&store, eager());
     let two = start(server.tool(tool())).await;
     answer(&two, &id, "login", "Ada").await;
-    assert_eq!(done(&two, &id).await, "worked for Ada");
-    heard(&mut said, "dropped").await;
-    assert!(said.try_recv().is_err(), "the step was not run again");
+    assert_eq!(completed_text(&two, &id).await, "worked for Ada");
+    expect_signal(&mut received, "dropped").await;
+    assert!(received.try_recv().is_err(), "the step was not run again");
 }
 
 #[tokio::test]
-async fn cancelling_reaches_a_handler_that_runs_on_another_instance() {
+async fn cancel_stops_the_handler_on_another_instance() {
     let store = MemoryStore::new();
-    let (server, _signals, mut said) = watched(&store, eager());
-    let tool = || Tool::new("work", works_while_it_waits).task();
+    let (server, _signals, mut received) = server_with_signals(&store, eager());
+    let tool = || Tool::new("work", step_beside_ask).task();
     let one = start(server.tool(tool())).await;
-    let id = task(&one, &call("work")).await;
-    heard(&mut said, "working").await;
-    // By another way to the store, over which no hints come.
+    let id = start_task(&one, &call("work")).await;
+    expect_signal(&mut received, "working").await;
+    // This instance sends no hints.
     let other = Server::builder("tasks", "1").tasks(FaultyStore::new(&store), eager());
     let two = start(other).await;
     let cancelled = two.send(&about("tasks/cancel", &id)).await.reply();
     assert_eq!(result(&cancelled)["resultType"], "complete");
-    heard(&mut said, "dropped").await;
-    nothing_runs(&one).await;
+    expect_signal(&mut received, "dropped").await;
+    wait_until_idle(&one).await;
     assert_eq!(get(&one, &id).await["status"], "cancelled");
 }
 
 #[tokio::test]
-async fn a_question_that_is_asked_again_has_another_key() {
+async fn repeated_ask_has_a_new_key() {
     async fn work(cx: Cx) -> Result<String> {
         let login: Login = cx.elicit("login", "Who are you?").await?;
         Ok(login.name)
     }
     let store = MemoryStore::new();
-    let (server, ..) = watched(&store, eager());
+    let (server, ..) = server_with_signals(&store, eager());
     let instance = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&instance, &call("work")).await;
-    let waiting = stands(&instance, &id, "input_required").await;
+    let id = start_task(&instance, &call("work")).await;
+    let waiting = wait_for_status(&instance, &id, "input_required").await;
     assert_eq!(keys(&waiting), ["login"]);
-    let misfit = json!({"login": {"action": "accept", "content": {"name": 7}}});
-    let reply = instance.send(&update(&id, misfit)).await.reply();
+    let invalid = json!({"login": {"action": "accept", "content": {"name": 7}}});
+    let reply = instance.send(&update(&id, invalid)).await.reply();
     assert_eq!(result(&reply)["resultType"], "complete");
-    let again = once(&instance, &id, |task| keys(task) == ["login.2"]).await;
+    let again = wait_until(&instance, &id, |task| keys(task) == ["login.2"]).await;
     let message = &again["inputRequests"]["login.2"]["params"]["message"];
-    names(message.as_str().expect("a message"), &["not accepted"]);
-    // The old key is answered for good.
+    names(
+        message.as_str().expect("the message is a string"),
+        &["not accepted"],
+    );
+    // Another answer to the old key is ignored.
     answer(&instance, &id, "login", "Eve").await;
     answer(&instance, &id, "login.2", "Ada").await;
-    assert_eq!(done(&instance, &id).await, "Ada");
+    assert_eq!(completed_text(&instance, &id).await, "Ada");
 }
 
 #[tokio::test]
-async fn a_sleep_survives_the_instance_that_began_it() {
+async fn sleep_survives_its_instance() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
         cx.step("before", async {
             signals.say("before");
@@ -374,127 +383,121 @@ async fn a_sleep_survives_the_instance_that_began_it() {
         Ok("rested".into())
     }
     let store = MemoryStore::new();
-    let (server, _signals, mut said) = watched(&store, eager());
+    let (server, _signals, mut received) = server_with_signals(&store, eager());
     let one = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&one, &call("work")).await;
-    heard(&mut said, "before").await;
-    nothing_runs(&one).await;
+    let id = start_task(&one, &call("work")).await;
+    expect_signal(&mut received, "before").await;
+    wait_until_idle(&one).await;
     one.stopped_now().await;
-    let (server, _signals, mut said) = watched(&store, eager());
+    let (server, _signals, mut received) = server_with_signals(&store, eager());
     let two = start(server.tool(Tool::new("work", work).task())).await;
-    assert_eq!(done(&two, &id).await, "rested");
-    heard(&mut said, "after").await;
+    assert_eq!(completed_text(&two, &id).await, "rested");
+    expect_signal(&mut received, "after").await;
 }
 
 #[tokio::test]
-async fn a_task_that_waits_for_longer_than_it_lives_fails_and_says_so() {
+async fn waiting_task_fails_when_its_ttl_expires() {
     async fn work(cx: Cx) -> Result<String> {
         let login: Login = cx.elicit("login", "Who are you?").await?;
         Ok(login.name)
     }
     let store = MemoryStore::new();
-    let (server, ..) = watched(&store, eager());
+    let (server, ..) = server_with_signals(&store, eager());
     let tool = Tool::new("work", work)
         .task()
         .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
-    let id = task(&instance, &call("work")).await;
-    let error = failed(&instance, &id).await;
-    names(
-        &error,
-        &["time to live of 1s", "waiting for answers to: login"],
-    );
+    let id = start_task(&instance, &call("work")).await;
+    let error = failure(&instance, &id).await;
+    names(&error, &["time to live of 1s", "unanswered asks: login"]);
 }
 
 #[tokio::test]
-async fn a_running_task_is_ended_at_the_end_of_its_life() {
+async fn running_task_fails_when_its_ttl_expires() {
     let store = MemoryStore::new();
-    let (server, _signals, mut said) = watched(&store, eager());
+    let (server, _signals, mut received) = server_with_signals(&store, eager());
     let tool = Tool::new("work", slow)
         .task()
         .task_ttl(Duration::from_secs(1));
     let instance = start(server.tool(tool)).await;
-    let id = task(&instance, &call("work")).await;
-    names(&failed(&instance, &id).await, &["time to live of 1s"]);
-    heard(&mut said, "started").await;
-    heard(&mut said, "dropped").await;
+    let id = start_task(&instance, &call("work")).await;
+    names(&failure(&instance, &id).await, &["time to live of 1s"]);
+    expect_signal(&mut received, "started").await;
+    expect_signal(&mut received, "dropped").await;
 }
 
 #[derive(Default)]
-struct Tries(AtomicU32);
+struct Attempts(AtomicU32);
 
-async fn fails_twice(cx: Cx, tries: State<Arc<Tries>>) -> Result<String> {
+async fn fails_twice(cx: Cx, attempts: State<Arc<Attempts>>) -> Result<String> {
     let number = cx.step("try", async {
-        match tries.0.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Err(Error::retry("the other side is asleep")),
+        match attempts.0.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Err(Error::retry("the service is down")),
             number => Ok(number),
         }
     });
-    Ok(format!("after {} tries", number.await?))
+    Ok(format!("after {} attempts", number.await?))
 }
 
 #[tokio::test]
-async fn what_may_succeed_later_is_tried_again() {
+async fn retryable_error_is_retried() {
     let store = MemoryStore::new();
-    let tries = Arc::new(Tries::default());
-    let (server, ..) = watched(&store, hasty());
-    let server = server.state(tries.clone());
+    let attempts = Arc::new(Attempts::default());
+    let (server, ..) = server_with_signals(&store, short_lease());
+    let server = server.state(attempts.clone());
     let server = server
         .tool(Tool::new("work", fails_twice).task())
         .tool(Tool::new("inline", fails_twice));
     let instance = start(server).await;
-    let id = task(&instance, &call("work")).await;
-    assert_eq!(done(&instance, &id).await, "after 2 tries");
-    assert_eq!(tries.0.load(Ordering::SeqCst), 3);
-    // A call that is no task fails like any other.
-    tries.0.store(0, Ordering::SeqCst);
+    let id = start_task(&instance, &call("work")).await;
+    assert_eq!(completed_text(&instance, &id).await, "after 2 attempts");
+    assert_eq!(attempts.0.load(Ordering::SeqCst), 3);
+    // Without a task, the call fails.
+    attempts.0.store(0, Ordering::SeqCst);
     let reply = instance.send(&call("inline")).await.reply();
     assert_eq!(result(&reply)["isError"], true);
-    assert_eq!(text(&reply), "the other side is asleep");
+    assert_eq!(text(&reply), "the service is down");
 }
 
 #[tokio::test]
-async fn attempts_are_counted_and_the_last_error_is_told() {
-    async fn never(_: Cx, tries: State<Arc<Tries>>) -> Result<String> {
-        tries.0.fetch_add(1, Ordering::SeqCst);
-        Err(Error::retry("the other side is gone"))
+async fn task_fails_after_the_last_attempt_with_its_error() {
+    async fn never(_: Cx, attempts: State<Arc<Attempts>>) -> Result<String> {
+        attempts.0.fetch_add(1, Ordering::SeqCst);
+        Err(Error::retry("the service is gone"))
     }
     async fn panics(_: Cx) -> Result<String> {
-        panic!("out of ideas")
+        panic!("requested panic")
     }
     let store = MemoryStore::new();
-    let tries = Arc::new(Tries::default());
-    let (server, ..) = watched(&store, hasty());
+    let attempts = Arc::new(Attempts::default());
+    let (server, ..) = server_with_signals(&store, short_lease());
     let server = server
-        .state(tries.clone())
+        .state(attempts.clone())
         .tool(Tool::new("never", never).task())
         .tool(Tool::new("panics", panics).task());
     let instance = start(server).await;
-    let id = task(&instance, &call("never")).await;
-    let error = failed(&instance, &id).await;
-    names(&error, &["tried 3 times", "the other side is gone"]);
-    assert_eq!(tries.0.load(Ordering::SeqCst), 3);
-    let id = task(&instance, &call("panics")).await;
-    names(
-        &failed(&instance, &id).await,
-        &["tried 3 times", "panicked"],
-    );
+    let id = start_task(&instance, &call("never")).await;
+    let error = failure(&instance, &id).await;
+    names(&error, &["3 attempts", "the service is gone"]);
+    assert_eq!(attempts.0.load(Ordering::SeqCst), 3);
+    let id = start_task(&instance, &call("panics")).await;
+    names(&failure(&instance, &id).await, &["3 attempts", "panicked"]);
 }
 
 #[tokio::test]
-async fn an_error_of_the_handlers_own_completes_the_task() {
+async fn handler_error_completes_the_task() {
     let store = MemoryStore::new();
-    let (server, ..) = watched(&store, eager());
+    let (server, ..) = server_with_signals(&store, eager());
     let fails = |_: Cx| async { Err::<String, _>(Error::msg("no more paper")) };
     let instance = start(server.tool(Tool::new("work", fails).task())).await;
-    let id = task(&instance, &call("work")).await;
-    let task = stands(&instance, &id, "completed").await;
+    let id = start_task(&instance, &call("work")).await;
+    let task = wait_for_status(&instance, &id, "completed").await;
     assert_eq!(task["result"]["isError"], true);
     assert_eq!(task["result"]["content"][0]["text"], "no more paper");
 }
 
 #[tokio::test]
-async fn a_worker_that_lost_its_lease_stops_at_once_and_writes_nothing() {
+async fn lost_lease_stops_the_handler_and_writes_nothing() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
         let _guard = Guard((*signals).clone());
         let who = cx.step("work", async {
@@ -505,30 +508,30 @@ async fn a_worker_that_lost_its_lease_stops_at_once_and_writes_nothing() {
         Ok(who.await?.to_string())
     }
     let store = MemoryStore::new();
-    let (server, first, mut said) = watched(&store, eager());
+    let (server, first, mut received) = server_with_signals(&store, eager());
     let one = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&one, &call("work")).await;
-    heard(&mut said, "working").await;
-    // Whoever takes it next has a higher fence.
-    let (server, second, mut says) = watched(&store, eager());
+    let id = start_task(&one, &call("work")).await;
+    expect_signal(&mut received, "working").await;
+    // The next claim has a higher fence.
+    let (server, second, mut received_by_two) = server_with_signals(&store, eager());
     let two = start(server.tool(Tool::new("work", work).task())).await;
-    let id_of = TaskId::parse(&id).expect("an id");
+    let id_of = TaskId::parse(&id).expect("taskId is a string");
     one.server.start_draining();
     store
         .requeue(&id_of)
         .await
-        .expect("a store")
-        .expect("a task");
-    heard(&mut said, "dropped").await;
+        .expect("the store is available")
+        .expect("the task exists");
+    expect_signal(&mut received, "dropped").await;
     first.open();
-    heard(&mut says, "working").await;
+    expect_signal(&mut received_by_two, "working").await;
     second.open();
-    let winner = done(&two, &id).await;
+    let winner = completed_text(&two, &id).await;
     assert_eq!(winner, (Arc::as_ptr(&second) as usize).to_string());
 }
 
 #[tokio::test]
-async fn what_a_handler_says_of_how_it_stands_is_told() {
+async fn status_message_is_published() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
         for message in ["gathering", "sorting"] {
             cx.status(message);
@@ -537,18 +540,18 @@ async fn what_a_handler_says_of_how_it_stands_is_told() {
         Ok("sorted".into())
     }
     let store = MemoryStore::new();
-    let (server, signals, _said) = watched(&store, eager());
+    let (server, signals, _received) = server_with_signals(&store, eager());
     let instance = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&instance, &call("work")).await;
+    let id = start_task(&instance, &call("work")).await;
     for message in ["gathering", "sorting"] {
-        once(&instance, &id, |task| task["statusMessage"] == message).await;
+        wait_until(&instance, &id, |task| task["statusMessage"] == message).await;
         signals.open();
     }
-    assert_eq!(done(&instance, &id).await, "sorted");
+    assert_eq!(completed_text(&instance, &id).await, "sorted");
 }
 
 #[tokio::test]
-async fn what_was_said_on_the_way_is_not_said_of_the_end() {
+async fn interim_status_message_is_dropped_at_the_end() {
     async fn fill_in(cx: Cx) -> Result<String> {
         cx.status("waiting for a name");
         Ok(cx.elicit::<Login>("login", "Who?").await?.name)
@@ -561,40 +564,40 @@ async fn what_was_said_on_the_way_is_not_said_of_the_end() {
     async fn parting(cx: Cx) -> Result<&'static str> {
         cx.status("at work");
         cx.step("work", async { ok(1) }).await?;
-        cx.status("all of it is done");
+        cx.status("finished");
         let _ = cx.now();
         Ok("worked")
     }
     let store = MemoryStore::new();
-    let (server, _signals, _said) = watched(&store, eager());
+    let (server, _signals, _received) = server_with_signals(&store, eager());
     let server = server
         .tool(Tool::new("fill_in", fill_in).task())
         .tool(Tool::new("step", step).task())
         .tool(Tool::new("parting", parting).task());
     let instance = start(server).await;
-    for (tool, message) in [("step", None), ("parting", Some("all of it is done"))] {
-        let id = task(&instance, &call(tool)).await;
-        let task = stands(&instance, &id, "completed").await;
-        let said = task.get("statusMessage").and_then(Value::as_str);
-        assert_eq!(said, message, "{task}");
+    for (tool, message) in [("step", None), ("parting", Some("finished"))] {
+        let id = start_task(&instance, &call(tool)).await;
+        let task = wait_for_status(&instance, &id, "completed").await;
+        let status = task.get("statusMessage").and_then(Value::as_str);
+        assert_eq!(status, message, "{task}");
     }
 
     let waiting = async || {
-        let id = task(&instance, &call("fill_in")).await;
-        let task = stands(&instance, &id, "input_required").await;
+        let id = start_task(&instance, &call("fill_in")).await;
+        let task = wait_for_status(&instance, &id, "input_required").await;
         assert_eq!(task["statusMessage"], "waiting for a name");
         id
     };
     let id = waiting().await;
     answer(&instance, &id, "login", "Ann").await;
-    let task = stands(&instance, &id, "completed").await;
+    let task = wait_for_status(&instance, &id, "completed").await;
     assert_eq!(task.get("statusMessage"), None, "{task}");
 
-    // One that ends with an error says which.
+    // After an error, the status message is the error.
     let id = waiting().await;
     let declined = update(&id, json!({"login": {"action": "decline"}}));
     instance.send(&declined).await.reply();
-    let task = stands(&instance, &id, "completed").await;
+    let task = wait_for_status(&instance, &id, "completed").await;
     assert_eq!(task["result"]["isError"], true, "{task}");
     let why = &task["result"]["content"][0]["text"];
     assert_eq!(&task["statusMessage"], why, "{task}");
@@ -607,34 +610,34 @@ async fn what_was_said_on_the_way_is_not_said_of_the_end() {
 }
 
 #[tokio::test]
-async fn a_call_whose_task_cannot_be_made_says_so_or_goes_on_inline() {
+async fn failed_task_creation_is_an_error_or_continues_inline() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let (signals, _said) = signals();
+    let faulty = FaultyStore::new(&store);
+    let (signals, _received) = signals();
     let detaches = |cx: Cx| async move {
         cx.detach().await?;
         ok("never")
     };
     let server = Server::builder("tasks", "1")
         .state(signals.clone())
-        .tasks(shaky.clone(), eager())
+        .tasks(faulty.clone(), eager())
         .tool(Tool::new("detaches", detaches))
         .tool(Tool::new("at_once", slow).task())
         .tool(Tool::new("later", slow).task_after(Duration::ZERO));
     let instance = start(server).await;
-    shaky.fail(Some(StoreError::Unavailable("it is being moved".into())));
+    faulty.fail(Some(StoreError::Unavailable("failover".into())));
     let error = instance.send(&call("at_once")).await.error(200, -32603);
-    names(&error, &["task store cannot be reached", "try again"]);
+    names(&error, &["task store is unavailable", "try again"]);
     let reply = instance.send(&call("detaches")).await.reply();
     assert_eq!(result(&reply)["isError"], true);
-    names(text(&reply), &["task store cannot be reached", "try again"]);
+    names(text(&reply), &["task store is unavailable", "try again"]);
     signals.open();
     let reply = instance.send(&call("later")).await.reply();
     assert_eq!(text(&reply), "as a task: false");
 }
 
 #[tokio::test]
-async fn a_task_waits_for_a_store_that_is_away_and_loses_nothing() {
+async fn task_waits_for_an_unavailable_store() {
     async fn work(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
         for step in ["one", "two"] {
             cx.step(step, async {
@@ -647,31 +650,31 @@ async fn a_task_waits_for_a_store_that_is_away_and_loses_nothing() {
         Ok("both".into())
     }
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let (signals, mut said) = signals();
+    let faulty = FaultyStore::new(&store);
+    let (signals, mut received) = signals();
     let server = Server::builder("tasks", "1")
         .state(signals.clone())
-        .tasks(shaky.clone(), eager())
+        .tasks(faulty.clone(), eager())
         .tool(Tool::new("work", work).task());
     let instance = start(server).await;
-    let id = task(&instance, &call("work")).await;
-    heard(&mut said, "one").await;
-    shaky.fail(Some(StoreError::Unavailable("it is being moved".into())));
+    let id = start_task(&instance, &call("work")).await;
+    expect_signal(&mut received, "one").await;
+    faulty.fail(Some(StoreError::Unavailable("failover".into())));
     signals.open();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(
-        said.try_recv().is_err(),
-        "nothing new begins before the old is written"
+        received.try_recv().is_err(),
+        "the next step waits for the commit"
     );
-    shaky.fail(None);
-    heard(&mut said, "two").await;
+    faulty.fail(None);
+    expect_signal(&mut received, "two").await;
     signals.open();
-    assert_eq!(done(&instance, &id).await, "both");
-    assert!(said.try_recv().is_err(), "nothing was done twice");
+    assert_eq!(completed_text(&instance, &id).await, "both");
+    assert!(received.try_recv().is_err(), "no step ran twice");
 }
 
 #[tokio::test]
-async fn the_explicit_style_works_in_tasks_too() {
+async fn explicit_style_works_in_tasks() {
     async fn work(cx: Cx) -> Result<Reply<String>> {
         let Some(name) = cx.answer("name") else {
             let form = <Login as refrain_core::Elicit>::form();
@@ -682,17 +685,17 @@ async fn the_explicit_style_works_in_tasks_too() {
         Ok(Reply::Complete(format!("{seven:?} {}", name.get())))
     }
     let store = MemoryStore::new();
-    let (server, ..) = watched(&store, eager());
+    let (server, ..) = server_with_signals(&store, eager());
     let instance = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&instance, &call("work")).await;
-    let waiting = stands(&instance, &id, "input_required").await;
+    let id = start_task(&instance, &call("work")).await;
+    let waiting = wait_for_status(&instance, &id, "input_required").await;
     assert_eq!(keys(&waiting), ["name"]);
     answer(&instance, &id, "name", "Ada").await;
-    names(&done(&instance, &id).await, &["Some(7)", "Ada"]);
+    names(&completed_text(&instance, &id).await, &["Some(7)", "Ada"]);
 }
 
 #[tokio::test]
-async fn what_lies_in_the_store_is_sealed_if_so_configured() {
+async fn sealed_task_content_is_unreadable_in_the_store() {
     async fn work(cx: Cx) -> Result<String> {
         let login: Login = cx.elicit("login", "Who is the mole?").await?;
         cx.step("keep", async { ok("in the archive".to_owned()) })
@@ -704,26 +707,31 @@ async fn what_lies_in_the_store_is_sealed_if_so_configured() {
     let keyring = KeyRing::generate(&SystemSource::new());
     let options = TaskOptions {
         seal: true,
-        ..hasty()
+        ..short_lease()
     };
-    let (server, ..) = watched(&store, options.clone());
+    let (server, ..) = server_with_signals(&store, options.clone());
     let tool = || Tool::new("work", work).task();
     let one = start(server.keys(keyring.clone()).tool(tool())).await;
-    let id = task(&one, &call("work")).await;
-    stands(&one, &id, "input_required").await;
+    let id = start_task(&one, &call("work")).await;
+    wait_for_status(&one, &id, "input_required").await;
     answer(&one, &id, "login", "George-Smiley").await;
-    once(&one, &id, |task| keys(task) == ["sure"]).await;
-    nothing_runs(&one).await;
+    wait_until(&one, &id, |task| keys(task) == ["sure"]).await;
+    wait_until_idle(&one).await;
     let shown = get(&one, &id).await;
     names(&shown.to_string(), &["Sure?"]);
     let row = store
-        .get(&TaskId::parse(&id).expect("an id"), &Principal::anonymous())
+        .get(
+            &TaskId::parse(&id).expect("taskId is a string"),
+            &Principal::anonymous(),
+        )
         .await;
-    let row = row.expect("a store").expect("a task");
+    let row = row
+        .expect("the store is available")
+        .expect("the task exists");
     assert!(row.asks.iter().all(|(_, ask)| !has(ask, "Sure?")));
     one.stopped_now().await;
-    // An instance with other keys can neither show it nor carry it on, and says so.
-    let (server, ..) = watched(&store, options.clone());
+    // An instance with other keys can neither read nor run the task.
+    let (server, ..) = server_with_signals(&store, options.clone());
     let others = KeyRing::generate(&SystemSource::new());
     let other = start(server.keys(others).tool(tool())).await;
     other
@@ -731,19 +739,25 @@ async fn what_lies_in_the_store_is_sealed_if_so_configured() {
         .await
         .error(200, -32603);
     other.stopped_now().await;
-    let (server, ..) = watched(&store, options);
+    let (server, ..) = server_with_signals(&store, options);
     let two = start(server.keys(keyring).tool(tool())).await;
     answer(&two, &id, "sure", "yes").await;
-    assert_eq!(done(&two, &id).await, "George-Smiley");
+    assert_eq!(completed_text(&two, &id).await, "George-Smiley");
     let row = store
-        .get(&TaskId::parse(&id).expect("an id"), &Principal::anonymous())
+        .get(
+            &TaskId::parse(&id).expect("taskId is a string"),
+            &Principal::anonymous(),
+        )
         .await;
-    let outcome = row.expect("a store").expect("a task").outcome;
-    assert!(!has(&outcome.expect("an outcome"), "Smiley"));
+    let outcome = row
+        .expect("the store is available")
+        .expect("the task exists")
+        .outcome;
+    assert!(!has(&outcome.expect("the task has an outcome"), "Smiley"));
 }
 
 #[tokio::test]
-async fn why_a_sealed_task_says_no_is_sealed_too() {
+async fn sealed_task_does_not_store_its_error_in_plain_text() {
     async fn work(cx: Cx) -> Result<String> {
         let login: Login = cx.elicit("login", "Who is the mole?").await?;
         Err(Error::msg(format!("{} is not", login.name)))
@@ -751,19 +765,21 @@ async fn why_a_sealed_task_says_no_is_sealed_too() {
     let store = MemoryStore::new();
     let options = TaskOptions {
         seal: true,
-        ..hasty()
+        ..short_lease()
     };
-    let (server, ..) = watched(&store, options);
+    let (server, ..) = server_with_signals(&store, options);
     let keyring = KeyRing::generate(&SystemSource::new());
     let one = start(server.keys(keyring).tool(Tool::new("work", work).task())).await;
-    let id = task(&one, &call("work")).await;
-    stands(&one, &id, "input_required").await;
+    let id = start_task(&one, &call("work")).await;
+    wait_for_status(&one, &id, "input_required").await;
     answer(&one, &id, "login", "George-Smiley").await;
-    let shown = stands(&one, &id, "completed").await;
+    let shown = wait_for_status(&one, &id, "completed").await;
     names(&shown["result"].to_string(), &["George-Smiley is not"]);
-    let id = TaskId::parse(&id).expect("an id");
+    let id = TaskId::parse(&id).expect("taskId is a string");
     let row = store.get(&id, &Principal::anonymous()).await;
-    let row = row.expect("a store").expect("a task");
+    let row = row
+        .expect("the store is available")
+        .expect("the task exists");
     assert_eq!(row.status_message, None);
 }
 
@@ -774,7 +790,7 @@ fn has(bytes: &[u8], text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_journal_over_the_limit_fails_the_task_and_names_its_largest_entry() {
+async fn oversized_journal_fails_the_task_with_largest_entry() {
     async fn work(cx: Cx) -> Result<String> {
         cx.step("hoard", async { ok("x".repeat(5000)) }).await?;
         cx.sleep(Duration::from_secs(3600)).await;
@@ -785,13 +801,10 @@ async fn a_journal_over_the_limit_fails_the_task_and_names_its_largest_entry() {
         journal: 4000,
         ..eager()
     };
-    let (server, ..) = watched(&store, options);
+    let (server, ..) = server_with_signals(&store, options);
     let instance = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&instance, &call("work")).await;
-    names(
-        &failed(&instance, &id).await,
-        &["the limit is 4000", "hoard"],
-    );
+    let id = start_task(&instance, &call("work")).await;
+    names(&failure(&instance, &id).await, &["limit is 4000", "hoard"]);
 }
 
 #[tokio::test]
@@ -808,47 +821,50 @@ async fn draining_hands_tasks_on_at_the_next_step() {
         Ok("both".into())
     }
     let store = MemoryStore::new();
-    let (server, first, mut said) = watched(&store, eager());
+    let (server, first, mut received) = server_with_signals(&store, eager());
     let mut one = start(server.tool(Tool::new("work", work).task())).await;
-    let id = task(&one, &call("work")).await;
-    heard(&mut said, "one").await;
+    let id = start_task(&one, &call("work")).await;
+    expect_signal(&mut received, "one").await;
     one.stop();
     first.open();
     one.stopped().await;
     assert!(
-        said.try_recv().is_err(),
-        "the second step is another instance's"
+        received.try_recv().is_err(),
+        "the second step is left to another instance"
     );
-    let (server, second, mut said) = watched(&store, eager());
+    let (server, second, mut received) = server_with_signals(&store, eager());
     second.open();
     let two = start(server.tool(Tool::new("work", work).task())).await;
-    assert_eq!(done(&two, &id).await, "both");
-    heard(&mut said, "two").await;
-    assert!(said.try_recv().is_err(), "the first step was not run again");
+    assert_eq!(completed_text(&two, &id).await, "both");
+    expect_signal(&mut received, "two").await;
+    assert!(
+        received.try_recv().is_err(),
+        "the first step was not run again"
+    );
 }
 
 #[tokio::test]
-async fn only_so_many_tasks_run_at_the_same_time() {
+async fn concurrent_tasks_are_limited() {
     let store = MemoryStore::new();
     let options = TaskOptions {
         concurrent: 2,
         ..eager()
     };
-    let (server, signals, mut said) = watched(&store, options);
+    let (server, signals, mut received) = server_with_signals(&store, options);
     let instance = start(server.tool(Tool::new("work", slow).task())).await;
     let mut ids = Vec::new();
     for _ in 0..5 {
-        ids.push(task(&instance, &call("work")).await);
+        ids.push(start_task(&instance, &call("work")).await);
     }
-    heard(&mut said, "started").await;
-    heard(&mut said, "started").await;
+    expect_signal(&mut received, "started").await;
+    expect_signal(&mut received, "started").await;
     assert_eq!(instance.server.running_tasks(), 2);
-    assert!(said.try_recv().is_err(), "no third one has begun");
+    assert!(received.try_recv().is_err(), "no third task started");
     for _ in &ids {
         signals.open();
     }
     for id in &ids {
-        assert_eq!(done(&instance, id).await, "as a task: true");
+        assert_eq!(completed_text(&instance, id).await, "as a task: true");
     }
     let rows = store
         .list(ListTasks {
@@ -856,7 +872,7 @@ async fn only_so_many_tasks_run_at_the_same_time() {
             ..ListTasks::default()
         })
         .await;
-    let rows = rows.expect("a list");
+    let rows = rows.expect("the store lists tasks");
     assert!(
         rows.iter()
             .all(|row| row.task.status == TaskStatus::Completed)
@@ -864,8 +880,8 @@ async fn only_so_many_tasks_run_at_the_same_time() {
 }
 
 #[tokio::test]
-async fn an_answer_is_heard_of_by_whatever_is_written_next() {
-    async fn talks(cx: Cx) -> Result<String> {
+async fn answer_is_received_with_the_next_commit() {
+    async fn reports_status(cx: Cx) -> Result<String> {
         let talk = async {
             for number in 0_u32.. {
                 cx.status(format!("still waiting: {number}"));
@@ -874,52 +890,49 @@ async fn an_answer_is_heard_of_by_whatever_is_written_next() {
         };
         let login = tokio::select! {
             login = cx.elicit::<Login>("login", "Who are you?") => login?,
-            () = talk => unreachable!("it talks for ever"),
+            () = talk => unreachable!("the loop is endless"),
         };
         Ok(login.name)
     }
     let store = MemoryStore::new();
-    // No hints come, and nobody looks while the test lasts.
-    let deaf = TaskOptions {
-        look: Duration::from_secs(3600),
+    // No hints and no polls: only a commit reports answers.
+    let no_polls = TaskOptions {
+        store_poll: Duration::from_secs(3600),
         ..TaskOptions::default()
     };
     let server = Server::builder("tasks", "1")
-        .tasks(FaultyStore::new(&store), deaf)
-        .tool(Tool::new("work", talks).task());
+        .tasks(FaultyStore::new(&store), no_polls)
+        .tool(Tool::new("work", reports_status).task());
     let instance = start(server).await;
-    let id = task(&instance, &call("work")).await;
-    stands(&instance, &id, "input_required").await;
+    let id = start_task(&instance, &call("work")).await;
+    wait_for_status(&instance, &id, "input_required").await;
     answer(&instance, &id, "login", "Ada").await;
-    assert_eq!(done(&instance, &id).await, "Ada");
+    assert_eq!(completed_text(&instance, &id).await, "Ada");
 }
 
 #[tokio::test]
-async fn a_checkpoint_that_says_nothing_new_is_no_progress() {
-    async fn stuck(cx: Cx, tries: State<Arc<Tries>>) -> Result<String> {
+async fn unchanged_checkpoint_is_not_progress() {
+    async fn stuck(cx: Cx, attempts: State<Arc<Attempts>>) -> Result<String> {
         let at: u32 = cx.resume("at")?.unwrap_or(5);
         cx.checkpoint("at", &at).await?;
-        tries.0.fetch_add(1, Ordering::SeqCst);
+        attempts.0.fetch_add(1, Ordering::SeqCst);
         panic!("part {at} cannot be done")
     }
     let store = MemoryStore::new();
-    let tries = Arc::new(Tries::default());
-    let (server, ..) = watched(&store, hasty());
-    let server = server.state(tries.clone());
+    let attempts = Arc::new(Attempts::default());
+    let (server, ..) = server_with_signals(&store, short_lease());
+    let server = server.state(attempts.clone());
     let instance = start(server.tool(Tool::new("work", stuck).task())).await;
-    let id = task(&instance, &call("work")).await;
-    let error = failed(&instance, &id).await;
-    names(&error, &["tried 3 times", "panicked"]);
-    assert!(
-        !error.contains("part 5"),
-        "what a panic says is for the log"
-    );
-    // The first attempt got as far as the checkpoint; three did not get on from there.
-    assert_eq!(tries.0.load(Ordering::SeqCst), 4);
+    let id = start_task(&instance, &call("work")).await;
+    let error = failure(&instance, &id).await;
+    names(&error, &["3 attempts", "panicked"]);
+    assert!(!error.contains("part 5"), "panic messages are only logged");
+    // The first attempt reached the checkpoint; three more made no progress.
+    assert_eq!(attempts.0.load(Ordering::SeqCst), 4);
 }
 
 #[test]
-fn sealing_needs_keys_that_outlive_the_process() {
+fn sealing_without_keys_is_rejected() {
     let options = TaskOptions {
         seal: true,
         ..TaskOptions::default()
@@ -930,31 +943,31 @@ fn sealing_needs_keys_that_outlive_the_process() {
 }
 
 #[tokio::test]
-async fn a_task_that_became_one_holds_the_place_of_its_call() {
+async fn task_keeps_the_permit_of_its_call() {
     let store = MemoryStore::new();
-    let (server, signals, mut said) = watched(&store, eager());
+    let (server, signals, mut received) = server_with_signals(&store, eager());
     let limits = ServerLimits {
         concurrent_calls: 2,
         ..ServerLimits::default()
     };
     let tool = Tool::new("work", slow).task_after(Duration::ZERO);
     let instance = start(server.limits(limits).tool(tool)).await;
-    let one = task(&instance, &call("work")).await;
-    let two = task(&instance, &call("work")).await;
-    heard(&mut said, "started").await;
-    heard(&mut said, "started").await;
+    let one = start_task(&instance, &call("work")).await;
+    let two = start_task(&instance, &call("work")).await;
+    expect_signal(&mut received, "started").await;
+    expect_signal(&mut received, "started").await;
     let busy = instance.send(&call("work")).await;
     names(&busy.error(503, -32603), &["limit of 2 calls"]);
     signals.open();
     signals.open();
     for id in [one, two] {
-        // Whoever asks needs a place as well.
+        // The request for the result needs a permit too.
         let ended = async {
             while instance.server.running() > 1 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        within("a place to be free", ended).await;
-        assert_eq!(done(&instance, &id).await, "as a task: true");
+        within("a permit to be released", ended).await;
+        assert_eq!(completed_text(&instance, &id).await, "as a task: true");
     }
 }

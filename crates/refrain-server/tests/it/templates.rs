@@ -1,4 +1,4 @@
-//! Resource templates: which one is read, and what its handler is given.
+//! Resource templates: precedence, variables and conversion.
 
 use crate::support::{Request, names, result, start};
 use refrain_core::{Cx, Result};
@@ -44,11 +44,10 @@ struct Repeat {
 
 async fn repeat(cx: Cx, repeat: Repeat) -> Result<String> {
     assert_eq!(cx.uri(), None);
-    let said = repeat.word.repeat(repeat.times);
-    Ok(if repeat.loud == Some(true) {
-        said.to_uppercase()
-    } else {
-        said
+    let text = repeat.word.repeat(repeat.times);
+    Ok(match repeat.loud {
+        Some(true) => text.to_uppercase(),
+        _ => text,
     })
 }
 
@@ -70,7 +69,7 @@ fn content(reply: &Value) -> &str {
 }
 
 #[tokio::test]
-async fn variables_become_what_the_struct_has() {
+async fn variables_convert_to_the_types_of_the_struct() {
     let template = "s://{year}{/path*}{?q,limit,score,drafts,order,before,ids*}";
     let instance =
         start(builder().resource_template(ResourceTemplate::new(template, "search", search))).await;
@@ -79,13 +78,13 @@ async fn variables_become_what_the_struct_has() {
     let reply = instance.send(&Request::read(full)).await.reply();
     let search = json!({"year": 2026, "path": ["a", "b c"], "q": "7", "limit": 3, "score": 100.0,
         "drafts": true, "order": "new", "before": 2025, "ids": [7, -8]});
-    let wanted = json!({"uri": full, "search": search});
-    assert_eq!(content(&reply), wanted.to_string());
+    let expected = json!({"uri": full, "search": search});
+    assert_eq!(content(&reply), expected.to_string());
     let reply = instance.send(&Request::read("s://1")).await.reply();
     let search = json!({"year": 1, "path": [], "q": null, "limit": null, "score": null,
         "drafts": null, "order": null, "before": null, "ids": []});
-    let wanted = json!({"uri": "s://1", "search": search});
-    assert_eq!(content(&reply), wanted.to_string());
+    let expected = json!({"uri": "s://1", "search": search});
+    assert_eq!(content(&reply), expected.to_string());
 
     for (wrong, words) in [
         ("s://2026?limit=many", ["many", "u8"]),
@@ -108,7 +107,7 @@ async fn variables_become_what_the_struct_has() {
 }
 
 #[tokio::test]
-async fn a_variable_is_what_it_decodes_to_and_may_lead_anywhere() {
+async fn variables_are_decoded_without_sanitizing() {
     #[derive(Deserialize, JsonSchema)]
     struct File {
         name: String,
@@ -127,7 +126,7 @@ async fn a_variable_is_what_it_decodes_to_and_may_lead_anywhere() {
         let reply = instance.send(&Request::read(uri)).await.reply();
         assert_eq!(content(&reply), name);
     }
-    // What is not encoded ends the variable.
+    // An unencoded slash ends the variable.
     instance
         .send(&Request::read("f://../etc"))
         .await
@@ -135,21 +134,21 @@ async fn a_variable_is_what_it_decodes_to_and_may_lead_anywhere() {
 }
 
 #[tokio::test]
-async fn arguments_of_a_prompt_become_what_the_struct_has() {
+async fn prompt_arguments_convert_to_the_types_of_the_struct() {
     let instance = start(builder().prompt(Prompt::new("repeat", repeat))).await;
-    let said = async |arguments| {
+    let get = async |arguments| {
         let reply = instance.send(&Request::prompt("repeat", arguments)).await;
         result(&reply.reply())["messages"][0]["content"]["text"].clone()
     };
-    assert_eq!(said(json!({"word": "1", "times": "3"})).await, "111");
+    assert_eq!(get(json!({"word": "1", "times": "3"})).await, "111");
     let loud = json!({"word": "ha", "times": "2", "loud": "true"});
-    assert_eq!(said(loud).await, "HAHA");
+    assert_eq!(get(loud).await, "HAHA");
     let wrong = Request::prompt("repeat", json!({"word": "ha", "times": "often"}));
     names(
         &instance.send(&wrong).await.error(200, -32602),
         &["often", "usize"],
     );
-    // On the wire they are strings.
+    // On the wire, prompt arguments must be strings.
     let wrong = Request::prompt("repeat", json!({"word": "ha", "times": 2}));
     names(
         &instance.send(&wrong).await.error(200, -32602),
@@ -158,7 +157,7 @@ async fn arguments_of_a_prompt_become_what_the_struct_has() {
 }
 
 #[tokio::test]
-async fn the_most_literal_template_is_read_and_a_resource_before_any() {
+async fn resource_and_most_literal_template_take_precedence() {
     let instance = start(
         builder()
             .resource_template(named("n://{+all}", "all"))
@@ -182,8 +181,8 @@ async fn the_most_literal_template_is_read_and_a_resource_before_any() {
     }
 }
 
-/// A server with a template of its own and another one.
-fn beside(template: &'static str) -> Result<Server, BuildError> {
+/// Builds a server with a template and this one.
+fn build_with(template: &'static str) -> Result<Server, BuildError> {
     builder()
         .resource_template(named("n://{year}/{name}", "one"))
         .resource_template(named(template, "other"))
@@ -191,19 +190,19 @@ fn beside(template: &'static str) -> Result<Server, BuildError> {
 }
 
 #[test]
-fn templates_for_the_same_uris_are_duplicates() {
+fn templates_matching_the_same_uris_are_duplicates() {
     for same in ["n://{a}/{b}", "n://{year}/{name}"] {
-        let error = beside(same).expect_err("the same URIs");
+        let error = build_with(same).expect_err("both match the same URIs");
         assert!(matches!(error, BuildError::Duplicate { name, .. } if name == same));
     }
     for other in ["n://{a}/{b}/{c}", "n://{a}/{+b}", "m://{a}/{b}"] {
-        assert!(beside(other).is_ok(), "{other}");
+        assert!(build_with(other).is_ok(), "{other}");
     }
 }
 
 #[test]
-fn a_template_that_can_be_read_in_two_ways_is_refused_and_told_where() {
-    let error = beside("n://{a}{b}").expect_err("no way to tell where a ends");
+fn ambiguous_template_is_rejected_with_position() {
+    let error = build_with("n://{a}{b}").expect_err("the end of a is ambiguous");
     let BuildError::Template(error) = error else {
         panic!("{error}");
     };
@@ -211,15 +210,15 @@ fn a_template_that_can_be_read_in_two_ways_is_refused_and_told_where() {
 }
 
 #[tokio::test]
-async fn the_uri_of_what_is_read_is_one_however_it_was_asked_for() {
+async fn contents_have_a_valid_encoded_uri() {
     let template = ResourceTemplate::new("notes://{day}", "notes", async |_: Cx| Ok("text"));
     let instance = start(Server::builder("t", "1").resource_template(template)).await;
-    for (asked, written) in [
+    for (requested, encoded) in [
         ("notes://%22monday%22", "notes://%22monday%22"),
         ("notes://\"monday\"", "notes://%22monday%22"),
         ("notes://mon%64ay", "notes://mon%64ay"),
     ] {
-        let reply = instance.send(&Request::read(asked)).await.reply();
-        assert_eq!(result(&reply)["contents"][0]["uri"], written);
+        let reply = instance.send(&Request::read(requested)).await.reply();
+        assert_eq!(result(&reply)["contents"][0]["uri"], encoded);
     }
 }

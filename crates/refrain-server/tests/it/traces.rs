@@ -1,4 +1,4 @@
-//! One trace over all rounds of a flow: in the spans, in what handlers hand on, and whatever the client sends.
+//! Traces: one trace for all rounds of a flow, in spans and for handlers.
 
 use crate::support::watch::{Watch, watch};
 use crate::support::{Instance, Login, Request, asked, result, start, text, token};
@@ -16,7 +16,7 @@ const FIRST: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 const SECOND: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00";
 const OTHER: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-53995c3f42cd8ad8-01";
 
-/// Says what it would hand on, asks, and says it again.
+/// Asks, and returns the trace that a downstream call would get.
 async fn call_on(cx: Cx) -> Result<Json<Value>> {
     tracing::info!("before the ask");
     cx.elicit::<Login>("login", "Who?").await?;
@@ -67,7 +67,7 @@ fn parent(text: &str) -> (&'static str, Value) {
     ("traceparent", json!(text))
 }
 
-/// Two rounds on two instances. Gives the tool's structured result.
+/// Runs two rounds on two instances and returns the structured result.
 async fn two_rounds(first: &[(&str, Value)], second: &[(&str, Value)]) -> Value {
     let (one, two) = pair().await;
     let reply = one.send(&request(first).id(json!("a-1"))).await.reply();
@@ -79,14 +79,14 @@ async fn two_rounds(first: &[(&str, Value)], second: &[(&str, Value)]) -> Value 
 }
 
 fn field<'a>(watch: &'a Watch, round: usize, name: &str) -> Option<&'a str> {
-    let span = watch.spans.get(round).expect("a span for the round");
+    let span = watch.spans.get(round).expect("the round has a span");
     span.fields.get(name).map(String::as_str)
 }
 
 #[tokio::test]
-async fn rounds_on_two_instances_are_one_trace() {
+async fn rounds_on_two_instances_share_a_trace() {
     let (seen, _guard) = watch(LevelFilter::DEBUG);
-    let said = two_rounds(&[parent(FIRST)], &[parent(SECOND)]).await;
+    let trace = two_rounds(&[parent(FIRST)], &[parent(SECOND)]).await;
     let seen = seen.take();
     assert_eq!(seen.spans.len(), 2);
     for (round, (parent, id)) in [("b7ad6b7169203331", "a-1"), ("00f067aa0ba902b7", "2")]
@@ -120,28 +120,28 @@ async fn rounds_on_two_instances_are_one_trace() {
     }
     assert_eq!(field(&seen, 0, "flow"), field(&seen, 1, "flow"));
     assert_ne!(field(&seen, 0, "span_id"), field(&seen, 1, "span_id"));
-    // What is handed on is the span that the log shows, with the flags of this round.
-    let span = field(&seen, 1, "span_id").expect("a span id");
-    assert_eq!(said["traceparent"], format!("00-{TRACE}-{span}-00"));
-    assert_eq!(said["made"], false);
-    // The handler's own events are in the round's span, and so is the server's.
+    // Downstream calls get the logged span id with the flags of this round.
+    let span = field(&seen, 1, "span_id").expect("the span has an id");
+    assert_eq!(trace["traceparent"], format!("00-{TRACE}-{span}-00"));
+    assert_eq!(trace["made"], false);
+    // Events of the handler and of the server are in the round's span.
     let events: Vec<_> = seen.events_in("round").collect();
     assert_eq!(
         events,
         [
             "before the ask",
-            "a round ended",
+            "round ended",
             "before the ask",
             "after the ask",
-            "a round ended"
+            "round ended"
         ]
     );
 }
 
 #[tokio::test]
-async fn a_flow_without_a_trace_is_given_one_that_all_its_rounds_share() {
+async fn flow_without_trace_gets_one_for_all_its_rounds() {
     let (seen, _guard) = watch(LevelFilter::DEBUG);
-    let said = two_rounds(&[], &[]).await;
+    let trace = two_rounds(&[], &[]).await;
     two_rounds(&[], &[]).await;
     let seen = seen.take();
     assert_eq!(seen.spans.len(), 4);
@@ -149,55 +149,55 @@ async fn a_flow_without_a_trace_is_given_one_that_all_its_rounds_share() {
     assert_eq!(traces[0], traces[1]);
     assert_eq!(traces[2], traces[3]);
     assert_ne!(traces[0], traces[2]);
-    // It does not give the flow id away.
+    // The trace id does not reveal the flow id.
     assert_ne!(traces[0], field(&seen, 0, "flow"));
     assert_eq!(field(&seen, 0, "parent_id"), field(&seen, 1, "parent_id"));
-    let (trace, span) = (traces[1].unwrap(), field(&seen, 1, "span_id").unwrap());
-    assert_eq!(said["traceparent"], format!("00-{trace}-{span}-01"));
-    assert_eq!(said["made"], true);
+    let (trace_id, span) = (traces[1].unwrap(), field(&seen, 1, "span_id").unwrap());
+    assert_eq!(trace["traceparent"], format!("00-{trace_id}-{span}-01"));
+    assert_eq!(trace["made"], true);
 }
 
 #[tokio::test]
-async fn the_first_trace_stays_and_another_one_is_a_link() {
+async fn first_trace_is_kept_and_later_one_is_linked() {
     let (seen, _guard) = watch(LevelFilter::DEBUG);
     let state = ("tracestate", json!("vendor=1"));
-    let said = two_rounds(&[parent(FIRST)], &[parent(OTHER), state.clone()]).await;
-    assert_eq!(said["tracestate"], Value::Null);
+    let trace = two_rounds(&[parent(FIRST)], &[parent(OTHER), state.clone()]).await;
+    assert_eq!(trace["tracestate"], Value::Null);
     let silent = two_rounds(&[parent(FIRST), state.clone()], &[]).await;
     assert_eq!(silent["tracestate"], Value::Null);
     let late = two_rounds(&[], &[parent(OTHER), state]).await;
     assert_eq!(late["tracestate"], Value::Null);
     let seen = seen.take();
-    let place = |n| (field(&seen, n, "trace_id"), field(&seen, n, "parent_id"));
+    let parent_of = |n| (field(&seen, n, "trace_id"), field(&seen, n, "parent_id"));
     for n in [0, 1, 2, 3] {
-        assert_eq!(place(n), (Some(TRACE), Some("b7ad6b7169203331")), "{n}");
+        assert_eq!(parent_of(n), (Some(TRACE), Some("b7ad6b7169203331")), "{n}");
     }
     assert_eq!(field(&seen, 0, "link"), None);
     assert_eq!(field(&seen, 1, "link"), Some(OTHER));
     assert_eq!(field(&seen, 3, "link"), None);
-    // The flags of the first round count, where the later one says nothing about this trace.
+    // Without a new traceparent, the flags of the first round apply.
     assert!(silent["traceparent"].as_str().unwrap().ends_with("-01"));
-    assert_eq!(place(4), place(5));
+    assert_eq!(parent_of(4), parent_of(5));
     assert_eq!(field(&seen, 5, "link"), Some(OTHER));
 }
 
 #[tokio::test]
-async fn what_came_with_the_round_is_there_for_the_handler() {
+async fn handler_sees_tracestate_and_baggage_of_its_round() {
     let both = [
         parent(SECOND),
         ("tracestate", json!("a=1,b=2")),
         ("baggage", json!("user=alice")),
     ];
-    let said = two_rounds(&[parent(FIRST)], &both).await;
-    assert_eq!(said["tracestate"], "a=1,b=2");
-    assert_eq!(said["baggage"], "user=alice");
-    let said = two_rounds(&both, &[parent(SECOND)]).await;
-    assert_eq!(said["tracestate"], Value::Null);
-    assert_eq!(said["baggage"], Value::Null);
+    let trace = two_rounds(&[parent(FIRST)], &both).await;
+    assert_eq!(trace["tracestate"], "a=1,b=2");
+    assert_eq!(trace["baggage"], "user=alice");
+    let trace = two_rounds(&both, &[parent(SECOND)]).await;
+    assert_eq!(trace["tracestate"], Value::Null);
+    assert_eq!(trace["baggage"], Value::Null);
 }
 
 #[tokio::test]
-async fn only_a_flow_that_came_with_a_trace_carries_one_in_its_token() {
+async fn token_contains_a_trace_only_if_the_client_sent_one() {
     let (one, _) = pair().await;
     let size =
         async |trace: &[(&str, Value)]| token(&one.send(&request(trace)).await.reply()).len();
@@ -208,20 +208,24 @@ async fn only_a_flow_that_came_with_a_trace_carries_one_in_its_token() {
 }
 
 #[tokio::test]
-async fn a_malformed_trace_is_ignored() {
+async fn malformed_trace_is_ignored() {
     let (seen, _guard) = watch(LevelFilter::DEBUG);
-    for odd in [
+    for malformed in [
         json!("not a trace"),
         json!(FIRST.to_uppercase()),
         json!(7),
         json!({"a": null}),
         Value::Null,
     ] {
-        let said = two_rounds(&[("traceparent", odd.clone())], &[("traceparent", odd)]).await;
-        assert_eq!(said["made"], true);
+        let trace = two_rounds(
+            &[("traceparent", malformed.clone())],
+            &[("traceparent", malformed)],
+        )
+        .await;
+        assert_eq!(trace["made"], true);
     }
-    let said = two_rounds(&[parent(FIRST)], &[("traceparent", json!("nonsense"))]).await;
-    assert_eq!(said["made"], false);
+    let trace = two_rounds(&[parent(FIRST)], &[("traceparent", json!("nonsense"))]).await;
+    assert_eq!(trace["made"], false);
     let seen = seen.take();
     assert_eq!(seen.spans.len(), 12);
     let ignored = seen
@@ -233,7 +237,7 @@ async fn a_malformed_trace_is_ignored() {
 }
 
 #[tokio::test]
-async fn spans_say_how_a_round_ended() {
+async fn span_has_the_outcome_of_its_round() {
     let (one, _) = pair().await;
     let (seen, _guard) = watch(LevelFilter::DEBUG);
     let failed = one.send(&Request::tool("fail", json!({}))).await.reply();
@@ -280,10 +284,10 @@ async fn spans_say_how_a_round_ended() {
     );
 }
 
-/// Whatever form they come in, and whatever is wrong with them.
+/// Also if the arguments are invalid.
 #[tokio::test]
-async fn arguments_are_in_no_span_and_no_event() {
-    const SAID: &str = "told-in-confidence";
+async fn spans_and_events_contain_no_arguments() {
+    const SECRET: &str = "told-in-confidence";
     #[derive(Deserialize, JsonSchema)]
     struct Args {
         #[expect(dead_code, reason = "only read from the wire")]
@@ -302,7 +306,7 @@ async fn arguments_are_in_no_span_and_no_event() {
     let one = start(
         Server::builder("traces", "1")
             .tool(Tool::new("count", count))
-            // The schema lets anything pass: the struct does not.
+            // The schema accepts everything, but the struct does not.
             .tool(Tool::new("lax", count).input_schema(json!({"type": "object"})))
             .prompt(Prompt::new("count", count))
             .resource_template(ResourceTemplate::new("n://{name}", "named", named))
@@ -310,15 +314,15 @@ async fn arguments_are_in_no_span_and_no_event() {
     )
     .await;
     let (seen, _guard) = watch(LevelFilter::TRACE);
-    let arguments = json!({"number": SAID});
+    let arguments = json!({"number": SECRET});
     for tool in ["count", "lax"] {
-        let misfit = one.send(&Request::tool(tool, arguments.clone())).await;
-        assert!(text(&misfit.reply()).starts_with("Invalid arguments"));
+        let invalid = one.send(&Request::tool(tool, arguments.clone())).await;
+        assert!(text(&invalid.reply()).starts_with("Invalid arguments"));
     }
     let prompt = one.send(&Request::prompt("count", arguments)).await;
     let error = prompt.error(200, -32602);
-    assert!(error.contains(SAID), "the caller may see it: {error}");
-    let read = |scheme: &str| Request::read(&format!("{scheme}://{SAID}"));
+    assert!(error.contains(SECRET), "the caller may see it: {error}");
+    let read = |scheme: &str| Request::read(&format!("{scheme}://{SECRET}"));
     one.send(&read("n")).await.reply();
     one.send(&read("c")).await.error(200, -32602);
     one.send(&read("unknown")).await.error(200, -32602);
@@ -329,11 +333,11 @@ async fn arguments_are_in_no_span_and_no_event() {
     assert_eq!(uris, [None, None, Some("n://{name}"), Some("c://{number}")]);
     assert_eq!(field(&seen, 1, "error.type"), Some("-32602"));
     let all = format!("{seen:?}");
-    assert!(!all.contains(SAID), "{all}");
+    assert!(!all.contains(SECRET), "{all}");
 }
 
 #[tokio::test]
-async fn where_nobody_listens_to_debug_there_is_no_span() {
+async fn no_span_is_created_if_debug_is_disabled() {
     let calls = Arc::new(AtomicU32::new(0));
     let counted = calls.clone();
     let keys = KeyRing::generate(&SystemSource::new());
@@ -357,15 +361,15 @@ async fn where_nobody_listens_to_debug_there_is_no_span() {
 }
 
 #[tokio::test]
-async fn destructors_of_a_cancelled_handler_are_in_the_span() {
-    struct Loud;
-    impl Drop for Loud {
+async fn destructors_of_cancelled_handler_run_in_the_span() {
+    struct LogOnDrop;
+    impl Drop for LogOnDrop {
         fn drop(&mut self) {
             tracing::info!("dropped");
         }
     }
     async fn wait(_: Cx) -> Result<String> {
-        let _loud = Loud;
+        let _guard = LogOnDrop;
         std::future::pending::<()>().await;
         Ok(String::new())
     }
@@ -382,7 +386,7 @@ async fn destructors_of_a_cancelled_handler_are_in_the_span() {
     let seen = seen.take();
     assert_eq!(
         seen.events_in("round").collect::<Vec<_>>(),
-        ["dropped", "a round ended"]
+        ["dropped", "round ended"]
     );
     assert!(seen.spans[0].closed);
 }

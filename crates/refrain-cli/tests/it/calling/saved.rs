@@ -299,7 +299,11 @@ async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
     let instance = serve().start().await;
     let answer = ["--answer", r#"seat={"seat": "12A"}"#];
     let said = run([&["resume", &name][..], &answer].concat()).await;
-    assert_says(&said, 1, &["not held any more", "look before you call"]);
+    assert_says(
+        &said,
+        1,
+        &["no longer in memory", "before you start a new call"],
+    );
     assert!(!said.err.contains("refrain resume"), "{said:?}");
     assert!(!file.exists(), "there is nothing to take up");
     drop(instance);

@@ -64,7 +64,7 @@ async fn a_task_is_shown_watched_and_called_off_by_its_id() {
     let said = run(["task", "watch", &url, &other]).await;
     assert_says(&said, 1, &["the task was cancelled"]);
     let said = run(["task", "get", &url, "nope"]).await;
-    assert_says(&said, 1, &["there is no such task"]);
+    assert_says(&said, 1, &["the task does not exist"]);
 }
 
 #[tokio::test]

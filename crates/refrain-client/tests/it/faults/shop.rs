@@ -100,7 +100,7 @@ impl Shop {
         let keys = KeyRing::generate(&SystemSource::new());
         let store = Arc::new(MemoryStore::new());
         let options = TaskOptions {
-            look: POLL,
+            store_poll: POLL,
             ..TaskOptions::default()
         };
         let mut instances = Vec::new();

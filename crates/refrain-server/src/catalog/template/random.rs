@@ -1,4 +1,4 @@
-//! Random templates, expanded and matched again.
+//! Property tests: expanding a random template and matching the result returns the same values.
 
 use super::tests::{find_in, matched};
 use super::*;
@@ -7,7 +7,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use serde_json::json;
 
-/// Expands one variable's value as RFC 6570 says.
+/// Expands the value of one variable according to RFC 6570.
 fn encode(value: &str, reserved: bool) -> String {
     let kept = match reserved {
         true => ":/?#[]@!$&'()*+,;=-._~",
@@ -20,7 +20,6 @@ fn encode(value: &str, reserved: bool) -> String {
     value.bytes().map(encode).collect()
 }
 
-/// Expands an expression with one or several values.
 fn expand(operator: &str, names: &[String], values: &[String]) -> String {
     let (first, separator) = match operator {
         "" | "+" => ("", ","),
@@ -47,9 +46,9 @@ fn expand(operator: &str, names: &[String], values: &[String]) -> String {
     format!("{first}{}", items.join(separator))
 }
 
-/// An expression in a template: its operator, whether it is one exploded list, and its values.
+/// Random expressions: operator, whether it is one exploded list, values.
 fn expressions() -> impl Strategy<Value = Vec<(&'static str, bool, Vec<String>)>> {
-    // A dot would be part of a value after a label, and a comma part of a reserved one.
+    // Values exclude characters that separate values, which would be ambiguous.
     let value = "[^.,/;?&#=+%-]{1,6}";
     let plain = prop_oneof![Just(""), Just("/"), Just("."), Just(";")];
     let middle = (plain, any::<bool>(), vec(value, 1..4));
@@ -67,31 +66,31 @@ fn expressions() -> impl Strategy<Value = Vec<(&'static str, bool, Vec<String>)>
 
 proptest! {
     #[test]
-    fn expanded_templates_match_with_the_same_values(expressions in expressions()) {
+    fn expanded_template_matches_with_the_same_values(expressions in expressions()) {
         let (mut template, mut uri) = (String::from("x:"), String::from("x:"));
-        let mut wanted = Map::new();
+        let mut expected = Map::new();
         for (at, (operator, exploded, values)) in expressions.iter().enumerate() {
             let names: Vec<String> = (0..values.len().max(1)).map(|n| format!("v{at}_{n}")).collect();
-            // A dash is literal text that no value has.
+            // A dash separates expressions, because no value contains it.
             template.push('-');
             uri.push('-');
             if *exploded {
                 let name = &names[0];
                 template.push_str(&format!("{{{operator}{name}*}}"));
                 uri.push_str(&expand(operator, &vec![name.clone(); values.len()], values));
-                wanted.insert(name.clone(), json!(values));
+                expected.insert(name.clone(), json!(values));
             } else {
                 template.push_str(&format!("{{{operator}{}}}", names.join(",")));
                 uri.push_str(&expand(operator, &names, values));
-                wanted.extend(names.into_iter().zip(values.iter().map(|value| json!(value))));
+                expected.extend(names.into_iter().zip(values.iter().map(|value| json!(value))));
             }
         }
         let found = matched(&template, &uri);
-        prop_assert_eq!(found, Some(Value::Object(wanted)), "{} {}", template, uri);
+        prop_assert_eq!(found, Some(Value::Object(expected)), "{} {}", template, uri);
     }
 
     #[test]
-    fn nothing_panics(template in "\\PC{0,12}|[a-z/{},.*:%?&;+#0-9]{0,24}", uri in "\\PC{0,24}|[a-z/,.%?&;+#0-9]{0,24}") {
+    fn arbitrary_templates_and_uris_do_not_panic(template in "\\PC{0,12}|[a-z/{},.*:%?&;+#0-9]{0,24}", uri in "\\PC{0,24}|[a-z/,.%?&;+#0-9]{0,24}") {
         if let Ok(pattern) = Pattern::parse(&template) {
             let _ = find_in(&pattern, &uri);
         }

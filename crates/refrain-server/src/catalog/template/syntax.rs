@@ -1,11 +1,11 @@
-//! The syntax of a URI template: literal text and expressions in turn.
+//! Parser for URI templates: literal text and expressions.
 
-use super::normalise;
+use super::normalize;
 use std::collections::HashMap;
 
-/// Why a URI template cannot be used.
+/// An invalid URI template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the URI template {template:?} is not usable: at byte {at}, {flaw}")]
+#[error("invalid URI template {template:?}: at byte {at}: {flaw}")]
 pub struct TemplateError {
     /// The template.
     pub template: String,
@@ -29,42 +29,42 @@ impl TemplateError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateFlaw {
-    /// An expression does not end.
-    #[error("a {{ has no }}")]
+    /// `{` without `}`.
+    #[error("{{ without }}")]
     Unclosed,
-    /// An expression does not begin.
-    #[error("a }} has no {{")]
+    /// `}` without `{`.
+    #[error("}} without {{")]
     Unopened,
-    /// A percent sign that encodes nothing.
-    #[error("a % is not followed by two hexadecimal digits")]
+    /// `%` without two hexadecimal digits.
+    #[error("% without two hexadecimal digits")]
     Percent,
     /// An operator that RFC 6570 reserves.
-    #[error("the operator {0:?} has no meaning; there are + # . / ; ? &")]
+    #[error("unknown operator {0:?}: expected one of + # . / ; ? &")]
     Operator(char),
     /// An invalid variable name.
-    #[error("a variable has to be a name of letters, digits and _, with single dots between them")]
+    #[error("invalid variable name: use letters, digits and _, separated by single dots")]
     Name,
-    /// A prefix that is not a length.
-    #[error("what follows the : has to be a length from 1 to 9999, as in {{name:3}}")]
+    /// An invalid prefix length.
+    #[error("invalid prefix length: expected 1 to 9999 after the colon, as in {{name:3}}")]
     Prefix,
-    /// More variables after one that takes all values.
-    #[error("an exploded variable takes all values that are left: put it last in its expression")]
+    /// An exploded variable that is not the last in its expression.
+    #[error("an exploded variable matches all remaining values: put it last in its expression")]
     NotLast,
-    /// One variable that is a list and is not.
+    /// A variable that is used both with and without `*`.
     #[error("a variable is used both with and without *")]
     Mixed,
-    /// Two values that nothing separates.
+    /// Two expressions without a separator.
     #[error(
-        "two expressions follow each other and nothing tells their values apart: \
+        "no text or operator separates two expressions: \
          put text between them, or use an operator such as {{/name}}"
     )]
     Adjacent,
-    /// More than can be compiled.
-    #[error("it is too large")]
+    /// A template that is too large to compile.
+    #[error("the template is too large")]
     TooLarge,
 }
 
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     /// In normal form.
     Literal(String),
     Expression(Expression),
@@ -79,20 +79,20 @@ pub(super) struct Expression {
 #[derive(Clone, Debug)]
 pub(super) struct Variable {
     pub(super) name: String,
-    /// The most characters of the value.
+    /// Maximum number of characters of the value.
     pub(super) prefix: usize,
-    /// A list whose items are expanded one by one.
+    /// Whether the variable has a `*`, so that its value is a list.
     pub(super) exploded: bool,
 }
 
 /// A row of the table of operators in RFC 6570.
 pub(super) struct Operator {
-    /// Precedes the first value.
+    /// The sign before the first value.
     pub(super) first: &'static str,
     pub(super) separator: char,
-    /// Values come with the names of their variables.
+    /// Whether values are written as `name=value`.
     pub(super) is_named: bool,
-    /// Characters that are not part of a value: of one, and of several in an expression.
+    /// Characters that end a value: for a single value, and for several values in one expression.
     pub(super) excluded: [&'static str; 2],
 }
 
@@ -122,17 +122,19 @@ static OPERATORS: [(char, Operator); 7] = [
     ('&', operator("&", '&', true, ["#&", "#&"])),
 ];
 
-/// The operator of an expression, and where its variables begin.
+/// The operator of an expression, and the offset of its variables.
 fn read_operator(expression: &str) -> Result<(&'static Operator, usize), TemplateFlaw> {
     let sign = expression.chars().next();
     if let Some(reserved @ ('=' | ',' | '!' | '@' | '|')) = sign {
         return Err(TemplateFlaw::Operator(reserved));
     }
-    let known = OPERATORS.iter().find(|(known, _)| Some(*known) == sign);
-    Ok(known.map_or((&SIMPLE, 0), |(_, operator)| (operator, 1)))
+    let found = OPERATORS
+        .iter()
+        .find(|(operator, _)| Some(*operator) == sign);
+    Ok(found.map_or((&SIMPLE, 0), |(_, operator)| (operator, 1)))
 }
 
-pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
+pub(super) fn parse(template: &str) -> Result<Vec<TemplatePart>, TemplateError> {
     let fail = |at, flaw| TemplateError::new(template, at, flaw);
     let mut parts = Vec::new();
     let mut lists = HashMap::new();
@@ -141,7 +143,7 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
         let rest = &template[at..];
         let open = rest.find('{').unwrap_or(rest.len());
         if open > 0 {
-            parts.push(Part::Literal(
+            parts.push(TemplatePart::Literal(
                 literal(&rest[..open]).map_err(|(within, flaw)| fail(at + within, flaw))?,
             ));
             at += open;
@@ -152,7 +154,7 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
             .ok_or_else(|| fail(at, TemplateFlaw::Unclosed))?;
         let expression =
             expression(&rest[1..close]).map_err(|(within, flaw)| fail(at + 1 + within, flaw))?;
-        let follows = matches!(parts.last(), Some(Part::Expression(_)));
+        let follows = matches!(parts.last(), Some(TemplatePart::Expression(_)));
         if follows && expression.operator.first.is_empty() {
             return Err(fail(at, TemplateFlaw::Adjacent));
         }
@@ -164,19 +166,19 @@ pub(super) fn parse(template: &str) -> Result<Vec<Part>, TemplateError> {
                 return Err(fail(at, TemplateFlaw::Mixed));
             }
         }
-        parts.push(Part::Expression(expression));
+        parts.push(TemplatePart::Expression(expression));
         at += close + 1;
     }
     Ok(parts)
 }
 
-type Flawed<T> = Result<T, (usize, TemplateFlaw)>;
+type ParseResult<T> = Result<T, (usize, TemplateFlaw)>;
 
-fn literal(text: &str) -> Flawed<String> {
+fn literal(text: &str) -> ParseResult<String> {
     if let Some(at) = text.find('}') {
         return Err((at, TemplateFlaw::Unopened));
     }
-    normalise(text).ok_or_else(|| (bad_percent(text), TemplateFlaw::Percent))
+    normalize(text).ok_or_else(|| (bad_percent(text), TemplateFlaw::Percent))
 }
 
 /// The position of the first `%` without two hexadecimal digits.
@@ -189,7 +191,7 @@ fn bad_percent(text: &str) -> usize {
     bad.unwrap_or(0)
 }
 
-fn expression(text: &str) -> Flawed<Expression> {
+fn expression(text: &str) -> ParseResult<Expression> {
     let (operator, mut at) = read_operator(text).map_err(|flaw| (0, flaw))?;
     let mut variables: Vec<Variable> = Vec::new();
     for spec in text[at..].split(',') {
@@ -206,7 +208,7 @@ fn expression(text: &str) -> Flawed<Expression> {
     })
 }
 
-fn variable(spec: &str) -> Flawed<Variable> {
+fn variable(spec: &str) -> ParseResult<Variable> {
     let (name, prefix) = match spec.split_once(':') {
         Some((name, length)) => {
             let digits = length.bytes().all(|byte| byte.is_ascii_digit());
@@ -223,7 +225,7 @@ fn variable(spec: &str) -> Flawed<Variable> {
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%');
     let is_name = |part: &str| !part.is_empty() && part.chars().all(plain);
-    let name = normalise(name).filter(|_| name.split('.').all(is_name));
+    let name = normalize(name).filter(|_| name.split('.').all(is_name));
     Ok(Variable {
         name: name.ok_or((0, TemplateFlaw::Name))?,
         prefix,

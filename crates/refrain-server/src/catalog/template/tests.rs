@@ -1,4 +1,4 @@
-//! Which URIs a template matches, and what is found in them.
+//! Tests of matching URIs against templates.
 
 use super::*;
 use serde_json::json;
@@ -11,7 +11,7 @@ pub(super) fn find_in(pattern: &Pattern, uri: &str) -> Option<Value> {
     find([(pattern, ())].into_iter(), uri).map(|(variables, ())| variables)
 }
 
-/// Templates of RFC 6570, their expansion, and the variables that match.
+/// Templates of RFC 6570, their expansions and the variables found in them.
 const EXAMPLES: &str = r##"
 # 1.2, the levels
 {var}            value                      {"var": "value"}
@@ -93,7 +93,7 @@ X{.empty_keys*}  X                          {"empty_keys": []}
 {&x,y,undef}     &x=1024&y=768              {"x": "1024", "y": "768"}
 "##;
 
-/// The rows of a table of templates, URIs and variables. `null`: the URI does not match.
+/// Checks each row of a table: template, URI, variables. `null`: the URI does not match.
 fn check_table(table: &str) {
     let is_row = |line: &&str| !line.is_empty() && !line.starts_with("# ");
     for line in table.lines().filter(is_row) {
@@ -105,14 +105,14 @@ fn check_table(table: &str) {
 }
 
 #[test]
-fn examples_of_the_rfc_give_their_variables_back() {
+fn rfc_examples_match_with_their_variables() {
     check_table(EXAMPLES);
     let error = Pattern::parse("up{+path}{var}/here").unwrap_err();
     assert_eq!(error.flaw, TemplateFlaw::Adjacent);
 }
 
 #[test]
-fn pairs_come_in_any_order_and_only_those_that_are_named() {
+fn pairs_match_in_any_order_if_all_are_named() {
     let of = |uri| matched("s://x{?q,limit,tag*}", uri);
     let all = json!({"q": "a=/b?", "limit": "3", "tag": ["x", "y"]});
     assert_eq!(of("s://x?tag=x&limit=3&q=a=/b?&tag=y"), Some(all));
@@ -139,7 +139,7 @@ fn pairs_come_in_any_order_and_only_those_that_are_named() {
 }
 
 #[test]
-fn values_are_decoded_and_must_be_text() {
+fn values_are_decoded_and_must_be_utf8() {
     let of = |uri| matched("x://{a}/end", uri);
     assert_eq!(of("x://%c3%a9%2F+/end"), Some(json!({"a": "é/+"})));
     assert_eq!(of("x://é b/end"), Some(json!({"a": "é b"})));
@@ -159,13 +159,13 @@ fn values_are_decoded_and_must_be_text() {
     ] {
         assert_eq!(of(none), None, "{none}");
     }
-    // What is encoded is not taken for the text around a value, and not cut in two.
+    // An encoded character neither matches literal text nor is split.
     assert_eq!(matched("x:{a}2F", "x:%2F2F"), Some(json!({"a": "/"})));
     assert_eq!(matched("x:{a}F", "x:%2F"), None);
 }
 
 #[test]
-fn literal_text_matches_however_it_is_encoded() {
+fn literal_text_matches_in_any_encoding() {
     for template in ["x://café bar/{a}", "x://caf%c3%A9%20bar/{a}"] {
         for uri in [
             "x://café bar/1",
@@ -179,11 +179,11 @@ fn literal_text_matches_however_it_is_encoded() {
             );
         }
     }
-    // A character with a meaning in URIs is another one when it is encoded.
+    // An encoded reserved character differs from the plain one.
     assert_eq!(matched("x://a/{b}", "x://a%2F1"), None);
     assert_eq!(matched("x://a%2f{b}", "x://a/1"), None);
     assert!(matched("x://a%2f{b}", "x://a%2F1").is_some());
-    // Nothing of it is taken for a regular expression.
+    // Literal text is not interpreted as a regular expression.
     assert_eq!(
         matched("x:.*(a)[b]+$^|{v}", "x:.*(a)[b]+$^|1"),
         Some(json!({"v": "1"}))
@@ -194,7 +194,7 @@ fn literal_text_matches_however_it_is_encoded() {
 }
 
 #[test]
-fn earlier_variables_take_as_little_as_they_can() {
+fn earlier_variables_match_as_little_as_possible() {
     check_table(
         r#"
 {a}-{b}            1-2-3        {"a": "1", "b": "2-3"}
@@ -208,7 +208,7 @@ x:{/dirs*}/{file}  x:/c         {"dirs": [], "file": "c"}
 }
 
 #[test]
-fn a_variable_has_one_value() {
+fn repeated_variable_must_have_one_value() {
     check_table(
         r#"
 {a}/{a}          1/1            {"a": "1"}
@@ -226,7 +226,7 @@ x{/l*}{?l*}      x/1/2?l=1      null
 }
 
 #[test]
-fn templates_that_cannot_be_used_say_what_is_wrong_and_where() {
+fn invalid_template_reports_flaw_and_position() {
     use TemplateFlaw::*;
     for (template, at, flaw) in [
         ("x://{a", 4, Unclosed),
@@ -262,13 +262,15 @@ fn templates_that_cannot_be_used_say_what_is_wrong_and_where() {
     }
     let large = "{?a,b}".repeat(20_000);
     assert_eq!(
-        Pattern::parse(&large).expect_err("a large one").flaw,
+        Pattern::parse(&large)
+            .expect_err("the template is too large")
+            .flaw,
         TooLarge
     );
 }
 
 #[test]
-fn the_most_literal_pattern_is_found_and_the_first_of_equals() {
+fn most_literal_pattern_wins_then_the_first() {
     let templates = [
         "x:{a}",
         "x:{a}/b/c",
@@ -298,7 +300,7 @@ fn the_most_literal_pattern_is_found_and_the_first_of_equals() {
 }
 
 #[test]
-fn patterns_are_the_same_if_they_match_the_same_uris() {
+fn patterns_matching_the_same_uris_are_the_same() {
     let same = |one: &str, two: &str| {
         let [one, two] = [one, two].map(|template| Pattern::parse(template).unwrap());
         one.is_same(&two)
@@ -321,15 +323,15 @@ fn patterns_are_the_same_if_they_match_the_same_uris() {
     assert_eq!(pattern.variables(), ["a", "b", "c", "d", "e"]);
 }
 
-/// A matcher that tries every way to cut these would not be done in a lifetime.
+/// A backtracking matcher would never finish these.
 #[test]
-fn hostile_uris_are_done_with_at_once() {
+fn hostile_uris_match_in_linear_time() {
     let template = "x:{a}-{b}-{c}-{d}-{e}-{f}-{g}-{h}{/i*}{/j*}{/k*}{.l*}{;m*}{?n*}{#o}/end";
     let pattern = Pattern::parse(template).unwrap();
     for piece in ["-", "a-", "/", "/.", "%2F", "%", "-;m=", "?n=&n=", "#"] {
-        let uri = format!("x:{}", piece.repeat((LONGEST_URI - 2) / piece.len()));
+        let uri = format!("x:{}", piece.repeat((MAX_URI - 2) / piece.len()));
         assert_eq!(find_in(&pattern, &uri), None, "{piece}");
     }
-    assert!(matched("x:{a}", &format!("x:{}", "a".repeat(LONGEST_URI - 2))).is_some());
-    assert!(matched("x:{a}", &format!("x:{}", "a".repeat(LONGEST_URI - 1))).is_none());
+    assert!(matched("x:{a}", &format!("x:{}", "a".repeat(MAX_URI - 2))).is_some());
+    assert!(matched("x:{a}", &format!("x:{}", "a".repeat(MAX_URI - 1))).is_none());
 }

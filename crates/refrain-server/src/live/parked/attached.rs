@@ -1,6 +1,6 @@
-//! Requests that wait for the reply of a parked call.
+//! Requests that are attached to a parked call.
 
-use super::{Parked, used_up};
+use super::{ParkedCall, token_already_used};
 use refrain_core::{Note, Stats};
 use refrain_wire::{Call, LogLevel, Reply, RpcError};
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 
 /// A request that waits for the reply of its round.
-pub(crate) struct Attached {
-    pub(super) parked: Arc<Parked>,
+pub(crate) struct AttachedRequest {
+    pub(super) parked: Arc<ParkedCall>,
     pub(super) number: u64,
     pub(super) round: u32,
     pub(super) notes: mpsc::Receiver<Vec<Note>>,
     pub(super) subscribed: Subscribed,
-    /// Does the call end when this request is dropped? The reply cannot be asked for again.
+    /// Whether dropping this request cancels the call.
     pub(in crate::live) ends_call: bool,
 }
 
-/// The notes that a request subscribes to. Each round of a call may subscribe to others.
+/// The notes that a request subscribes to. They may differ between the rounds of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subscribed {
     pub(crate) progress: bool,
-    /// The least severe log message.
+    /// The minimum severity of log messages.
     pub(crate) log: Option<LogLevel>,
 }
 
@@ -42,25 +42,22 @@ impl Subscribed {
     }
 }
 
-/// An event for an attached request.
 pub(crate) enum AttachedEvent {
     Notes(Vec<Note>),
     Reply(Reply, Stats),
 }
 
-impl Attached {
-    /// Makes the call end with this request.
+impl AttachedRequest {
+    /// Cancels the call when this request is dropped.
     pub(crate) fn cancel(&mut self) {
         self.ends_call = true;
     }
 
-    /// Sends these notes to the client.
     pub(crate) fn with(mut self, subscribed: Subscribed) -> Self {
         self.subscribed = subscribed;
         self
     }
 
-    /// Waits for notes and the reply.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
         while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
             notes.retain(|note| self.subscribed.include(note));
@@ -71,13 +68,13 @@ impl Attached {
         let mut state = self.parked.state.lock();
         let last = state.last.as_ref();
         if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
-            state.read = true;
+            state.is_delivered = true;
             self.ends_call = false;
             return Poll::Ready(AttachedEvent::Reply(last.reply, last.stats));
         }
         if state.round != self.round {
             return Poll::Ready(AttachedEvent::Reply(
-                Reply::Error(used_up()),
+                Reply::Error(token_already_used()),
                 Stats::default(),
             ));
         }
@@ -87,14 +84,15 @@ impl Attached {
     }
 }
 
-impl Drop for Attached {
+impl Drop for AttachedRequest {
     fn drop(&mut self) {
         let mut state = self.parked.state.lock();
         state.waiting.retain(|(number, _)| *number != self.number);
         drop(state);
         if self.ends_call {
-            let gone = "the call was cancelled, or its client went away before the first reply";
-            self.parked.give_up(RpcError::internal(gone));
+            let reason =
+                "the call was cancelled, or the client disconnected before the first reply";
+            self.parked.cancel(RpcError::internal(reason));
         }
     }
 }

@@ -1,16 +1,16 @@
-//! What the replay log is told of a first request is taken back where nothing was done, and ended where it broke.
+//! Claims of first requests in the replay log.
 
-use super::ends::Breaking;
+use super::lifetime::BrokenClock;
 use super::*;
 use refrain_core::{LogFuture, LogKey, MemoryReplayLog, RecordState, ReplayLog, Retention};
 
-/// A log that says what it recorded only when it is let.
-struct Slow {
+/// A replay log whose replies to fresh claims wait for a signal.
+struct SlowLog {
     log: MemoryReplayLog,
     signals: Arc<Signals>,
 }
 
-impl ReplayLog for Slow {
+impl ReplayLog for SlowLog {
     fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
         Box::pin(async move {
             let recorded = self.log.begin(key, keep).await?;
@@ -39,23 +39,26 @@ fn identified(tool: &str) -> Request {
 }
 
 #[tokio::test]
-async fn a_call_that_is_not_begun_because_the_instance_stops_can_be_begun_elsewhere() {
+async fn call_rejected_at_shutdown_can_start_on_another_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let log = MemoryReplayLog::new();
-    let slow = Arc::new(Slow {
+    let slow = Arc::new(SlowLog {
         log: log.clone(),
         signals: signals.clone(),
     });
     let instances = fleet(2, || builder(&ledger, &keys).replay_log(slow.clone()), true).await;
     let mut connection = instances[0].connect().await;
     connection.send(&identified("inline")).await;
-    within("the log", said.recv()).await;
+    within("the log", received.recv()).await;
     instances[0].server.close_live();
     signals.open();
     let message = connection.response().await.error(200, -32603);
-    names(&message, &["is stopping", "nothing was done", "call again"]);
-    assert!(log.is_empty(), "it is as if it had not come");
+    names(
+        &message,
+        &["shutting down", "had no effect", "retry the call"],
+    );
+    assert!(log.is_empty(), "the claim was deleted");
     signals.open();
     let asks = instances[1].send(&identified("inline")).await.reply();
     let done = instances[1].send(&second("inline", &token(&asks))).await;
@@ -64,36 +67,36 @@ async fn a_call_that_is_not_begun_because_the_instance_stops_can_be_begun_elsewh
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_before_the_call_is_begun_can_begin_it_later() {
+async fn claim_of_disconnected_client_is_deleted() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let log = MemoryReplayLog::new();
-    let slow = Slow {
+    let slow = SlowLog {
         log: log.clone(),
         signals: signals.clone(),
     };
     let instance = start(builder(&ledger, &keys).replay_log(Arc::new(slow))).await;
     let mut connection = instance.connect().await;
     connection.send(&identified("inline")).await;
-    within("the log", said.recv()).await;
+    within("the log", received.recv()).await;
     drop(connection);
     instance.at_rest().await;
-    // Another request of the same call, which did not begin it, takes nothing back.
+    // Another request without the claim does not delete it.
     let mut connection = instance.connect().await;
     connection.send(&identified("inline")).await;
-    assert_eq!(within("the log", said.recv()).await, Some("known"));
+    assert_eq!(within("the log", received.recv()).await, Some("known"));
     drop(connection);
     instance.at_rest().await;
     assert_eq!(log.len(), 1);
     signals.open();
-    assert_eq!(within("the log", said.recv()).await, Some("recorded"));
+    assert_eq!(within("the log", received.recv()).await, Some("recorded"));
     signals.open();
-    let taken_back = async {
+    let deleted = async {
         while !log.is_empty() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the beginning to be taken back", taken_back).await;
+    within("the claim to be deleted", deleted).await;
     assert!(ledger.lines().is_empty());
     signals.open();
     let asks = instance.send(&identified("inline")).await.reply();
@@ -103,35 +106,35 @@ async fn a_client_that_goes_away_before_the_call_is_begun_can_begin_it_later() {
 }
 
 #[tokio::test]
-async fn a_request_that_comes_while_its_call_is_about_to_begin_waits_for_it() {
-    for goes_away in [false, true] {
+async fn concurrent_first_request_waits_for_the_call_to_start() {
+    for disconnects in [false, true] {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-        let (signals, mut said) = signals();
-        let slow = Slow {
+        let (signals, mut received) = signals();
+        let slow = SlowLog {
             log: MemoryReplayLog::new(),
             signals: signals.clone(),
         };
         let instance = start(builder(&ledger, &keys).replay_log(Arc::new(slow))).await;
         let mut one = Some(instance.connect().await);
         let mut other = instance.connect().await;
-        for (connection, says) in [
-            (one.as_mut().expect("a connection"), "recorded"),
+        for (connection, expected) in [
+            (one.as_mut().expect("the connection is open"), "recorded"),
             (&mut other, "known"),
         ] {
             connection.send(&identified("inline")).await;
-            assert_eq!(within("the log", said.recv()).await, Some(says));
+            assert_eq!(within("the log", received.recv()).await, Some(expected));
         }
-        one.take_if(|_| goes_away);
-        let seen = async {
-            while goes_away && instance.server.running() > 1 {
+        one.take_if(|_| disconnects);
+        let noticed = async {
+            while disconnects && instance.server.running() > 1 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        within("the client to be missed", seen).await;
+        within("the disconnect to be noticed", noticed).await;
         signals.open();
-        let again = within("the log", said.recv()).await;
-        // It begins the call itself, if nobody else does.
-        assert_eq!(again, Some(if goes_away { "recorded" } else { "known" }));
+        let again = within("the log", received.recv()).await;
+        // It starts the call itself if the other request is gone.
+        assert_eq!(again, Some(if disconnects { "recorded" } else { "known" }));
         signals.open();
         let asks = other.response().await.reply();
         if let Some(mut one) = one {
@@ -144,14 +147,14 @@ async fn a_request_that_comes_while_its_call_is_about_to_begin_waits_for_it() {
 }
 
 #[tokio::test]
-async fn a_call_that_broke_is_recorded_as_such() {
+async fn crashed_call_is_recorded_as_failed() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
-    let clock = Arc::new(Breaking::default());
+    let clock = Arc::new(BrokenClock::default());
     let build = || {
         let clock = clock.clone();
         let broken = clock.clone();
-        let breaks = move |cx: Cx, ledger: Books| {
+        let breaks = move |cx: Cx, ledger: LedgerState| {
             let broken = broken.clone();
             async move {
                 broken.set(true);
@@ -168,7 +171,7 @@ async fn a_call_that_broke_is_recorded_as_such() {
     names(&broken.error(200, -32603), &["Internal error"]);
     for instance in &instances {
         let again = instance.send(&identified("breaks")).await;
-        assert_eq!(again.reply(), broken.reply(), "the same, wherever it comes");
+        assert_eq!(again.reply(), broken.reply(), "the same on every instance");
     }
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }

@@ -1,6 +1,6 @@
-//! Live calls are limited in number and time.
+//! Limits of live calls in number and time.
 
-use super::ends::has_gone_by;
+use super::lifetime::advance;
 use super::*;
 
 #[tokio::test]
@@ -13,14 +13,18 @@ async fn live_calls_are_limited_in_number() {
     let instance = start(builder(&ledger, &keys).limits(limits)).await;
     let asks = instance.send(&first("waits")).await.reply();
     instance.send(&first("waits")).await.reply();
-    let refused = instance.send(&first("waits")).await;
-    names(&refused.error(503, -32603), &["limit of 2 live calls"]);
-    assert_eq!(ledger.lines(), ["begun", "begun"], "it did not even begin");
-    // A pending dialogue is no running call.
+    let rejected = instance.send(&first("waits")).await;
+    names(&rejected.error(503, -32603), &["limit of 2 live calls"]);
+    assert_eq!(
+        ledger.lines(),
+        ["started", "started"],
+        "the third call did not start"
+    );
+    // An idle call does not count as running.
     instance.at_rest().await;
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
-    begins_again(&instance).await;
+    wait_for_permit(&instance).await;
 }
 
 #[tokio::test]
@@ -32,22 +36,22 @@ async fn live_calls_are_limited_in_time() {
     };
     let instance = start(builder(&ledger, &keys).limits(limits.clone())).await;
     let asks = instance.send(&first("waits")).await.reply();
-    has_gone_by(limits.live_time).await;
-    ledger.has("dropped").await;
+    advance(limits.live_time).await;
+    ledger.wait_for("dropped").await;
     let late = instance.send(&second("waits", &token(&asks))).await;
     let message = late.error(200, -32603);
-    names(&message, &["given up", "no answer", "call again"]);
-    begins_again(&instance).await;
+    names(&message, &["cancelled", "no answer", "call the tool again"]);
+    wait_for_permit(&instance).await;
 }
 
-/// Waits until there is a place for another call.
-async fn begins_again(instance: &Instance) {
+/// Waits until another call gets a permit.
+async fn wait_for_permit(instance: &Instance) {
     let free = async {
         while instance.send(&first("waits")).await.status == 503 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("a place", free).await;
+    within("a permit", free).await;
 }
 
 #[tokio::test]
@@ -66,25 +70,25 @@ async fn live_calls_of_one_caller_are_limited() {
         request.header("Authorization", &format!("Bearer secret-of-{who}"))
     };
     let asks = instance.send(&by(first("waits"), "ada")).await.reply();
-    let refused = instance.send(&by(first("waits"), "ada")).await;
-    let message = refused.error(503, -32603);
-    names(&message, &["limit of 1 live calls of one caller"]);
-    // Others are not held up, and neither is the call that is there.
+    let rejected = instance.send(&by(first("waits"), "ada")).await;
+    let message = rejected.error(503, -32603);
+    names(&message, &["this caller is at its limit of 1 live calls"]);
+    // Other callers and the existing call are not affected.
     instance.send(&by(first("waits"), "bob")).await.reply();
     let done = instance
         .send(&by(second("waits", &token(&asks)), "ada"))
         .await;
     assert_eq!(text(&done.reply()), "Ada");
     instance.send(&by(first("waits"), "ada")).await.reply();
-    // Who has no name is known by the session, or not at all.
+    // Anonymous callers are limited per legacy session, or not at all.
     let instance = start(builder()).await;
     for _ in 0..2 {
         instance.send(&first("waits")).await.reply();
         let session = Session::open(&instance).await;
         let mut stream = session.stream(&call(1, "waits", json!({}))).await;
         let asked = stream.next().await;
-        let refused = session.post(&call(2, "waits", json!({}))).await;
-        assert_eq!(refused.status, 503, "{refused:?}");
+        let rejected = session.post(&call(2, "waits", json!({}))).await;
+        assert_eq!(rejected.status, 503, "{rejected:?}");
         session.post(&filled_in(&asked, "Ada")).await;
         stream.rest().await;
         let mut stream = session.stream(&call(3, "waits", json!({}))).await;
@@ -93,7 +97,7 @@ async fn live_calls_of_one_caller_are_limited() {
 }
 
 #[tokio::test]
-async fn the_work_of_a_live_handler_is_limited_as_that_of_any_round() {
+async fn busy_live_handler_has_the_time_limit_of_a_round() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         round_time: Duration::from_millis(50),
@@ -103,26 +107,26 @@ async fn the_work_of_a_live_handler_is_limited_as_that_of_any_round() {
     let asks = instance.send(&first("waits")).await.reply();
     let message = instance.send(&first("works")).await.error(200, -32603);
     names(&message, &["time limit of a round"]);
-    // Whoever thinks is not in a hurry: far more than that time has passed.
+    // The time limit does not apply while a call waits for an answer.
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
 
-/// Works for longer than a call may wait, and then asks.
-async fn late(cx: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
+/// Runs longer than the live time limit, then asks.
+async fn late(cx: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
     gated(cx.clone(), ledger.clone(), signals).await?;
     let name: crate::support::Login = cx.elicit("name", "?").await?;
     Ok(name.name)
 }
 
 #[tokio::test]
-async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
+async fn busy_handler_may_exceed_the_live_time_limit() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_time: Duration::from_millis(30),
         ..ServerLimits::default()
     };
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(&ledger, &keys)
         .tool(Tool::new("gated", gated).live())
         .tool(Tool::new("late", late).live())
@@ -131,30 +135,33 @@ async fn a_handler_at_work_is_not_cut_by_the_time_that_a_call_may_wait() {
     for tool in ["gated", "late"] {
         let mut connection = instance.connect().await;
         connection.send(&first(tool)).await;
-        ledger.has("begun").await;
+        ledger.wait_for("started").await;
         tokio::time::sleep(Duration::from_millis(60)).await;
         signals.open();
         let response = connection.response().await;
         if tool == "gated" {
             assert_eq!(text(&response.reply()), "done");
         } else {
-            // What waits for an answer when that time is over has waited too long.
+            // An idle call is cancelled after that time.
             let message = response.error(200, -32603);
-            names(&message, &["no answer", "is done", "call again"]);
+            names(
+                &message,
+                &["no answer", "effects so far remain", "call the tool again"],
+            );
         }
-        assert_eq!(ledger.lines(), ["begun", "ended"]);
+        assert_eq!(ledger.lines(), ["started", "ended"]);
         ledger.clear();
     }
 }
 
-/// Sleeps for longer than anybody waits.
+/// Sleeps longer than the live time limit.
 async fn sleeps(cx: Cx) -> Result<String> {
     cx.sleep(Duration::from_secs(3600)).await;
     Ok("slept".into())
 }
 
 #[tokio::test]
-async fn a_call_that_sleeps_for_longer_than_it_may_is_told_so() {
+async fn sleeping_call_is_cancelled_at_the_live_time_limit() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         live_time: Duration::from_millis(30),
@@ -163,14 +170,17 @@ async fn a_call_that_sleeps_for_longer_than_it_may_is_told_so() {
     let builder = builder(&ledger, &keys).tool(Tool::new("sleeps", sleeps).live());
     let instance = start(builder.limits(limits)).await;
     let message = instance.send(&first("sleeps")).await.error(200, -32603);
-    names(&message, &["not done within the limit", "call again"]);
-    assert!(!message.contains("answer"), "nothing was asked: {message}");
+    names(
+        &message,
+        &["did not finish within the limit", "call the tool again"],
+    );
+    assert!(!message.contains("answer"), "there was no ask: {message}");
 }
 
-/// Says something whenever it is asked to go on, and does nothing else.
-async fn chats(cx: Cx, ledger: Books) -> Result<String> {
-    let _dropped = Dropped(Arc::clone(&ledger));
-    ledger.write("begun");
+/// Sends notes for ever.
+async fn notes_forever(cx: Cx, ledger: LedgerState) -> Result<String> {
+    let _dropped = DropGuard(Arc::clone(&ledger));
+    ledger.write("started");
     loop {
         cx.progress(1.0, None, "still here");
         tokio::task::yield_now().await;
@@ -178,31 +188,39 @@ async fn chats(cx: Cx, ledger: Books) -> Result<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_never_stops_talking_is_stopped() {
+async fn handler_that_only_sends_notes_is_stopped() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         round_time: Duration::from_millis(200),
         ..ServerLimits::default()
     };
-    let chats = || Tool::new("chats", chats).live();
-    let brief = builder(&ledger, &keys).tool(chats()).limits(limits);
-    let brief = start(brief).await;
-    let message = brief.send(&first("chats")).await.error(200, -32603);
+    let notes_forever = || Tool::new("notes_forever", notes_forever).live();
+    let limited = builder(&ledger, &keys).tool(notes_forever()).limits(limits);
+    let limited = start(limited).await;
+    let message = limited
+        .send(&first("notes_forever"))
+        .await
+        .error(200, -32603);
     names(&message, &["time limit of a round"]);
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
     ledger.clear();
-    let patient = start(builder(&ledger, &keys).tool(chats())).await;
-    let mut connection = patient.connect().await;
-    connection.send(&first("chats")).await;
-    ledger.has("begun").await;
+    let unlimited = start(builder(&ledger, &keys).tool(notes_forever())).await;
+    let mut connection = unlimited.connect().await;
+    connection.send(&first("notes_forever")).await;
+    ledger.wait_for("started").await;
     drop(connection);
-    ledger.has("dropped").await;
+    ledger.wait_for("dropped").await;
 }
 
 #[test]
-fn what_cannot_be_built() {
+fn invalid_live_configuration_is_rejected() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let why = |builder: ServerBuilder| builder.build().expect_err("a mistake").to_string();
+    let why = |builder: ServerBuilder| {
+        builder
+            .build()
+            .expect_err("the configuration is invalid")
+            .to_string()
+    };
     let build = || builder(&ledger, &keys);
     let both = Tool::new("both", inline).live().task();
     names(&why(build().tool(both)), &["\"both\"", "live", "task"]);

@@ -1,4 +1,4 @@
-//! Live calls in a fleet: requests are relayed to the instance that holds the call.
+//! Live calls in a fleet: requests are relayed to the holder.
 
 use super::*;
 use crate::support::Response;
@@ -11,7 +11,7 @@ use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 
 #[tokio::test]
-async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
+async fn live_call_runs_each_effect_once_on_two_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
     let balancer = balancer(&instances).await;
@@ -21,7 +21,7 @@ async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
         assert_eq!(asked(&asks), ["name"]);
         let done = send(&balancer, &second("inline", &token)).await;
         assert_eq!(text(&done), "Done for Ada.");
-        // The turn of the instance that has just answered.
+        // Skips one turn of the balancer.
         send(&balancer, &first("wrapped")).await;
     }
     let lines = ledger.lines();
@@ -31,25 +31,25 @@ async fn unwrapped_and_live_each_mutation_is_made_once_over_two_instances() {
         (8, 4),
         "{lines:?}"
     );
-    let told: String = instances.iter().map(|i| i.server.metrics_text()).collect();
+    let metrics: String = instances.iter().map(|i| i.server.metrics_text()).collect();
     let relayed = |line: &&str| line.starts_with("refrain_live_total{event=\"relayed\"}");
-    let relayed: u32 = told
+    let relayed: u32 = metrics
         .lines()
         .filter(relayed)
         .filter_map(|line| line.rsplit(' ').next()?.parse::<u32>().ok())
         .sum();
-    assert_eq!(relayed, 4, "each second round began at the other instance");
+    assert_eq!(relayed, 4, "each second round was relayed");
 }
 
 #[tokio::test]
-async fn what_a_live_handler_says_goes_to_the_round_that_waits() {
+async fn notes_go_to_the_waiting_round() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
-    let begun = first("twice").meta("progressToken", json!(1));
-    let events = instances[0].send(&begun).await.events();
-    assert_eq!(events[0]["params"]["message"], "begun");
+    let started = first("twice").meta("progressToken", json!(1));
+    let events = instances[0].send(&started).await.events();
+    assert_eq!(events[0]["params"]["message"], "started");
     let token_of = token(&events[1]);
-    // Handed on as it comes, by the instance that does not hold the call.
+    // The other instance relays events immediately.
     let answer = first("twice")
         .again(&token_of, json!({"first": login("a")}))
         .meta("progressToken", json!("second"));
@@ -60,26 +60,31 @@ async fn what_a_live_handler_says_goes_to_the_round_that_waits() {
 }
 
 #[tokio::test]
-async fn without_an_advertised_url_another_instance_names_the_flag() {
+async fn holder_without_advertised_url_is_an_error_with_hint() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), false).await;
     let asks = instances[0].send(&first("inline")).await.reply();
     let token = token(&asks);
-    let refused = instances[1].send(&second("inline", &token)).await;
-    let message = refused.error(200, -32603);
+    let rejected = instances[1].send(&second("inline", &token)).await;
+    let message = rejected.error(200, -32603);
     names(
         &message,
-        &["another instance", "--advertise", "steps", "call anew"],
+        &[
+            "another instance",
+            "--advertise",
+            "steps",
+            "start a new call",
+        ],
     );
     assert_eq!(ledger.lines(), ["mutation 1"]);
-    // The holder still has it.
+    // The holder still has the call.
     let done = instances[0].send(&second("inline", &token)).await.reply();
     assert_eq!(text(&done), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
 
 #[tokio::test]
-async fn a_holder_that_is_gone_is_an_error_that_says_so() {
+async fn unreachable_or_restarted_holder_is_an_error() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
@@ -92,26 +97,33 @@ async fn a_holder_that_is_gone_is_an_error_that_says_so() {
     let holder = instances.remove(0);
     let address = holder.address;
     holder.stopped_now().await;
-    // What waited there was ended, and not just forgotten.
-    ledger.has("dropped").await;
+    // The waiting handler was dropped.
+    ledger.wait_for("dropped").await;
     let message = instances[0].send(&request).await.error(200, -32603);
     names(
         &message,
-        &["does not answer", "nothing was done", "call anew", "steps"],
+        &[
+            "does not respond",
+            "had no effect",
+            "start a new call",
+            "steps",
+        ],
     );
-    // Another one at the same URL knows nothing of the call.
-    let listener = TcpListener::bind(address).await.expect("the same port");
+    // A restarted instance at the same URL does not have the call.
+    let listener = TcpListener::bind(address)
+        .await
+        .expect("the port is free again");
     let again = builder(&ledger, &keys).advertise(url_of(&listener));
     let again = start_on(listener, again, AllowedHosts::local());
     for instance in [&instances[0], &again] {
         let message = instance.send(&request).await.error(200, -32603);
-        names(&message, &["not held any more", "call anew"]);
+        names(&message, &["no longer in memory", "start a new call"]);
     }
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 #[tokio::test]
-async fn a_live_token_is_bound_as_any_other() {
+async fn live_token_is_bound_to_caller_and_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let clock = Clock::new();
     let build = || {
@@ -144,7 +156,7 @@ async fn a_live_token_is_bound_as_any_other() {
         .await
         .error(200, -32602);
     assert_eq!(instances[0].send(&request).await.status, 401);
-    // Relayed, the caller is the same: the token opens there too.
+    // The relayed request has the same caller, so the holder opens the token.
     let done = instances[1].send(&by(request.clone(), "ada")).await.reply();
     assert_eq!(text(&done), "Ada");
     clock.forward(25 * 3600);
@@ -169,24 +181,35 @@ async fn forged_relay_header_is_rejected() {
     assert_eq!(ledger.lines(), [""; 0]);
 }
 
-/// A request that is handed on to somebody who does not answer it, and its connection.
+/// Accepts a relayed request without a response. Returns the connection and the request.
 async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
-    let (mut stream, _) = within("the relay", spy.accept()).await.expect("a relay");
+    let (mut stream, _) = within("the relay", spy.accept())
+        .await
+        .expect("the relay connects");
     let mut seen = Vec::new();
     while !String::from_utf8_lossy(&seen).contains("requestState") {
         let read = tokio::io::AsyncReadExt::read_buf(&mut stream, &mut seen);
-        assert!(within("the request", read).await.expect("a request") > 0);
+        assert!(
+            within("the request", read)
+                .await
+                .expect("the request is readable")
+                > 0
+        );
     }
-    (stream, String::from_utf8(seen).expect("text"))
+    (stream, String::from_utf8(seen).expect("the body is UTF-8"))
 }
 
 #[tokio::test]
 async fn relayed_request_contains_no_secrets() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let spy = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port exists");
     let build = || {
-        let proxy = TrustedProxy::new("a long random secret").expect("a secret");
-        let proxy = proxy.user_header("x-user").expect("a header");
+        let proxy = TrustedProxy::new("a long random secret").expect("the secret is long enough");
+        let proxy = proxy
+            .user_header("x-user")
+            .expect("the header name is valid");
         builder(&ledger, &keys).authenticator(proxy)
     };
     let holder = start(build().advertise(url_of(&spy))).await;
@@ -230,8 +253,10 @@ async fn relayed_request_contains_no_secrets() {
 #[tokio::test]
 async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    // It only writes down what it is sent.
-    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    // The spy only records requests.
+    let spy = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port exists");
     let holder = start(builder(&ledger, &keys).advertise(url_of(&spy))).await;
     let other = start_advertised(builder(&ledger, &keys)).await;
     let relaying = start(builder(&ledger, &keys)).await;
@@ -245,14 +270,17 @@ async fn relay_header_is_valid_for_one_request_to_one_instance() {
         let line = seen
             .lines()
             .find_map(|line| line.strip_prefix("refrain-relay: "));
-        let header = line.expect("a sealed header").trim().to_owned();
+        let header = line
+            .expect("the request has a relay header")
+            .trim()
+            .to_owned();
         drop(stream);
-        // The peer went away in the middle of it.
+        // The spy closed the connection without a response.
         (connection.response().await, header)
     };
     let message = spied.error(200, -32603);
-    names(&message, &["does not answer", "not known"]);
-    // The same header with the same body is the same request; with another body, or elsewhere, it is nothing.
+    names(&message, &["does not respond", "unknown whether"]);
+    // The header is valid only with the same body and at the same instance.
     let stolen = first("inline").header("Refrain-Relay", &header);
     spied = holder.send(&stolen).await;
     names(&spied.error(403, -32600), &["Refrain-Relay"]);
@@ -276,10 +304,10 @@ async fn another_instance_at_the_url_does_not_relay_again() {
     let holder = start(builder(&ledger, &keys).advertise(url)).await;
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
-    // The other rejects it: the relaying instance is told, and not the client.
-    let refused = relaying.send(&second("waits", &token(&asks))).await;
-    let message = refused.error(200, -32603);
-    names(&message, &["not held any more", "Nothing was done"]);
+    // The rejection of the header is not passed on to the client.
+    let rejected = relaying.send(&second("waits", &token(&asks))).await;
+    let message = rejected.error(200, -32603);
+    names(&message, &["no longer in memory", "had no effect"]);
     assert!(!message.contains("Refrain-Relay"), "{message}");
 }
 
@@ -295,18 +323,26 @@ async fn relay_header_of_another_audience_is_rejected() {
     let holder = start(builder(&ledger, &keys).advertise(url)).await;
     let relaying = start(builder(&ledger, &keys)).await;
     let asks = holder.send(&first("waits")).await.reply();
-    let refused = relaying.send(&second("waits", &token(&asks))).await;
+    let rejected = relaying.send(&second("waits", &token(&asks))).await;
     names(
-        &refused.error(200, -32603),
-        &["does not take it", "nothing was done"],
+        &rejected.error(200, -32603),
+        &["rejected the relayed request", "had no effect"],
     );
 }
 
 /// The instance id of a server, as the ids of events have it.
 async fn id_of(instance: &Instance) -> String {
     let mut stream = Session::open(instance).await.get().await;
-    let event = stream.event().await.expect("where the stream begins");
-    event.id.split('-').next().expect("an id").to_owned()
+    let event = stream
+        .event()
+        .await
+        .expect("the stream starts with an event id");
+    event
+        .id
+        .split('-')
+        .next()
+        .expect("split returns at least one part")
+        .to_owned()
 }
 
 /// A holder that advertises the URL of `spy`, its instance id, and another instance.
@@ -319,7 +355,9 @@ async fn spied(spy: &TcpListener) -> (Instance, String, Instance) {
 
 /// The response to a request whose holder answers with these bytes, `ID` replaced by its instance id.
 async fn answered_with(answer: &str) -> Response {
-    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let spy = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port exists");
     let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let mut connection = relaying.connect().await;
@@ -327,7 +365,9 @@ async fn answered_with(answer: &str) -> Response {
     let (mut stream, _) = spied_on(&spy).await;
     let answer = answer.replace("ID", &id);
     let written = tokio::io::AsyncWriteExt::write_all(&mut stream, answer.as_bytes());
-    within("the answer", written).await.expect("an answer");
+    within("the answer", written)
+        .await
+        .expect("the relay reads");
     connection.response().await
 }
 
@@ -349,68 +389,73 @@ async fn only_responses_of_the_holder_are_passed_on() {
     assert_eq!(busy.header("retry-after"), Some("1"));
     assert_eq!(busy.header("set-cookie"), None);
     assert_eq!(busy.header("refrain-instance"), None);
-    let lacking = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
-    assert_eq!(lacking.error(400, -32021), "no");
-    for (status, body, known) in [
-        ("404 Not Found", error(-32603), "nothing was done"),
-        ("403 Forbidden", error(-32600), "nothing was done"),
-        ("401 Unauthorized", String::new(), "nothing was done"),
-        ("400 Bad Request", "<html>".to_owned(), "nothing was done"),
-        ("502 Bad Gateway", "<html>".to_owned(), "nothing was done"),
-        ("302 Found", String::new(), "not known"),
-        ("500 Oh", error(-32603), "not known"),
-        ("503 Busy", "<html>".to_owned(), "not known"),
-        ("200 OK", "<html>".to_owned(), "not known"),
-        ("200 OK", error(-32603), "not known"),
+    let missing_capability = answered_with(&http("400 Bad Request", "ID", &error(-32021))).await;
+    assert_eq!(missing_capability.error(400, -32021), "no");
+    for (status, body, effect) in [
+        ("404 Not Found", error(-32603), "had no effect"),
+        ("403 Forbidden", error(-32600), "had no effect"),
+        ("401 Unauthorized", String::new(), "had no effect"),
+        ("400 Bad Request", "<html>".to_owned(), "had no effect"),
+        ("502 Bad Gateway", "<html>".to_owned(), "had no effect"),
+        ("302 Found", String::new(), "unknown whether"),
+        ("500 Oh", error(-32603), "unknown whether"),
+        ("503 Busy", "<html>".to_owned(), "unknown whether"),
+        ("200 OK", "<html>".to_owned(), "unknown whether"),
+        ("200 OK", error(-32603), "unknown whether"),
     ] {
         for instance in ["", "0123456789abcdef"] {
             let answer = http(status, instance, &body);
             let message = answered_with(&answer).await.error(200, -32603);
-            names(&message, &["another instance", "does not take it", known]);
+            names(
+                &message,
+                &["another instance", "rejected the relayed request", effect],
+            );
         }
     }
 }
 
 #[tokio::test]
-async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
-    let spy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+async fn silent_holder_times_out() {
+    let spy = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port exists");
     let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let stream = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nRefrain-Instance: {id}\r\n\r\n:\n\n"
     );
-    for begins in ["", &stream] {
+    for head in ["", &stream] {
         let mut connection = relaying.connect().await;
         connection.send(&second("waits", &token(&asks))).await;
         let (mut stream, _) = spied_on(&spy).await;
-        let written = tokio::io::AsyncWriteExt::write_all(&mut stream, begins.as_bytes());
-        within("the beginning", written).await.expect("a beginning");
-        if !begins.is_empty() {
-            // It says something, and nothing more.
+        let written = tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes());
+        within("the head", written).await.expect("the relay reads");
+        if !head.is_empty() {
+            // The stream starts and then stays silent.
             assert_eq!(connection.head().await.status, 200);
             assert_eq!(connection.block().await.as_deref(), Some(":"));
         }
         tokio::time::pause();
         tokio::time::advance(Duration::from_secs(91)).await;
         tokio::time::resume();
-        let message = if begins.is_empty() {
+        let message = if head.is_empty() {
             connection.response().await.error(200, -32603)
         } else {
             let data = loop {
-                // Whatever had begun is ended first.
-                let piece = connection.block().await.expect("an event");
+                // An unfinished event is ended first.
+                let piece = connection.block().await.expect("the stream is open");
                 let mut lines = piece.lines();
                 if let Some(data) = lines.find_map(|line| line.strip_prefix("data: ")) {
                     break data.to_owned();
                 }
             };
-            let event: Value = serde_json::from_str(&data).expect("JSON");
+            let event: Value = serde_json::from_str(&data).expect("replies are JSON");
             event["error"]["message"]
                 .as_str()
-                .expect("a message")
+                .expect("the message is a string")
                 .to_owned()
         };
-        names(&message, &["does not answer", "not known", "again"]);
+        names(&message, &["does not respond", "unknown whether", "Retry"]);
     }
 }
 
@@ -418,12 +463,14 @@ async fn a_holder_that_falls_silent_is_not_waited_for_as_long_as_a_person() {
 async fn draft_endpoint_relays_to_the_holder() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let start = async || {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port exists");
+        let address = listener.local_addr().expect("the listener is bound");
         let advertised = || builder(&ledger, &keys).advertise(url_of(&listener));
-        let main = advertised().build().expect("a server");
+        let main = advertised().build().expect("the server builds");
         let drafted = advertised().draft(Draft::Second).build();
-        let drafted = vec![(Draft::Second, drafted.expect("a server"))];
+        let drafted = vec![(Draft::Second, drafted.expect("the server builds"))];
         let (hosts, stopped) = (AllowedHosts::local(), std::future::pending());
         tokio::spawn(drafts::serve(listener, main, drafted, hosts, stopped));
         address
@@ -431,7 +478,7 @@ async fn draft_endpoint_relays_to_the_holder() {
     let (holder, other) = (start().await, start().await);
     let send = async |address, more: Value| {
         let mut params = json!({"name": "waits", "arguments": {}});
-        for (name, value) in more.as_object().expect("an object") {
+        for (name, value) in more.as_object().expect("the result is an object") {
             params[name] = value.clone();
         }
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
@@ -450,48 +497,59 @@ async fn draft_endpoint_relays_to_the_holder() {
     let answers = json!({"requestState": state, "inputResponses": {"name": login("Ada")}});
     let done = send(other, answers).await;
     assert_eq!(done["result"]["content"][0]["text"], "Ada", "{done}");
-    assert_eq!(ledger.lines()[0], "begun");
+    assert_eq!(ledger.lines()[0], "started");
 }
 
-/// Runs in another process, which trusts the certificate of the tests.
+/// Runs itself in another process that trusts the test certificate.
 #[tokio::test]
 async fn live_call_is_relayed_over_https() {
     let ca = authority("ca.pem");
     if std::env::var("SSL_CERT_FILE").ok().as_ref() != Some(&ca) {
-        let test = std::env::current_exe().expect("this binary");
+        let test = std::env::current_exe().expect("the test binary has a path");
         let process = tokio::process::Command::new(test)
             .args(["--exact", "live::relay::live_call_is_relayed_over_https"])
             .env("SSL_CERT_FILE", &ca)
             .output();
-        let output = within("the other process", process).await.expect("an end");
+        let output = within("the other process", process)
+            .await
+            .expect("the process ran");
         let printed = String::from_utf8_lossy(&output.stdout);
         assert!(printed.contains("1 passed"), "{printed}");
         return;
     }
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let (plain, tls) = (
-        TcpListener::bind("127.0.0.1:0").await.expect("a port"),
-        TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+        TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port exists"),
+        TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a free port exists"),
     );
-    let address = plain.local_addr().expect("an address");
+    let address = plain.local_addr().expect("the listener is bound");
     let url = url_of(&tls).replace("http:", "https:");
     let holder = builder(&ledger, &keys).advertise(url);
     let holder = start_on(plain, holder, AllowedHosts::local());
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .expect("versions")
+        .expect("the provider supports TLS 1.3")
         .with_no_client_auth()
         .with_single_cert(
             vec![CertificateDer::from(read("server.der"))],
             PrivatePkcs8KeyDer::from(read("server.pk8")).into(),
         );
-    let acceptor = TlsAcceptor::from(Arc::new(config.expect("a certificate and its key")));
+    let acceptor = TlsAcceptor::from(Arc::new(config.expect("certificate and key match")));
     tokio::spawn(async move {
         while let Ok((stream, _)) = tls.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                let mut stream = acceptor.accept(stream).await.expect("a handshake");
-                let mut inner = TcpStream::connect(address).await.expect("the holder");
+                let mut stream = acceptor
+                    .accept(stream)
+                    .await
+                    .expect("the TLS handshake succeeds");
+                let mut inner = TcpStream::connect(address)
+                    .await
+                    .expect("the holder listens");
                 let _ = tokio::io::copy_bidirectional(&mut stream, &mut inner).await;
             });
         }
@@ -503,5 +561,5 @@ async fn live_call_is_relayed_over_https() {
 }
 
 fn read(fixture: &str) -> Vec<u8> {
-    std::fs::read(authority(fixture)).expect("a fixture of the test kit")
+    std::fs::read(authority(fixture)).expect("the fixture exists")
 }

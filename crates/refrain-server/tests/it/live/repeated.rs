@@ -1,11 +1,11 @@
-//! Requests that come again: nothing is done twice.
+//! Repeated requests of live calls: each effect runs once.
 
 use super::*;
 use refrain_core::MemoryReplayLog;
 use std::time::Instant;
 
 #[tokio::test]
-async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
+async fn repeated_requests_of_a_round_have_one_effect_and_reply() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(2, || builder(&ledger, &keys), true).await;
     let asks = instances[0].send(&first("inline")).await.reply();
@@ -17,7 +17,7 @@ async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
         assert_eq!(text(&response.reply()), "Done for Ada.");
     }
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
-    // A round that lies further back is not repeated.
+    // Only the reply of the previous round is kept.
     let asks = instances[0].send(&first("twice")).await.reply();
     let one = first("twice").again(&token(&asks), json!({"first": login("a")}));
     let next = instances[0].send(&one).await.reply();
@@ -30,13 +30,13 @@ async fn doubled_requests_of_a_round_have_one_effect_and_one_reply() {
     let last = first("twice").again(&token(&next), both);
     assert_eq!(text(&instances[1].send(&last).await.reply()), "abc");
     let message = instances[0].send(&one).await.error(200, -32602);
-    names(&message, &["used before", "last reply"]);
+    names(&message, &["already used", "last reply"]);
     let firsts = ledger.lines().iter().filter(|l| *l == "first a").count();
     assert_eq!(firsts, 1);
 }
 
 #[tokio::test]
-async fn a_first_request_that_comes_again_with_its_call_id_is_the_same_call() {
+async fn repeated_first_request_is_the_same_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let request = first("inline").meta("refrain/callId", json!("c-1"));
@@ -51,17 +51,17 @@ async fn a_first_request_that_comes_again_with_its_call_id_is_the_same_call() {
 }
 
 /// Three rounds and four mutations.
-async fn thrice(cx: Cx, ledger: Books) -> Result<String> {
-    ledger.write("begun");
+async fn thrice(cx: Cx, ledger: LedgerState) -> Result<String> {
+    ledger.write("started");
     for name in ["one", "two", "three"] {
-        let said: crate::support::Login = cx.elicit(name, "?").await?;
-        ledger.write(format!("{name} {}", said.name));
+        let login: crate::support::Login = cx.elicit(name, "?").await?;
+        ledger.write(format!("{name} {}", login.name));
     }
     Ok("done".into())
 }
 
 #[tokio::test]
-async fn a_first_request_that_comes_late_neither_begins_the_call_anew_nor_ends_it() {
+async fn late_first_request_neither_restarts_nor_ends_the_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys).tool(Tool::new("thrice", thrice).live())).await;
     let request = first("thrice").meta("refrain/callId", json!("c-1"));
@@ -74,31 +74,34 @@ async fn a_first_request_that_comes_late_neither_begins_the_call_anew_nor_ends_i
             .send(&answer.meta("refrain/callId", json!("c-1")))
             .await
             .reply();
-        // The first reply is not the last one any more: in the middle of the call, and after its end.
-        let refused = instance.send(&request).await;
-        names(&refused.error(200, -32602), &["call id", "gone on since"]);
+        // The first reply is no longer kept, during the call and after its end.
+        let rejected = instance.send(&request).await;
+        names(&rejected.error(200, -32602), &["call id", "later round"]);
     }
     assert_eq!(text(&reply), "done");
     assert_eq!(
         ledger.lines(),
-        ["begun", "one Ada", "two Ada", "three Ada"],
-        "each once"
+        ["started", "one Ada", "two Ada", "three Ada"],
+        "each effect once"
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn first_requests_that_come_at_once_are_one_call() {
+async fn concurrent_first_requests_are_one_call() {
     const AT_ONCE: usize = 3;
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let arrived = Arc::new(AtomicUsize::new(0));
-    // What is done before there is a future is done by each of them: none goes on before all have come that far.
+    // Each request runs the handler function up to its future. None continues before all got that far.
     let tool = Tool::new("meets", {
         let arrived = arrived.clone();
-        move |cx: Cx, ledger: Books| {
+        move |cx: Cx, ledger: LedgerState| {
             arrived.fetch_add(1, Ordering::SeqCst);
-            let begun = Instant::now();
+            let started = Instant::now();
             while !arrived.load(Ordering::SeqCst).is_multiple_of(AT_ONCE) {
-                assert!(begun.elapsed() < Duration::from_secs(20), "nobody came");
+                assert!(
+                    started.elapsed() < Duration::from_secs(20),
+                    "the other requests did not arrive"
+                );
                 std::thread::yield_now();
             }
             inline(cx, ledger)
@@ -124,7 +127,7 @@ async fn first_requests_that_come_at_once_are_one_call() {
 }
 
 #[tokio::test]
-async fn with_a_log_that_is_shared_a_first_request_is_the_same_call_at_every_instance() {
+async fn shared_log_makes_a_repeated_request_one_call_on_all_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
     let build = || builder(&ledger, &keys).replay_log(log.clone());
@@ -136,13 +139,13 @@ async fn with_a_log_that_is_shared_a_first_request_is_the_same_call_at_every_ins
     }
     let done = instances[1].send(&second("inline", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Done for Ada.");
-    // Late, and elsewhere: what was said first, and nothing is done.
+    // A late request on another instance gets the recorded first reply.
     assert_eq!(instances[1].send(&request).await.reply(), asks);
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
 
 #[tokio::test]
-async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
+async fn first_request_running_elsewhere_is_not_started_again() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
     let build = || builder(&ledger, &keys).replay_log(log.clone());
@@ -150,16 +153,16 @@ async fn a_first_request_that_is_at_work_elsewhere_is_not_begun_here() {
     let request = first("works").meta("refrain/callId", json!("c-1"));
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     let message = instances[1].send(&request).await.error(200, -32603);
-    names(&message, &["begun before", "nothing was done", "again"]);
-    assert_eq!(ledger.lines(), ["begun"]);
+    names(&message, &["already started", "had no effect", "Retry"]);
+    assert_eq!(ledger.lines(), ["started"]);
 }
 
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 
 #[tokio::test]
-async fn a_client_that_comes_back_with_what_it_lacked_is_served() {
+async fn client_can_repeat_its_request_with_the_missing_capability() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let build = || builder(&ledger, &keys);
     let log = Arc::new(MemoryReplayLog::new());
@@ -168,8 +171,8 @@ async fn a_client_that_comes_back_with_what_it_lacked_is_served() {
         let request = first("waits").meta("refrain/callId", json!("c-1"));
         let without = request.clone().meta(CAPABILITIES, json!({}));
         for _ in 0..2 {
-            let refused = instance.send(&without).await;
-            assert_eq!(refused.json()["error"]["code"], -32021, "{refused:?}");
+            let rejected = instance.send(&without).await;
+            assert_eq!(rejected.json()["error"]["code"], -32021, "{rejected:?}");
         }
         let asks = instance.send(&request).await.reply();
         let done = instance.send(&second("waits", &token(&asks))).await;
@@ -178,16 +181,16 @@ async fn a_client_that_comes_back_with_what_it_lacked_is_served() {
 }
 
 #[tokio::test]
-async fn the_first_reply_is_recorded_when_its_client_has_gone() {
+async fn first_reply_is_recorded_after_disconnect() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let log = Arc::new(MemoryReplayLog::new());
-    let (signals, mut said) = signals();
+    let (signals, mut received) = signals();
     let build = || {
         let signals = signals.clone();
-        let slow = move |cx: Cx, ledger: Books| {
+        let slow = move |cx: Cx, ledger: LedgerState| {
             let signals = signals.clone();
             async move {
-                signals.say("begun");
+                signals.say("started");
                 signals.pass().await;
                 inline(cx, ledger).await
             }
@@ -199,7 +202,7 @@ async fn the_first_reply_is_recorded_when_its_client_has_gone() {
     let request = first("slow").meta("refrain/callId", json!("c-1"));
     let mut connection = instances[0].connect().await;
     connection.send(&request).await;
-    within("the handler", said.recv()).await;
+    within("the handler", received.recv()).await;
     drop(connection);
     instances[0].at_rest().await;
     signals.open();

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 #[tokio::test]
-async fn wrapped_in_steps_each_mutation_is_made_once_over_several_instances() {
+async fn steps_run_each_effect_once_on_several_instances() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instances = fleet(3, || builder(&ledger, &keys), false).await;
     let balancer = balancer(&instances).await;
@@ -17,7 +17,7 @@ async fn wrapped_in_steps_each_mutation_is_made_once_over_several_instances() {
 }
 
 #[tokio::test]
-async fn at_its_own_instance_a_handler_goes_on_where_it_was() {
+async fn handler_continues_on_its_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("twice")).await.reply();
@@ -25,16 +25,16 @@ async fn at_its_own_instance_a_handler_goes_on_where_it_was() {
     let with_progress = first("twice")
         .again(&token(&asks), json!({"first": login("a"), "other": {}}))
         .meta("progressToken", json!("p"));
-    // The first round did not want to hear of progress; this one does.
+    // Only this round subscribes to progress.
     let events = instance.send(&with_progress).await.events();
     assert_eq!(events[0]["params"]["progressToken"], "p");
     let next = &events[1];
     assert_eq!(asked(next), ["second", "third"]);
-    // One of two: the other is asked again.
+    // With one of two answers, the other ask is repeated.
     let half = first("twice").again(&token(next), json!({"third": login("c")}));
     let rest = instance.send(&half).await.reply();
     assert_eq!(asked(&rest), ["second"]);
-    // None at all: as before.
+    // Without answers, the same ask is repeated.
     let none = first("twice").again(&token(&rest), json!({}));
     let rest = instance.send(&none).await.reply();
     assert_eq!(asked(&rest), ["second"]);
@@ -44,39 +44,42 @@ async fn at_its_own_instance_a_handler_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_handler_may_go_on_without_its_answer() {
+async fn handler_can_continue_without_its_answer() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("impatient")).await.reply();
     ledger.write("enough");
-    ledger.has("said by nobody").await;
+    ledger.wait_for("from timeout").await;
     let done = instance.send(&second("impatient", &token(&asks))).await;
-    assert_eq!(text(&done.reply()), "nobody");
-    assert_eq!(ledger.lines(), ["enough", "said by nobody"]);
+    assert_eq!(text(&done.reply()), "timeout");
+    assert_eq!(ledger.lines(), ["enough", "from timeout"]);
 }
 
 #[tokio::test]
-async fn answers_of_another_shape_are_refused_and_the_call_goes_on() {
+async fn malformed_answers_are_rejected_and_the_call_continues() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("inline")).await.reply();
     let token_of = token(&asks);
-    let odd = first("inline").again(&token_of, json!({"name": {"action": "perhaps"}}));
-    let message = instance.send(&odd).await.error(200, -32602);
+    let malformed = first("inline").again(&token_of, json!({"name": {"action": "perhaps"}}));
+    let message = instance.send(&malformed).await.error(200, -32602);
     names(&message, &["inputResponses", "name"]);
-    let unfit = json!({"name": {"action": "accept", "content": {"name": 5}}});
-    let unfit = first("inline").again(&token_of, unfit);
-    let again = instance.send(&unfit).await.reply();
+    let invalid = json!({"name": {"action": "accept", "content": {"name": 5}}});
+    let invalid = first("inline").again(&token_of, invalid);
+    let again = instance.send(&invalid).await.reply();
     let key = asked(&again)[0].to_owned();
     let message = &result(&again)["inputRequests"][&key]["params"]["message"];
-    names(message.as_str().expect("a message"), &["not accepted"]);
-    let fit = first("inline").again(&token(&again), json!({ key: login("Ada") }));
-    assert_eq!(text(&instance.send(&fit).await.reply()), "Done for Ada.");
+    names(
+        message.as_str().expect("the message is a string"),
+        &["not accepted"],
+    );
+    let valid = first("inline").again(&token(&again), json!({ key: login("Ada") }));
+    assert_eq!(text(&instance.send(&valid).await.reply()), "Done for Ada.");
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
 
 #[tokio::test]
-async fn a_handler_in_the_explicit_style_is_run_again_when_all_is_answered() {
+async fn explicit_handler_runs_again_when_all_asks_are_answered() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("explicit")).await.reply();
@@ -92,38 +95,38 @@ async fn a_handler_in_the_explicit_style_is_run_again_when_all_is_answered() {
 }
 
 #[tokio::test]
-async fn a_cx_that_is_kept_past_its_call_asks_nobody() {
+async fn cx_kept_after_its_call_cannot_ask() {
     for tool in ["keeps", "keeps_live"] {
         let (ledger, keys) = (Arc::<Ledger>::default(), keys());
         let instance = start(builder(&ledger, &keys)).await;
         assert_eq!(text(&instance.send(&first(tool)).await.reply()), "kept");
-        let said = |name| format!("cannot ask {name:?}: its call has ended");
-        ledger.has(&said("idea")).await;
-        assert_eq!(ledger.lines(), [said("late"), said("idea")], "{tool}");
+        let error = |name| format!("cannot ask {name:?}: its call has ended");
+        ledger.wait_for(&error("idea")).await;
+        assert_eq!(ledger.lines(), [error("late"), error("idea")], "{tool}");
     }
 }
 
-/// A clock that holds up whoever looks at it for the n-th time, once it was told to.
+/// A clock that blocks its n-th reader, counted from when `reads` is set.
 #[derive(Default)]
-struct Holding {
-    looks: AtomicUsize,
-    holds: AtomicBool,
-    let_go: AtomicBool,
+struct BlockingClock {
+    reads: AtomicUsize,
+    is_blocking: AtomicBool,
+    is_released: AtomicBool,
 }
 
-impl Source for Holding {
+impl Source for BlockingClock {
     fn now(&self) -> SystemTime {
-        let one_less = |looks: usize| looks.checked_sub(1);
+        let one_less = |reads: usize| reads.checked_sub(1);
         if self
-            .looks
+            .reads
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less)
             == Ok(1)
         {
-            self.holds.store(true, Ordering::SeqCst);
-            // Not for ever: it may be the thread that all timers wait for.
-            let begun = std::time::Instant::now();
-            let short = || begun.elapsed() < Duration::from_millis(300);
-            while !self.let_go.load(Ordering::SeqCst) && short() {
+            self.is_blocking.store(true, Ordering::SeqCst);
+            // Not for ever: this thread may drive the timers.
+            let started = std::time::Instant::now();
+            let short = || started.elapsed() < Duration::from_millis(300);
+            while !self.is_released.load(Ordering::SeqCst) && short() {
                 std::thread::yield_now();
             }
         }
@@ -136,17 +139,17 @@ impl Source for Holding {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_handler_sees_the_answers_of_a_round_before_its_reply_is_made() {
-    // At some of these looks the handler was polled, and nobody has seen yet that it rests.
-    for looks in 1..=12 {
-        sees_the_answers_when_held_up(looks).await;
+async fn handler_sees_the_answers_before_the_reply_is_made() {
+    // At some of these reads the handler was polled, but is not yet known to be idle.
+    for reads in 1..=12 {
+        answers_are_seen_with_blocked_clock(reads).await;
     }
 }
 
-async fn sees_the_answers_when_held_up(looks: usize) {
+async fn answers_are_seen_with_blocked_clock(reads: usize) {
     let ledger = Arc::<Ledger>::default();
-    let (signals, _said) = signals();
-    let clock = Arc::<Holding>::default();
+    let (signals, _received) = signals();
+    let clock = Arc::<BlockingClock>::default();
     let tool = {
         let (signals, clock) = (signals.clone(), clock.clone());
         move |cx: Cx| {
@@ -158,11 +161,11 @@ async fn sees_the_answers_when_held_up(looks: usize) {
                 };
                 let two = cx.elicit::<crate::support::Login>("b", "?");
                 let both = async { tokio::try_join!(one, two) };
-                // While it sleeps, the clock is looked at whenever the handler has come to rest.
+                // Because of the sleep, the clock is read whenever the handler becomes idle.
                 let sleeps = cx.sleep(Duration::from_secs(3600));
                 let arms = async {
                     signals.pass().await;
-                    clock.looks.store(looks, Ordering::SeqCst);
+                    clock.reads.store(reads, Ordering::SeqCst);
                     std::future::pending::<()>().await;
                 };
                 tokio::select! {
@@ -179,44 +182,48 @@ async fn sees_the_answers_when_held_up(looks: usize) {
     let asks = instance.send(&first("asks")).await.reply();
     assert_eq!(asked(&asks), ["a", "b"]);
     signals.open();
-    let holds = async {
-        while !clock.holds.load(Ordering::SeqCst) {
+    let blocked = async {
+        while !clock.is_blocking.load(Ordering::SeqCst) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    // It may not be looked at so often.
-    let _ = tokio::time::timeout(Duration::from_millis(100), holds).await;
-    // A request with one of two answers comes.
+    // The clock may be read fewer times.
+    let _ = tokio::time::timeout(Duration::from_millis(100), blocked).await;
+    // Sends one of two answers.
     let mut connection = instance.connect().await;
     let half = first("asks").again(&token(&asks), json!({"a": login("x")}));
     connection.send(&half).await;
-    let begun = async {
+    let started = async {
         while instance.server.running() == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let _ = tokio::time::timeout(Duration::from_millis(50), begun).await;
+    let _ = tokio::time::timeout(Duration::from_millis(50), started).await;
     tokio::time::sleep(Duration::from_millis(20)).await;
-    clock.let_go.store(true, Ordering::SeqCst);
+    clock.is_released.store(true, Ordering::SeqCst);
     let rest = connection.response().await.reply();
-    assert_eq!(asked(&rest), ["b", "c"], "it went on from the answer first");
+    assert_eq!(
+        asked(&rest),
+        ["b", "c"],
+        "the handler used the answer first"
+    );
     let all = first("asks").again(&token(&rest), json!({"b": login("y"), "c": login("z")}));
     assert_eq!(text(&instance.send(&all).await.reply()), "zy");
 }
 
 #[tokio::test]
-async fn unwrapped_on_an_older_client_each_mutation_is_made_once() {
+async fn legacy_call_runs_each_effect_once() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let plain = Tool::new("plain", inline);
     let instance = start(builder(&ledger, &keys).tool(plain)).await;
     let session = Session::open(&instance).await;
-    // Registered as live or not: it runs as plain code.
+    // In a legacy session, all tools run as plain async code.
     for (id, tool) in [(1, "inline"), (2, "plain")] {
         let mut stream = session.stream(&call(id, tool, json!({}))).await;
         let asked = stream.next().await;
         assert_eq!(asked["params"]["message"], "Who are you?");
         assert_eq!(ledger.lines(), ["mutation 1"]);
-        // Twice: the second finds nothing that waits.
+        // The second answer is ignored.
         for _ in 0..2 {
             session.post(&filled_in(&asked, "Ada")).await;
         }

@@ -17,7 +17,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(3600);
 /// Options that look so often that nobody waits for it.
 pub(crate) fn eager() -> TaskOptions {
     TaskOptions {
-        look: Duration::from_millis(10),
+        store_poll: Duration::from_millis(10),
         ..TaskOptions::default()
     }
 }

@@ -1,8 +1,8 @@
-//! Second stage of a round: the call has a permit, the caller has the scopes, the arguments are valid.
+//! Second stage of a round: checks scopes and arguments.
 
-use super::found::Found;
+use super::resolve::ResolvedCall;
 use super::target::Target;
-use super::{CallRequest, Home, Rejection, Rounds, Token};
+use super::{CallRequest, Home, RoundRejection, Rounds, TokenSource};
 use crate::auth::Caller;
 use crate::limits::Permit;
 use http::{HeaderMap, HeaderValue};
@@ -12,14 +12,13 @@ use refrain_wire::{Call, Reply, RpcError, ToolResult, parse_value};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// Messages about invalid arguments that one reply lists.
-const MISFITS: usize = 8;
+/// Maximum number of schema violations in one reply.
+const MAX_VIOLATIONS: usize = 8;
 
-/// A call that may run.
-pub(super) struct Admitted<'a> {
+pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) call: &'a Call<'a>,
-    pub(super) token: Token,
+    pub(super) token: TokenSource,
     pub(super) home: Home<'a>,
     pub(super) caller: Caller,
     pub(super) permit: Permit,
@@ -29,10 +28,9 @@ pub(super) struct Admitted<'a> {
     pub(super) binding: Binding,
 }
 
-impl<'a> Found<'a> {
-    /// Checks scopes and arguments.
+impl<'a> ResolvedCall<'a> {
     #[inline]
-    pub(super) fn admit(self, permit: Permit) -> Result<Admitted<'a>, Rejection> {
+    pub(super) fn admit(self, permit: Permit) -> Result<AdmittedCall<'a>, RoundRejection> {
         let Self {
             rounds,
             request,
@@ -47,7 +45,7 @@ impl<'a> Found<'a> {
             headers,
         } = request;
         let allowed = rounds.auth.allow(&caller, &target.entry().scopes);
-        allowed.map_err(Rejection::Forbidden)?;
+        allowed.map_err(RoundRejection::Forbidden)?;
         let arguments = match variables {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
@@ -60,7 +58,7 @@ impl<'a> Found<'a> {
             &call.target,
             arguments.as_ref(),
         );
-        Ok(Admitted {
+        Ok(AdmittedCall {
             rounds,
             call,
             token,
@@ -74,8 +72,8 @@ impl<'a> Found<'a> {
     }
 }
 
-impl Admitted<'_> {
-    /// Is the handler parked between two rounds?
+impl AdmittedCall<'_> {
+    /// Whether the handler stays in memory between rounds.
     pub(super) fn is_live(&self) -> bool {
         matches!(self.home, Home::Client) && self.target.is_live()
     }
@@ -88,35 +86,32 @@ fn parse_arguments(call: &Call<'_>) -> Result<Option<Value>, RpcError> {
 }
 
 impl Target {
-    /// Checks the arguments, and the headers that repeat them. A tool always has arguments afterwards.
+    /// Checks the arguments and the headers that repeat them. Returns `Some` for every tool.
     fn check(
         &self,
         name: &str,
         arguments: Option<Value>,
         headers: Option<&HeaderMap>,
-    ) -> Result<Option<Value>, Rejection> {
+    ) -> Result<Option<Value>, RoundRejection> {
         match self {
             Self::Tool(tool) => {
                 if let Some(headers) = headers {
                     let sent = |name: &str| headers.get_all(name).iter().map(HeaderValue::as_bytes);
                     let checked = tool.headers.check(arguments.as_ref(), sent);
-                    checked.map_err(Rejection::Malformed)?;
+                    checked.map_err(RoundRejection::Malformed)?;
                 }
                 let arguments = arguments.unwrap_or_else(|| json!({}));
                 if tool.arguments.is_valid(&arguments) {
                     return Ok(Some(arguments));
                 }
-                let reasons = misfits(&tool.arguments, &arguments);
+                let reasons = violations(&tool.arguments, &arguments);
                 let result = ToolResult::error(invalid_arguments(name, &reasons));
-                Err(Rejection::Reply(Reply::of_tool(result)))
+                Err(RoundRejection::Reply(Reply::of_tool(result)))
             }
             Self::Prompt(_) => {
-                let given = arguments.as_ref().and_then(Value::as_object);
-                match given
-                    .into_iter()
-                    .flatten()
-                    .find(|(_, value)| !value.is_string())
-                {
+                let members = arguments.as_ref().and_then(Value::as_object);
+                let mut members = members.into_iter().flatten();
+                match members.find(|(_, value)| !value.is_string()) {
                     None => Ok(arguments),
                     Some((key, _)) => Err(RpcError::invalid_params(format!(
                         "arguments[{key:?}] of a prompt must be a string"
@@ -129,18 +124,18 @@ impl Target {
     }
 }
 
-fn misfits(schema: &Validator, arguments: &Value) -> String {
-    let misfits = schema.iter_errors(arguments).take(MISFITS);
-    let misfits: Vec<String> = misfits
+fn violations(schema: &Validator, arguments: &Value) -> String {
+    let violations = schema.iter_errors(arguments).take(MAX_VIOLATIONS);
+    let violations: Vec<String> = violations
         .map(|error| match error.instance_path().as_str() {
             "" => error.to_string(),
             path => format!("{}: {error}", path.trim_start_matches('/')),
         })
         .collect();
-    misfits.join("; ")
+    violations.join("; ")
 }
 
-/// The text of the result for a tool call whose arguments do not fit.
+/// The text of the tool error for invalid arguments.
 pub(super) fn invalid_arguments(tool: &str, reason: impl std::fmt::Display) -> String {
     format!("Invalid arguments for tool {tool}: {reason}")
 }

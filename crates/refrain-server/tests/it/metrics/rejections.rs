@@ -1,4 +1,4 @@
-//! What was refused, by reason.
+//! Metrics of rejected tokens and requests.
 
 use super::{answers, assert_rounds, builder, call, served, word};
 use crate::support::{Clock, Request, VERSION, echo, token};
@@ -10,7 +10,7 @@ use serde_json::json;
 use std::time::Duration;
 
 #[tokio::test]
-async fn tokens_that_do_not_open_by_reason() {
+async fn rejected_tokens_are_counted_by_reason() {
     let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
     let other = KeyRing::generate(&SystemSource::new());
     let builder = |keys: &KeyRing| {
@@ -22,9 +22,9 @@ async fn tokens_that_do_not_open_by_reason() {
             .max_token(4096)
     };
     let (instance, port) = served(builder(&keys)).await;
-    let (stranger, _) = served(builder(&other)).await;
+    let (foreign_instance, _) = served(builder(&other)).await;
     let good = token(&instance.send(&call("greet")).await.reply());
-    let foreign = token(&stranger.send(&call("greet")).await.reply());
+    let foreign = token(&foreign_instance.send(&call("greet")).await.reply());
     let version = format!("B{}", &good[1..]);
     for bad in [
         "short",
@@ -62,7 +62,7 @@ async fn tokens_that_do_not_open_by_reason() {
 }
 
 #[tokio::test]
-async fn requests_refused_before_a_call() {
+async fn rejected_requests_are_counted_by_reason() {
     let limits = ServerLimits {
         body: 1000,
         ..ServerLimits::default()
@@ -95,7 +95,7 @@ async fn requests_refused_before_a_call() {
         .meta(VERSION, json!("2025-11-25"))
         .header("MCP-Protocol-Version", "2025-11-25");
     assert_eq!(instance.send(&alice(old)).await.status, 400);
-    // A body that does not come whole.
+    // A body with invalid chunked encoding.
     let mut broken = instance.connect().await;
     let head = format!(
         "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
@@ -133,13 +133,13 @@ async fn requests_refused_before_a_call() {
 }
 
 #[tokio::test]
-async fn callers_who_lack_a_scope() {
+async fn calls_with_insufficient_scope_are_counted() {
     let tokens = BearerTokens::new().with_scopes("alice", "alice-0123456789abcdef", ["use"]);
     let write = Tool::new("write", echo).scopes(["write"]);
     let builder = builder().tool(write).authenticator(tokens).scopes(["use"]);
     let (instance, port) = served(builder).await;
     let alice = |request: Request| request.header("Authorization", "Bearer alice-0123456789abcdef");
-    // Neither the arguments nor the token matter.
+    // Scopes are checked before arguments and tokens.
     for request in [
         call("write"),
         call("write").again("short", answers()),
@@ -148,15 +148,15 @@ async fn callers_who_lack_a_scope() {
         instance.send(&alice(request)).await.error(403, -32600);
     }
     let scrape = port.scrape().await;
-    let refused = [("{reason=\"insufficient_scope\"}", 3.0)];
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    let rejected = [("{reason=\"insufficient_scope\"}", 3.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
     assert_rounds(&scrape, "tools/call", &[("write insufficient_scope", 3.0)]);
     assert_eq!(scrape.all("refrain_tokens_refused_total"), []);
     assert_eq!(scrape.all("refrain_calls_total"), []);
 }
 
 #[tokio::test]
-async fn requests_that_are_no_calls_and_lack_a_scope() {
+async fn other_requests_with_insufficient_scope_are_counted() {
     let tokens = BearerTokens::new().with("alice", "alice-0123456789abcdef");
     let (instance, port) = served(builder().authenticator(tokens).scopes(["use"])).await;
     let reference = json!({"type": "ref/prompt", "name": "none"});
@@ -174,34 +174,35 @@ async fn requests_that_are_no_calls_and_lack_a_scope() {
         instance.send(&request).await.error(403, -32600);
     }
     let scrape = port.scrape().await;
-    let refused = [("{reason=\"insufficient_scope\"}", 4.0)];
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    let rejected = [("{reason=\"insufficient_scope\"}", 4.0)];
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
     assert_eq!(scrape.all("refrain_other_requests_total"), []);
 }
 
 #[tokio::test]
-async fn callers_that_nobody_can_tell() {
-    struct Away;
-    impl Authenticator for Away {
+async fn failed_authentication_is_counted_by_reason() {
+    struct Unavailable;
+    impl Authenticator for Unavailable {
         fn authenticate<'a>(&'a self, _: &'a http::HeaderMap) -> AuthFuture<'a> {
             Box::pin(async {
                 Err(AuthRejection::Unavailable {
-                    reason: "away".into(),
+                    reason: "outage".into(),
                     retry_after: Duration::from_secs(1),
                 })
             })
         }
     }
-    let (instance, port) = served(builder().authenticator(Away)).await;
+    let (instance, port) = served(builder().authenticator(Unavailable)).await;
     instance.send(&word()).await.error(503, -32603);
-    let refused = [("{reason=\"unavailable\"}", 1.0)];
+    let rejected = [("{reason=\"unavailable\"}", 1.0)];
     let scrape = port.scrape().await;
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
 
-    let proxy = TrustedProxy::new("correct horse battery staple").expect("a secret");
+    let proxy =
+        TrustedProxy::new("correct horse battery staple").expect("the secret is long enough");
     let (instance, port) = served(builder().authenticator(proxy)).await;
     instance.send(&word()).await.error(403, -32600);
-    let refused = [("{reason=\"forbidden\"}", 1.0)];
+    let rejected = [("{reason=\"forbidden\"}", 1.0)];
     let scrape = port.scrape().await;
-    assert_eq!(scrape.all("refrain_requests_refused_total"), refused);
+    assert_eq!(scrape.all("refrain_requests_refused_total"), rejected);
 }

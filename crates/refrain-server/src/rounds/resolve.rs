@@ -1,28 +1,26 @@
-//! First stage of a round: the target of the call is found in the catalog.
+//! First stage of a round: looks up the target of the call in the catalog.
 
 use super::target::Target;
-use super::{CallRequest, Rejection, Rounds};
-use crate::metrics::TargetCounts;
+use super::{CallRequest, RoundRejection, Rounds};
 use refrain_wire::{Call, CallKind, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// A call whose target is known.
-pub(super) struct Found<'a> {
+pub(super) struct ResolvedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) request: CallRequest<'a>,
     pub(super) target: Target,
-    /// The variables of the URI, if the target is a resource template.
+    /// The URI variables, if the target is a resource template.
     pub(super) variables: Option<Value>,
 }
 
-impl<'a> Found<'a> {
+impl<'a> ResolvedCall<'a> {
     #[inline]
-    pub(super) fn find(
+    pub(super) fn resolve(
         rounds: &'a Arc<Rounds>,
         request: CallRequest<'a>,
-    ) -> Result<Self, Rejection> {
-        match find(rounds, request.call) {
+    ) -> Result<Self, RoundRejection> {
+        match look_up(rounds, request.call) {
             Ok((target, variables)) => Ok(Self {
                 rounds,
                 request,
@@ -30,21 +28,16 @@ impl<'a> Found<'a> {
                 variables,
             }),
             Err(unknown) => {
-                // A caller without the scopes of the server must not learn which names exist.
+                // A caller without the server's scopes must not learn which names exist.
                 let allowed = rounds.auth.allow(&request.caller, &[]);
-                allowed.map_err(Rejection::Forbidden)?;
+                allowed.map_err(RoundRejection::Forbidden)?;
                 Err(unknown.into())
             }
         }
     }
-
-    /// The counters of the target.
-    pub(super) fn counts(&self) -> Option<&Arc<TargetCounts>> {
-        self.target.counts()
-    }
 }
 
-fn find(rounds: &Rounds, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
+fn look_up(rounds: &Rounds, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
     let name = call.target.as_ref();
     let catalog = rounds.catalog.entries();
     let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));

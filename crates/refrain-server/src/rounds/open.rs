@@ -1,21 +1,21 @@
-//! Third stage of a round: the token is opened, or the holder of a live call is known.
+//! Third stage of a round: opens the token or determines the holder of a live call.
 
-use super::admitted::Admitted;
+use super::admit::AdmittedCall;
 use super::attach::AttachedCall;
 use super::start::OpenedFlow;
-use super::{Rejection, Token};
-use crate::live::{elsewhere, gone};
-use crate::metrics::LiveCount;
+use super::{RoundRejection, TokenSource};
+use crate::live::{call_gone, held_elsewhere};
+use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, RelayTo};
 use refrain_core::{OpenError, Sealer, Snapshot, Start};
 use refrain_wire::RpcError;
 
-/// A call whose token is opened.
+/// A call after its token was opened.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large variant is the common one; boxing it costs an allocation per request"
 )]
-pub(super) enum Opened<'a> {
+pub(super) enum OpenedCall<'a> {
     /// The flow runs in this round.
     Flow(OpenedFlow<'a>),
     /// The flow is parked on this instance.
@@ -24,9 +24,9 @@ pub(super) enum Opened<'a> {
     Relay(Box<RelayTo>),
 }
 
-impl<'a> Admitted<'a> {
+impl<'a> AdmittedCall<'a> {
     #[inline]
-    pub(super) fn open(self) -> Result<Opened<'a>, Rejection> {
+    pub(super) fn open(self) -> Result<OpenedCall<'a>, RoundRejection> {
         match self.call.state.as_deref() {
             None => self.open_first(),
             Some(token) if Sealer::is_live_token(token) => self.open_live(token),
@@ -34,15 +34,15 @@ impl<'a> Admitted<'a> {
         }
     }
 
-    /// A first round, or a first request that is repeated by its call id.
-    fn open_first(self) -> Result<Opened<'a>, Rejection> {
+    /// A first request, or its repetition under the same call id.
+    fn open_first(self) -> Result<OpenedCall<'a>, RoundRejection> {
         let (rounds, call_id) = (self.rounds, self.call.meta.call_id.as_deref());
         let first = rounds.services.sealer.first(&self.binding, call_id);
         if call_id.is_some()
             && self.is_live()
-            && let Some(attached) = rounds.live.again(first.flow())?
+            && let Some(attached) = rounds.live.attach_repeated(first.flow())?
         {
-            return Ok(Opened::Attached(self.attach(attached, first)));
+            return Ok(OpenedCall::Attached(self.attach(attached, first)));
         }
         let counts = self.target.counts();
         rounds
@@ -50,63 +50,63 @@ impl<'a> Admitted<'a> {
             .metrics
             .call(self.call.kind, counts.map(|c| &**c));
         let start = Start::first(first, self.call.answers.as_ref());
-        Ok(Opened::Flow(OpenedFlow {
+        Ok(OpenedCall::Flow(OpenedFlow {
             admitted: self,
             start,
         }))
     }
 
-    /// A later round whose journal is in the token.
-    fn open_token(self, token: &str) -> Result<Opened<'a>, Rejection> {
+    /// A later round with the journal in its token.
+    fn open_token(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
         let sealer = &self.rounds.services.sealer;
         let opened = match self.token {
-            Token::Sent => sealer.open(&self.binding, token),
-            Token::Fetched => sealer.open_any_length(&self.binding, token),
+            TokenSource::Request => sealer.open(&self.binding, token),
+            TokenSource::Store => sealer.open_any_length(&self.binding, token),
         };
         let snapshot = opened.map_err(|reason| self.invalid_token(reason))?;
         let start = Start::resumed(snapshot, self.call.answers.as_ref())
             .map_err(|error| RpcError::invalid_params(error.to_string()))?;
-        Ok(Opened::Flow(OpenedFlow {
+        Ok(OpenedCall::Flow(OpenedFlow {
             admitted: self,
             start,
         }))
     }
 
     /// A later round of a parked call.
-    fn open_live(self, token: &str) -> Result<Opened<'a>, Rejection> {
+    fn open_live(self, token: &str) -> Result<OpenedCall<'a>, RoundRejection> {
         let rounds = self.rounds;
         let opened = rounds.services.sealer.open_live(&self.binding, token);
-        let held = opened.map_err(|reason| self.invalid_token(reason))?;
-        match Holder::parse(&held.holder) {
+        let token = opened.map_err(|reason| self.invalid_token(reason))?;
+        match Holder::parse(&token.holder) {
             Some(holder) if rounds.relay.is_own(&holder) => {}
             Some(holder) if rounds.relay.reaches(&holder) => {
-                return Ok(Opened::Relay(Box::new(RelayTo {
+                return Ok(OpenedCall::Relay(Box::new(RelayTo {
                     _permit: Some(self.permit),
                     holder,
                     caller: self.caller,
                 })));
             }
-            // This instance before it was restarted.
+            // An earlier process at this instance's URL held the call.
             Some(holder) if holder.url.is_some() => {
-                rounds.services.metrics.live(LiveCount::Gone);
-                return Err(gone().into());
+                rounds.services.metrics.live(LiveCallEvent::Gone);
+                return Err(call_gone().into());
             }
             _ => {
-                rounds.services.metrics.live(LiveCount::Elsewhere);
-                return Err(elsewhere().into());
+                rounds.services.metrics.live(LiveCallEvent::Elsewhere);
+                return Err(held_elsewhere().into());
             }
         }
         let answers = self.call.answers.as_ref();
-        let attached = rounds.live.attach(held.flow, held.round, answers)?;
-        let at = Snapshot::first(held.flow, held.deadline).at_round(held.round);
-        Ok(Opened::Attached(self.attach(attached, at)))
+        let attached = rounds.live.attach(token.flow, token.round, answers)?;
+        let at = Snapshot::first(token.flow, token.deadline).at_round(token.round);
+        Ok(OpenedCall::Attached(self.attach(attached, at)))
     }
 
-    /// Counts a token that does not open. The client gets the same error for every reason.
+    /// Logs and counts an invalid token. The client gets the same error for every reason.
     fn invalid_token(&self, reason: OpenError) -> RpcError {
         let target = self.target.counts().map_or("", |counts| &*counts.name);
-        tracing::warn!(%reason, target, "a token was refused");
-        self.rounds.services.metrics.token_refused(reason);
+        tracing::warn!(%reason, target, "token rejected");
+        self.rounds.services.metrics.token_rejected(reason);
         RpcError::invalid_params(
             "requestState is not valid for this request; send the call again without requestState",
         )

@@ -1,4 +1,4 @@
-//! Live calls end with their client, and with their instance.
+//! The end of live calls: disconnects, shutdown, undelivered replies.
 
 use super::*;
 use refrain_core::Source;
@@ -8,33 +8,39 @@ use std::sync::atomic::AtomicBool;
 use std::time::SystemTime;
 
 #[tokio::test]
-async fn a_client_that_goes_away_before_the_first_reply_ends_the_call() {
+async fn disconnect_before_the_first_reply_cancels_the_call() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let mut connection = instance.connect().await;
     connection.send(&first("works")).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
-    ledger.has("dropped").await;
+    ledger.wait_for("dropped").await;
 }
 
 #[tokio::test]
-async fn an_instance_that_stops_gives_up_what_waits_and_takes_nothing_on() {
+async fn shutdown_cancels_idle_calls_and_rejects_new_ones() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let asks = instance.send(&first("waits")).await.reply();
     instance.server.start_draining();
-    let mut refused = instance.send(&first("inline")).await;
-    names(&refused.error(503, -32603), &["stopping", "call again"]);
+    let mut rejected = instance.send(&first("inline")).await;
+    names(
+        &rejected.error(503, -32603),
+        &["shutting down", "retry the call"],
+    );
     instance.server.close_live();
-    ledger.has("dropped").await;
-    refused = instance.send(&second("waits", &token(&asks))).await;
-    names(&refused.error(200, -32603), &["is stopping", "call again"]);
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    ledger.wait_for("dropped").await;
+    rejected = instance.send(&second("waits", &token(&asks))).await;
+    names(
+        &rejected.error(200, -32603),
+        &["shutting down", "call the tool again"],
+    );
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
 #[tokio::test]
-async fn older_clients_are_served_while_an_instance_is_on_its_way_out() {
+async fn draining_instance_serves_legacy_clients() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let instance = start(builder(&ledger, &keys)).await;
     let session = Session::open(&instance).await;
@@ -48,7 +54,7 @@ async fn older_clients_are_served_while_an_instance_is_on_its_way_out() {
 }
 
 #[tokio::test]
-async fn an_older_client_whose_person_thinks_is_told_that_the_instance_stops() {
+async fn shutdown_cancels_waiting_call_of_legacy_client() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let mut instance = start(builder(&ledger, &keys)).await;
     let session = Session::open(&instance).await;
@@ -56,30 +62,30 @@ async fn an_older_client_whose_person_thinks_is_told_that_the_instance_stops() {
     assert_eq!(stream.next().await["method"], "elicitation/create");
     instance.stop();
     let rest = stream.rest().await;
-    let message = rest.last().expect("a reply")["error"]["message"].clone();
+    let message = rest.last().expect("there is a reply")["error"]["message"].clone();
     names(
-        message.as_str().expect("a message"),
-        &["is stopping", "call again"],
+        message.as_str().expect("the message is a string"),
+        &["shutting down", "call the tool again"],
     );
-    // Long before the drain time is over.
+    // Long before the drain time has passed.
     instance.stopped().await;
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
-/// An instance with a tool that is let through by the signals.
+/// An instance with a tool that waits for a signal.
 async fn with_gate(ledger: &Arc<Ledger>) -> (Instance, Arc<Signals>) {
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         ..ServerLimits::default()
     };
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(ledger, &keys())
         .tool(Tool::new("gated", gated).live())
         .state(signals.clone());
     (start(builder.limits(limits)).await, signals)
 }
 
-/// Waits until the port of an instance that stops is closed.
+/// Waits until the port of the instance is closed.
 async fn closed(instance: &Instance) {
     let closed = async {
         while TcpStream::connect(instance.address).await.is_ok() {
@@ -89,44 +95,44 @@ async fn closed(instance: &Instance) {
     within("the port to be closed", closed).await;
 }
 
-/// Has an instance stop that has a call at work which nobody waits for.
-async fn waits_for_the_call(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
+/// Asserts that shutdown waits for the running call.
+async fn assert_shutdown_waits(mut instance: Instance, ledger: &Ledger, signals: &Signals) {
     instance.stop();
     closed(&instance).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!instance.has_stopped(), "there is a handler at work");
+    assert!(!instance.has_stopped(), "a handler is running");
     signals.open();
     instance.stopped().await;
-    assert_eq!(ledger.lines(), ["begun", "ended"]);
+    assert_eq!(ledger.lines(), ["started", "ended"]);
 }
 
 #[tokio::test]
-async fn a_live_handler_at_work_is_waited_for_when_its_client_has_gone() {
+async fn shutdown_waits_for_a_busy_handler_without_client() {
     let ledger = Arc::<Ledger>::default();
     let (instance, signals) = with_gate(&ledger).await;
     let mut connection = instance.connect().await;
     let request = first("gated").meta("refrain/callId", json!("c-1"));
     connection.send(&request).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
     instance.at_rest().await;
-    waits_for_the_call(instance, &ledger, &signals).await;
+    assert_shutdown_waits(instance, &ledger, &signals).await;
 }
 
 #[tokio::test]
-async fn a_call_of_an_older_client_is_waited_for_when_its_stream_broke() {
+async fn shutdown_waits_for_a_legacy_call_with_broken_stream() {
     let ledger = Arc::<Ledger>::default();
     let (instance, signals) = with_gate(&ledger).await;
     let session = Session::open(&instance).await;
     let stream = session.stream(&call(1, "gated", json!({}))).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     drop(stream);
-    waits_for_the_call(instance, &ledger, &signals).await;
+    assert_shutdown_waits(instance, &ledger, &signals).await;
 }
 
-/// Looks again and again whether it may end.
-async fn polls(cx: Cx, ledger: Books, may_end: State<Arc<AtomicBool>>) -> Result<String> {
-    ledger.write("begun");
+/// Sleeps repeatedly until it may end.
+async fn polls(cx: Cx, ledger: LedgerState, may_end: State<Arc<AtomicBool>>) -> Result<String> {
+    ledger.write("started");
     while !may_end.load(Ordering::SeqCst) {
         cx.sleep(Duration::from_millis(5)).await;
         ledger.write("slept");
@@ -135,7 +141,7 @@ async fn polls(cx: Cx, ledger: Books, may_end: State<Arc<AtomicBool>>) -> Result
 }
 
 #[tokio::test]
-async fn a_call_that_only_sleeps_has_the_drain_time() {
+async fn sleeping_call_gets_the_drain_time() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let may_end = Arc::new(AtomicBool::new(false));
     let limits = ServerLimits {
@@ -147,31 +153,33 @@ async fn a_call_that_only_sleeps_has_the_drain_time() {
         .state(may_end.clone());
     let mut instance = start(builder.tool(Tool::new("polls", polls).live())).await;
     let session = Session::open(&instance).await;
-    let mut older = session.stream(&call(1, "polls", json!({}))).await;
-    ledger.has("begun").await;
+    let mut legacy = session.stream(&call(1, "polls", json!({}))).await;
+    ledger.wait_for("started").await;
     ledger.clear();
     let mut modern = instance.connect().await;
     modern.send(&first("polls")).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     instance.stop();
     closed(&instance).await;
     for _ in 0..10 {
         ledger.clear();
-        ledger.has("slept").await;
+        ledger.wait_for("slept").await;
     }
     may_end.store(true, Ordering::SeqCst);
-    let done = older.next().await;
+    let done = legacy.next().await;
     assert_eq!(done["result"]["content"][0]["text"], "done", "{done}");
     assert_eq!(text(&modern.response().await.reply()), "done");
     instance.stopped().await;
 }
 
 #[tokio::test]
-async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
+async fn shutdown_cancels_idle_calls_of_a_draft_server() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let build = || builder(&ledger, &keys).build().expect("a server");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+    let build = || builder(&ledger, &keys).build().expect("the server builds");
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("a free port exists");
+    let address = listener.local_addr().expect("the listener is bound");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
     let spoken = vec![(Draft::Second, build())];
@@ -195,17 +203,17 @@ async fn what_waits_at_the_server_of_a_draft_is_given_up_too() {
     drop((connection, stop));
     let ended = within("the instance to stop", serving).await;
     ended.expect("no panic").expect("no I/O error");
-    assert_eq!(ledger.lines(), ["begun", "dropped"]);
+    assert_eq!(ledger.lines(), ["started", "dropped"]);
 }
 
-/// Has this time and a little more go by.
-pub(super) async fn has_gone_by(time: Duration) {
+/// Advances the runtime's clock by slightly more than this time.
+pub(super) async fn advance(time: Duration) {
     tokio::time::pause();
     tokio::time::advance(time + Duration::from_secs(1)).await;
     tokio::time::resume();
 }
 
-const A_MINUTE: Duration = Duration::from_secs(60);
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Waits until the metrics have this line.
 async fn counted(instance: &Instance, line: &str) {
@@ -217,16 +225,16 @@ async fn counted(instance: &Instance, line: &str) {
     within(line, counted).await;
 }
 
-/// Asks when it is let through.
-async fn asks_late(cx: Cx, ledger: Books, signals: State<Arc<Signals>>) -> Result<String> {
+/// Waits for the signal, then asks.
+async fn asks_late(cx: Cx, ledger: LedgerState, signals: State<Arc<Signals>>) -> Result<String> {
     gated(cx.clone(), ledger.clone(), signals).await?;
     waits(cx, ledger).await
 }
 
 #[tokio::test]
-async fn a_call_whose_reply_nobody_comes_for_is_given_up() {
+async fn call_with_undelivered_reply_is_cancelled() {
     let ledger = Arc::<Ledger>::default();
-    let (signals, _said) = signals();
+    let (signals, _received) = signals();
     let builder = builder(&ledger, &keys())
         .tool(Tool::new("asks_late", asks_late).live())
         .state(signals.clone());
@@ -234,32 +242,32 @@ async fn a_call_whose_reply_nobody_comes_for_is_given_up() {
     let request = first("asks_late").meta("refrain/callId", json!("c-1"));
     let mut connection = instance.connect().await;
     connection.send(&request).await;
-    ledger.has("begun").await;
+    ledger.wait_for("started").await;
     drop(connection);
     instance.at_rest().await;
     signals.open();
     counted(&instance, "refrain_live_total{event=\"parked\"} 1").await;
-    assert_eq!(ledger.lines(), ["begun", "ended", "begun"]);
-    has_gone_by(A_MINUTE).await;
-    ledger.has("dropped").await;
-    // Whoever comes after all is told.
+    assert_eq!(ledger.lines(), ["started", "ended", "started"]);
+    advance(MINUTE).await;
+    ledger.wait_for("dropped").await;
+    // A later request gets an error.
     let message = instance.send(&request).await.error(200, -32602);
-    names(&message, &["call id", "gone on since"]);
-    assert_eq!(ledger.lines(), ["begun", "ended", "begun", "dropped"]);
+    names(&message, &["call id", "later round"]);
+    assert_eq!(ledger.lines(), ["started", "ended", "started", "dropped"]);
 }
 
 #[tokio::test]
-async fn a_call_whose_reply_was_read_waits_for_as_long_as_it_may() {
+async fn call_with_delivered_reply_keeps_waiting() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
     let asks = instance.send(&first("waits")).await.reply();
-    has_gone_by(A_MINUTE).await;
+    advance(MINUTE).await;
     let done = instance.send(&second("waits", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");
 }
 
 #[tokio::test]
-async fn the_last_reply_is_kept_for_a_minute() {
+async fn last_reply_is_kept_for_a_minute() {
     let ledger = Arc::<Ledger>::default();
     let instance = start(builder(&ledger, &keys())).await;
     let asks = instance.send(&first("inline")).await.reply();
@@ -270,7 +278,7 @@ async fn the_last_reply_is_kept_for_a_minute() {
             "Done for Ada."
         );
     }
-    has_gone_by(A_MINUTE).await;
+    advance(MINUTE).await;
     let late = async {
         loop {
             let late = instance.send(&request).await;
@@ -279,25 +287,25 @@ async fn the_last_reply_is_kept_for_a_minute() {
             }
         }
     };
-    let message = within("the call to be forgotten", late).await;
+    let message = within("the reply to be dropped", late).await;
     names(
         &message,
-        &["not held any more", "may have been finished", "look before"],
+        &["no longer in memory", "finished", "check them before"],
     );
     assert_eq!(ledger.lines(), ["mutation 1", "mutation 2"]);
 }
 
-/// A clock that can be broken.
+/// A clock that panics while it is broken.
 #[derive(Default)]
-pub(super) struct Breaking(AtomicBool);
+pub(super) struct BrokenClock(AtomicBool);
 
-impl Breaking {
+impl BrokenClock {
     pub(super) fn set(&self, broken: bool) {
         self.0.store(broken, Ordering::SeqCst);
     }
 }
 
-impl Source for Breaking {
+impl Source for BrokenClock {
     fn now(&self) -> SystemTime {
         assert!(!self.0.load(Ordering::SeqCst), "the clock is broken");
         SystemTime::now()
@@ -309,13 +317,13 @@ impl Source for Breaking {
 }
 
 #[tokio::test]
-async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
+async fn panic_in_the_driver_ends_the_call() {
     let ledger = Arc::<Ledger>::default();
-    let clock = Arc::new(Breaking::default());
+    let clock = Arc::new(BrokenClock::default());
     let breaks = {
         let clock = clock.clone();
-        move |cx: Cx, ledger: Books| {
-            // Nothing can be sealed any more, once.
+        move |cx: Cx, ledger: LedgerState| {
+            // Sealing panics in the first run.
             clock.set(ledger.lines().is_empty());
             waits(cx, ledger)
         }
@@ -326,7 +334,7 @@ async fn whatever_breaks_while_a_handler_is_driven_ends_the_call() {
     let message = instance.send(&request).await.error(200, -32603);
     names(&message, &["Internal error"]);
     clock.set(false);
-    // Nothing of it is left.
+    // The call can start again.
     let asks = instance.send(&request).await.reply();
     let done = instance.send(&second("breaks", &token(&asks))).await;
     assert_eq!(text(&done.reply()), "Ada");

@@ -1,4 +1,4 @@
-//! Clients that listen for what becomes of their tasks.
+//! Subscriptions to task states.
 
 use crate::support::tasks::{
     FaultyStore, LONG, TASKS, Work, about, create, declared, eager, form, stored, update,
@@ -26,15 +26,15 @@ async fn work(_: Cx) -> Result<&'static str> {
     Ok("worked")
 }
 
-/// A server without the tool whose tasks these are: nobody but the test runs them.
+/// A server without the tool of the tasks, so that only the test runs them.
 fn builder(store: Arc<dyn TaskStore>, options: TaskOptions) -> ServerBuilder {
-    Server::builder("news", "1").tasks(store, options)
+    Server::builder("subscriptions", "1").tasks(store, options)
 }
 
-/// Options of a server that goes by hints alone.
-fn patient() -> TaskOptions {
+/// Options of a server that relies on hints alone.
+fn hints_only() -> TaskOptions {
     TaskOptions {
-        look: LONG,
+        store_poll: LONG,
         ..TaskOptions::default()
     }
 }
@@ -48,96 +48,98 @@ fn listen(ids: &[&str]) -> Request {
     declared(request.param("notifications", json!({"taskIds": ids})))
 }
 
-/// Begins to listen, and gives the connection with the tasks that were agreed on.
-async fn listening(instance: &Instance, request: &Request) -> (Connection, Value) {
+/// Subscribes and returns the connection with the acknowledged tasks.
+async fn subscribe(instance: &Instance, request: &Request) -> (Connection, Value) {
     let mut connection = instance.connect().await;
     connection.send(request).await;
     assert_eq!(connection.head().await.status, 200);
-    let first = within("an acknowledgement", connection.event()).await;
-    let first = first.expect("an acknowledgement");
+    let first = within("the acknowledgement", connection.event()).await;
+    let first = first.expect("the subscription is acknowledged");
     assert_eq!(first["method"], "notifications/subscriptions/acknowledged");
     assert_eq!(first["params"]["_meta"][ID], 1);
     let notifications = &first["params"]["notifications"];
     (connection, notifications["taskIds"].clone())
 }
 
-/// What is told of a task next.
-async fn told(connection: &mut Connection) -> Value {
-    let event = within("news", connection.event()).await.expect("news");
-    news(&event)
+/// The next notification about a task.
+async fn next_state(connection: &mut Connection) -> Value {
+    let event = within("a notification", connection.event()).await;
+    task_state(&event.expect("the stream is open"))
 }
 
 #[track_caller]
-fn news(event: &Value) -> Value {
+fn task_state(event: &Value) -> Value {
     assert_eq!(event["method"], "notifications/tasks", "{event}");
     assert_eq!(event["params"]["_meta"], json!({ID: 1}));
     event["params"].clone()
 }
 
-/// A stream without a transport, and what it says next.
+/// Opens a stream without a transport.
 async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> Response {
     server.handle(&request.message(), caller.into()).await
 }
 
 async fn next(stream: &mut Response) -> Value {
     let message = within("a message", stream.next()).await;
-    serde_json::from_slice(&message.expect("a message")).expect("JSON")
+    serde_json::from_slice(&message.expect("the stream is open")).expect("replies are JSON")
 }
 
-/// All that is left to say, by method.
+/// The methods of all remaining messages.
 async fn rest(stream: &mut Response) -> Vec<String> {
     let mut methods = Vec::new();
     while let Some(message) = within("the end", stream.next()).await {
-        let message: Value = serde_json::from_slice(&message).expect("JSON");
+        let message: Value = serde_json::from_slice(&message).expect("replies are JSON");
         let method = message["method"].as_str();
         methods.push(method.unwrap_or("the response").to_owned());
     }
     methods
 }
 
-/// How a subscription ends that had nothing more to say.
+/// The last messages of a subscription.
 const END: [&str; 2] = ["the response", "notifications/cancelled"];
 
 #[tokio::test]
-async fn a_listener_is_told_how_a_task_stands_and_what_becomes_of_it() {
+async fn subscriber_gets_the_task_state_and_its_changes() {
     let store = MemoryStore::new();
-    // By hints alone.
-    let instance = start(builder(Arc::new(store.clone()), patient())).await;
+    let instance = start(builder(Arc::new(store.clone()), hints_only())).await;
     let work = anyones(&store).await;
-    let (mut connection, agreed) = listening(&instance, &listen(&[work.id()])).await;
-    assert_eq!(agreed, json!([work.id()]));
-    let present = told(&mut connection).await;
+    let (mut connection, acknowledged) = subscribe(&instance, &listen(&[work.id()])).await;
+    assert_eq!(acknowledged, json!([work.id()]));
+    let present = next_state(&mut connection).await;
     assert_eq!(present["taskId"], work.id());
     assert_eq!(present["status"], "working");
 
     work.say("halfway").await;
-    assert_eq!(told(&mut connection).await["statusMessage"], "halfway");
+    assert_eq!(
+        next_state(&mut connection).await["statusMessage"],
+        "halfway"
+    );
     work.ask(&[("name", form())]).await;
-    let asking = told(&mut connection).await;
+    let asking = next_state(&mut connection).await;
     assert_eq!(asking["status"], "input_required");
     assert_eq!(asking["inputRequests"], json!({"name": form()}));
     let answer = update(work.id(), json!({"name": {"action": "cancel"}}));
     instance.send(&answer).await.reply();
-    assert_eq!(told(&mut connection).await["status"], "working");
+    assert_eq!(next_state(&mut connection).await["status"], "working");
 
     let result = json!({"content": [], "isError": false});
     work.complete(&result).await;
-    let done = told(&mut connection).await;
+    let done = next_state(&mut connection).await;
     assert_eq!(done["status"], "completed");
     assert_eq!(done["result"], result);
-    // It says what tasks/get says.
+    // The notification equals the result of tasks/get.
     let reply = instance.send(&about("tasks/get", work.id())).await.reply();
     let mut shown = reply["result"].clone();
     shown["_meta"] = json!({ID: 1});
     shown
         .as_object_mut()
-        .expect("an object")
+        .expect("the result is an object")
         .remove("resultType");
     assert_eq!(done, shown);
 }
 
 #[tokio::test]
-async fn nothing_but_how_it_stands_is_told_of_a_task_at_work() {
+async fn subscriber_gets_no_progress_or_logs_of_a_task() {
     async fn reporting(cx: Cx, signals: State<Arc<Signals>>) -> Result<&'static str> {
         signals.pass().await;
         cx.progress(1.0, None, "one");
@@ -151,55 +153,57 @@ async fn nothing_but_how_it_stands_is_told_of_a_task_at_work() {
         .state(signals.clone())
         .tool(Tool::new("reporting", reporting).task());
     let instance = start(server).await;
-    let wants_both = |request: Request| {
+    let with_notes = |request: Request| {
         request
             .meta(LOG_LEVEL, json!("debug"))
             .meta("progressToken", json!("p"))
     };
-    let call = declared(wants_both(Request::tool("reporting", json!({}))));
+    let call = declared(with_notes(Request::tool("reporting", json!({}))));
     let reply = instance.send(&call).await.reply();
     assert_eq!(reply["result"]["resultType"], "task");
-    let id = reply["result"]["taskId"].as_str().expect("an id");
-    let (mut connection, _) = listening(&instance, &wants_both(listen(&[id]))).await;
-    assert_eq!(told(&mut connection).await["status"], "working");
+    let id = reply["result"]["taskId"]
+        .as_str()
+        .expect("taskId is a string");
+    let (mut connection, _) = subscribe(&instance, &with_notes(listen(&[id]))).await;
+    assert_eq!(next_state(&mut connection).await["status"], "working");
     signals.open();
     signals.open();
     loop {
-        let news = told(&mut connection).await;
-        if news["status"] == "completed" {
-            assert_eq!(news["result"]["content"][0]["text"], "reported");
+        let state = next_state(&mut connection).await;
+        if state["status"] == "completed" {
+            assert_eq!(state["result"]["content"][0]["text"], "reported");
             break;
         }
-        assert_eq!(news["status"], "working");
+        assert_eq!(state["status"], "working");
     }
 }
 
 #[tokio::test]
-async fn a_change_on_another_instance_is_told_without_a_hint() {
+async fn change_on_another_instance_is_reported_without_hint() {
     let store = MemoryStore::new();
-    let deaf = FaultyStore::new(&store);
-    let here = start(builder(deaf, eager())).await;
+    let without_hints = FaultyStore::new(&store);
+    let here = start(builder(without_hints, eager())).await;
     let there = start(builder(Arc::new(store.clone()), eager())).await;
     let (first, second) = (anyones(&store).await, anyones(&store).await);
     first.ask(&[("name", form())]).await;
     let request = listen(&[first.id(), second.id()]);
-    let (mut connection, _) = listening(&here, &request).await;
-    told(&mut connection).await;
-    told(&mut connection).await;
+    let (mut connection, _) = subscribe(&here, &request).await;
+    next_state(&mut connection).await;
+    next_state(&mut connection).await;
     let answer = update(first.id(), json!({"name": {"action": "cancel"}}));
     there.send(&answer).await.reply();
-    let news = told(&mut connection).await;
-    assert_eq!(news["taskId"], first.id());
-    assert_eq!(news["status"], "working");
+    let state = next_state(&mut connection).await;
+    assert_eq!(state["taskId"], first.id());
+    assert_eq!(state["status"], "working");
     let cancel = about("tasks/cancel", second.id());
     there.send(&cancel).await.reply();
-    let news = told(&mut connection).await;
-    assert_eq!(news["taskId"], second.id());
-    assert_eq!(news["status"], "cancelled");
+    let state = next_state(&mut connection).await;
+    assert_eq!(state["taskId"], second.id());
+    assert_eq!(state["status"], "cancelled");
 }
 
 #[tokio::test]
-async fn only_tasks_of_the_caller_are_agreed_on() {
+async fn only_tasks_of_the_caller_are_acknowledged() {
     let store = MemoryStore::new();
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
     let server = builder(Arc::new(store.clone()), eager()).authenticator(tokens);
@@ -210,32 +214,32 @@ async fn only_tasks_of_the_caller_are_agreed_on() {
     let unknown = "000000000000000000000000000000000000000000000000";
     let ids = [alices.id(), bobs.id(), nobodys.id(), unknown, "../", ""];
     let request = listen(&ids).header("Authorization", &format!("Bearer {BOB}"));
-    let (mut connection, agreed) = listening(&instance, &request).await;
-    assert_eq!(agreed, json!([bobs.id()]));
-    assert_eq!(told(&mut connection).await["taskId"], bobs.id());
-    // Nothing of the others, whatever becomes of them.
+    let (mut connection, acknowledged) = subscribe(&instance, &request).await;
+    assert_eq!(acknowledged, json!([bobs.id()]));
+    assert_eq!(next_state(&mut connection).await["taskId"], bobs.id());
+    // Changes of other tasks are not reported.
     alices.say("secret").await;
     nobodys.say("secret").await;
     bobs.say("mine").await;
-    let news = told(&mut connection).await;
+    let state = next_state(&mut connection).await;
     assert_eq!(
-        (&news["taskId"], &news["statusMessage"]),
+        (&state["taskId"], &state["statusMessage"]),
         (&json!(bobs.id()), &json!("mine"))
     );
-    // Without any there is nothing to agree on.
+    // Without own tasks, none are acknowledged.
     let request = listen(&[alices.id()]).header("Authorization", &format!("Bearer {BOB}"));
-    let (_connection, agreed) = listening(&instance, &request).await;
-    assert_eq!(agreed, Value::Null);
+    let (_connection, acknowledged) = subscribe(&instance, &request).await;
+    assert_eq!(acknowledged, Value::Null);
 }
 
 #[tokio::test]
-async fn whoever_may_not_call_the_tool_is_not_told_of_its_tasks() {
+async fn task_subscription_requires_the_scopes_of_the_tool() {
     let store = MemoryStore::new();
-    let server = Server::builder("news", "1")
+    let server = Server::builder("subscriptions", "1")
         .tool(Tool::new("work", work).scopes(["files:write"]))
         .tasks(Arc::new(store.clone()), eager())
         .build()
-        .expect("a usable server");
+        .expect("the server builds");
     let alice = || Principal::new("alice");
     let work = create(Arc::new(store.clone()), alice()).await;
     let request = listen(&[work.id()]);
@@ -249,17 +253,17 @@ async fn whoever_may_not_call_the_tool_is_not_told_of_its_tasks() {
     };
     let mut with = stream(&server, &request, caller).await;
     let acknowledged = next(&mut with).await;
-    let agreed = json!({"taskIds": [work.id()]});
-    assert_eq!(acknowledged["params"]["notifications"], agreed);
-    news(&next(&mut with).await);
+    let expected = json!({"taskIds": [work.id()]});
+    assert_eq!(acknowledged["params"]["notifications"], expected);
+    task_state(&next(&mut with).await);
     work.say("on").await;
-    news(&next(&mut with).await);
+    task_state(&next(&mut with).await);
     server.start_draining();
     assert_eq!(rest(&mut without).await, END);
 }
 
 #[tokio::test]
-async fn a_wish_for_tasks_can_be_refused() {
+async fn invalid_task_subscriptions_are_rejected() {
     let store = MemoryStore::new();
     let options = TaskOptions {
         subscribed: 2,
@@ -280,28 +284,28 @@ async fn a_wish_for_tasks_can_be_refused() {
     let message = instance.send(&wrong).await.error(400, -32602);
     names(&message, &["notifications.taskIds", "strings"]);
     assert_eq!(instance.server.subscriptions(), 0);
-    // Each is counted once, and those that are not there count too, since that is not known yet.
-    let (_connection, agreed) = listening(&instance, &listen(&["a", "b", "a"])).await;
-    assert_eq!(agreed, Value::Null);
-    // No wish is no wish that needs anything.
+    // Duplicates count once. Unknown ids count, because they are not looked up yet.
+    let (_connection, acknowledged) = subscribe(&instance, &listen(&["a", "b", "a"])).await;
+    assert_eq!(acknowledged, Value::Null);
+    // A subscription without tasks needs no capability.
     let none = listen(&[]).meta(CAPABILITIES, json!({}));
-    listening(&instance, &none).await;
-    // And a server without tasks does not know what is meant.
+    subscribe(&instance, &none).await;
+    // A server without tasks ignores the filter.
     let plain = start(Server::builder("plain", "1")).await;
-    let (_connection, agreed) = listening(&plain, &bare).await;
-    assert_eq!(agreed, Value::Null);
+    let (_connection, acknowledged) = subscribe(&plain, &bare).await;
+    assert_eq!(acknowledged, Value::Null);
 }
 
 #[tokio::test]
-async fn a_slow_listener_is_told_the_latest_of_each_task() {
+async fn slow_subscriber_gets_the_latest_state_of_each_task() {
     let store = MemoryStore::new();
     let server = builder(Arc::new(store.clone()), eager());
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server builds");
     let (first, second) = (anyones(&store).await, anyones(&store).await);
     let request = listen(&[first.id(), second.id()]);
     let mut slow = stream(&server, &request, Principal::anonymous()).await;
     next(&mut slow).await;
-    // The watcher hears of all this, and the client of none.
+    // The watcher sees all changes while the client reads none.
     for n in 0..500 {
         first.say(&format!("step {n}")).await;
         second.say(&format!("part {n}")).await;
@@ -309,27 +313,27 @@ async fn a_slow_listener_is_told_the_latest_of_each_task() {
     }
     let mut latest = Vec::new();
     for _ in 0..2 {
-        let news = news(&next(&mut slow).await);
-        latest.push(news["statusMessage"].clone());
+        let state = task_state(&next(&mut slow).await);
+        latest.push(state["statusMessage"].clone());
     }
     latest.sort_by_key(ToString::to_string);
     assert_eq!(latest, ["part 499", "step 499"]);
-    // And then what comes after.
+    // Later changes are reported as usual.
     first.complete(&json!({"content": []})).await;
-    let news = news(&next(&mut slow).await);
-    assert_eq!(news["status"], "completed");
+    let state = task_state(&next(&mut slow).await);
+    assert_eq!(state["status"], "completed");
 }
 
 #[tokio::test]
-async fn what_nobody_can_see_is_not_told() {
+async fn invisible_changes_are_not_reported() {
     let store = MemoryStore::new();
     let server = builder(FaultyStore::new(&store), eager());
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
-    news(&next(&mut stream).await);
-    // Its journal grows, and another worker takes it: it is working as before.
+    task_state(&next(&mut stream).await);
+    // A new journal and another worker do not change the public state.
     let journal = Some(vec![1]);
     work.commit(Commit {
         journal,
@@ -343,121 +347,127 @@ async fn what_nobody_can_see_is_not_told() {
         lease: LONG,
         most: 1,
     };
-    let claimed = store.claim(claim).await.expect("a store");
+    let claimed = store.claim(claim).await.expect("the store is available");
     let lease = claimed[0].lease.clone();
     let done = Commit {
         next: Next::Complete(stored(&json!({"content": []}))),
         ..Commit::default()
     };
-    let listened = async {
-        // Long enough for the watcher to have looked many times; what follows does not depend on it.
+    let complete = async {
+        // Gives the watcher time for many polls. The assertions do not depend on it.
         tokio::time::sleep(Duration::from_millis(100)).await;
         store.commit(&lease, done).await.expect("the lease is held");
     };
-    let (news, ()) = tokio::join!(next(&mut stream), listened);
-    assert_eq!(news["params"]["status"], "completed");
+    let (state, ()) = tokio::join!(next(&mut stream), complete);
+    assert_eq!(state["params"]["status"], "completed");
 }
 
 #[tokio::test]
-async fn a_task_that_is_over_is_watched_no_more() {
+async fn ended_task_is_no_longer_watched() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let server = builder(shaky.clone(), eager());
-    let server = server.build().expect("a usable server");
+    let faulty = FaultyStore::new(&store);
+    let server = builder(faulty.clone(), eager());
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
-    shaky.has_watchers(1).await;
-    news(&next(&mut stream).await);
+    faulty.has_watchers(1).await;
+    task_state(&next(&mut stream).await);
     let error = json!({"code": -32603, "message": "no"});
     work.next(Next::Fail(stored(&error))).await;
-    let failed = news(&next(&mut stream).await);
+    let failed = task_state(&next(&mut stream).await);
     assert_eq!(failed["error"], error);
-    // With it the watcher has gone, though the client still listens.
-    shaky.has_watchers(0).await;
+    // The watcher ended, although the subscription is still open.
+    faulty.has_watchers(0).await;
     assert_eq!(server.subscriptions(), 1);
-    store.requeue(&work.lease.task).await.expect("a store");
+    store
+        .requeue(&work.lease.task)
+        .await
+        .expect("the store is available");
     server.start_draining();
     assert_eq!(rest(&mut stream).await, END);
 }
 
 #[tokio::test]
-async fn nothing_is_said_of_a_task_that_was_thrown_away() {
+async fn deleted_task_is_not_reported() {
     let clock = Clock::new();
     let store = MemoryStore::with_source(clock.clone());
-    let shaky = FaultyStore::new(&store);
-    let server = builder(shaky.clone(), eager());
-    let server = server.build().expect("a usable server");
+    let faulty = FaultyStore::new(&store);
+    let server = builder(faulty.clone(), eager());
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
-    news(&next(&mut stream).await);
-    shaky.has_watchers(1).await;
-    // It ends and is gone before anybody looks.
-    shaky.fail(Some(StoreError::Unavailable("for a moment".into())));
+    task_state(&next(&mut stream).await);
+    faulty.has_watchers(1).await;
+    // The task ends and is deleted before the watcher polls.
+    faulty.fail(Some(StoreError::Unavailable("outage".into())));
     work.complete(&json!({"content": []})).await;
     clock.forward(3600);
-    let swept = store.sweep(Duration::ZERO, 10).await.expect("a store");
+    let swept = store
+        .sweep(Duration::ZERO, 10)
+        .await
+        .expect("the store is available");
     assert_eq!(swept.tasks, 1);
-    shaky.fail(None);
-    let gone = async {
-        shaky.has_watchers(0).await;
+    faulty.fail(None);
+    let deleted = async {
+        faulty.has_watchers(0).await;
         server.start_draining();
     };
-    let (methods, ()) = tokio::join!(rest(&mut stream), gone);
+    let (methods, ()) = tokio::join!(rest(&mut stream), deleted);
     assert_eq!(methods, END);
 }
 
 #[tokio::test]
-async fn a_listener_outlasts_a_store_that_cannot_be_reached() {
+async fn subscription_survives_an_unavailable_store() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let server = builder(shaky.clone(), eager());
-    let server = server.build().expect("a usable server");
+    let faulty = FaultyStore::new(&store);
+    let server = builder(faulty.clone(), eager());
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let mut stream = stream(&server, &listen(&[work.id()]), Principal::anonymous()).await;
     next(&mut stream).await;
-    // Not even how it stands could be told.
-    shaky.fail(Some(StoreError::Unavailable("for a while".into())));
+    // The initial state cannot be read.
+    faulty.fail(Some(StoreError::Unavailable("outage".into())));
     let back = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        shaky.fail(None);
+        faulty.fail(None);
     };
     let (first, ()) = tokio::join!(next(&mut stream), back);
-    assert_eq!(news(&first)["status"], "working");
-    shaky.fail(Some(StoreError::Unavailable("again".into())));
-    work.say("unheard at first").await;
+    assert_eq!(task_state(&first)["status"], "working");
+    faulty.fail(Some(StoreError::Unavailable("outage".into())));
+    work.say("reported late").await;
     let back = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        shaky.fail(None);
+        faulty.fail(None);
     };
     let (second, ()) = tokio::join!(next(&mut stream), back);
-    assert_eq!(news(&second)["statusMessage"], "unheard at first");
+    assert_eq!(task_state(&second)["statusMessage"], "reported late");
 }
 
 #[tokio::test]
-async fn a_subscription_cannot_begin_without_the_store() {
+async fn subscription_fails_if_the_store_is_unavailable() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
+    let faulty = FaultyStore::new(&store);
     let limits = ServerLimits {
         round_time: Duration::from_millis(50),
         ..ServerLimits::default()
     };
-    let instance = start(builder(shaky.clone(), eager()).limits(limits)).await;
+    let instance = start(builder(faulty.clone(), eager()).limits(limits)).await;
     let work = anyones(&store).await;
     for (fault, message) in [
         (
             Some(StoreError::Unavailable("away".into())),
-            "the task store cannot be reached; try again",
+            "the task store is unavailable; try again",
         ),
         (Some(StoreError::Failed("bad".into())), "Internal error"),
-        // Stuck.
-        (None, "the task store cannot be reached; try again"),
+        // The store hangs.
+        (None, "the task store is unavailable; try again"),
     ] {
         if fault.is_none() {
-            shaky.hang();
+            faulty.hang();
         }
-        shaky.fail(fault);
+        faulty.fail(fault);
         let events = instance.send(&listen(&[work.id()])).await.events();
         assert_eq!(events.len(), 1);
         assert_eq!(events[0]["id"], 1);
@@ -467,34 +477,34 @@ async fn a_subscription_cannot_begin_without_the_store() {
 }
 
 #[tokio::test]
-async fn a_server_that_stops_does_not_wait_for_the_store() {
+async fn shutdown_does_not_wait_for_the_store() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let server = builder(shaky.clone(), eager());
-    let server = server.build().expect("a usable server");
+    let faulty = FaultyStore::new(&store);
+    let server = builder(faulty.clone(), eager());
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let request = listen(&[work.id()]);
-    let mut told = stream(&server, &request, Principal::anonymous()).await;
-    next(&mut told).await;
-    shaky.hang();
+    let mut open = stream(&server, &request, Principal::anonymous()).await;
+    next(&mut open).await;
+    faulty.hang();
     let mut opening = stream(&server, &request, Principal::anonymous()).await;
     let stop = async {
         tokio::task::yield_now().await;
         server.start_draining();
     };
-    let (first, second, ()) = tokio::join!(rest(&mut told), rest(&mut opening), stop);
+    let (first, second, ()) = tokio::join!(rest(&mut open), rest(&mut opening), stop);
     assert_eq!(
         (first, second),
         (END.map(Into::into).into(), END.map(Into::into).into())
     );
 }
 
-/// The time is not real: when nothing else happens, it runs on to the end of the token.
+/// Uses paused time, which advances to the expiry of the access token.
 #[tokio::test(start_paused = true)]
-async fn a_listener_whose_token_expires_is_told_nothing_more() {
+async fn subscription_ends_when_the_access_token_expires() {
     let store = MemoryStore::new();
     let server = builder(Arc::new(store.clone()), eager());
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server builds");
     let work = create(Arc::new(store.clone()), Principal::new("alice")).await;
     let caller = Caller {
         principal: Principal::new("alice"),
@@ -503,7 +513,7 @@ async fn a_listener_whose_token_expires_is_told_nothing_more() {
     };
     let mut stream = stream(&server, &listen(&[work.id()]), caller).await;
     next(&mut stream).await;
-    news(&next(&mut stream).await);
+    task_state(&next(&mut stream).await);
     assert_eq!(rest(&mut stream).await, END);
     assert_eq!(server.subscriptions(), 1);
     drop(stream);
@@ -511,40 +521,43 @@ async fn a_listener_whose_token_expires_is_told_nothing_more() {
 }
 
 #[tokio::test]
-async fn one_watcher_serves_all_who_listen_and_goes_with_the_last() {
+async fn one_watcher_serves_all_subscribers_and_ends_with_the_last() {
     let store = MemoryStore::new();
-    let shaky = FaultyStore::new(&store);
-    let server = builder(shaky.clone(), eager());
-    let server = server.build().expect("a usable server");
+    let faulty = FaultyStore::new(&store);
+    let server = builder(faulty.clone(), eager());
+    let server = server.build().expect("the server builds");
     let work = anyones(&store).await;
     let request = listen(&[work.id()]);
     let mut first = stream(&server, &request, Principal::anonymous()).await;
     let mut second = stream(&server, &request, Principal::anonymous()).await;
     for stream in [&mut first, &mut second] {
         next(stream).await;
-        news(&next(stream).await);
+        task_state(&next(stream).await);
     }
-    shaky.has_watchers(1).await;
+    faulty.has_watchers(1).await;
     work.say("on").await;
     for stream in [&mut first, &mut second] {
-        assert_eq!(news(&next(stream).await)["statusMessage"], "on");
+        assert_eq!(task_state(&next(stream).await)["statusMessage"], "on");
     }
     drop(first);
     work.say("on still").await;
-    assert_eq!(news(&next(&mut second).await)["statusMessage"], "on still");
+    assert_eq!(
+        task_state(&next(&mut second).await)["statusMessage"],
+        "on still"
+    );
     drop(second);
-    shaky.has_watchers(0).await;
-    // And comes again with the next.
+    faulty.has_watchers(0).await;
+    // The next subscription starts a new watcher.
     let mut third = stream(&server, &request, Principal::anonymous()).await;
     next(&mut third).await;
-    shaky.has_watchers(1).await;
-    // It does not keep the server alive either.
+    faulty.has_watchers(1).await;
+    // The watcher does not keep the server alive.
     drop((third, server));
-    shaky.has_watchers(0).await;
+    faulty.has_watchers(0).await;
     let alone = async {
-        while Arc::strong_count(&shaky) > 1 {
+        while Arc::strong_count(&faulty) > 1 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the server to be gone", alone).await;
+    within("the server to be dropped", alone).await;
 }
