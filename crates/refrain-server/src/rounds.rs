@@ -48,10 +48,10 @@ pub(crate) use target::Target;
 
 use crate::auth::{Auth, Caller, MissingScopes};
 use crate::catalog::Catalog;
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::live::LiveCalls;
-use crate::relay::{Relay, RelayTo};
+use crate::relay::{PendingRelay, Relay};
 use crate::services::Services;
 use crate::tasks::Tasks;
 use found::Found;
@@ -111,7 +111,7 @@ impl From<LimitReached> for Rejection {
     }
 }
 
-impl From<Rejection> for Begin {
+impl From<Rejection> for Dispatch {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Reply(reply) => Self::Reply(reply),
@@ -126,7 +126,7 @@ impl From<Rejection> for Begin {
 enum Started {
     Round(Box<Round>),
     /// Another instance holds the call.
-    Relay(Box<RelayTo>),
+    Relay(Box<PendingRelay>),
 }
 
 /// Runs the rounds of all calls.
@@ -161,14 +161,14 @@ impl Rounds {
     }
 
     /// Starts a round of a call.
-    pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Begin {
+    pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Dispatch {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {
             Ok(Started::Round(mut round)) => {
                 round.measure(metrics);
-                Begin::Round(round)
+                Dispatch::Round(round)
             }
-            Ok(Started::Relay(relay)) => Begin::Relay(relay),
+            Ok(Started::Relay(relay)) => Dispatch::Relay(relay),
             Err(rejection) => {
                 metrics.reject(&self.services.metrics, &rejection);
                 rejection.into()

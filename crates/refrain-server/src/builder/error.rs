@@ -1,6 +1,6 @@
 //! Errors of building and changing a server.
 
-use crate::auth::{ScopeError, UrlError};
+use crate::auth::{HttpUrlError, ScopeError};
 use crate::catalog::TemplateError;
 use refrain_wire::ParamHeaderError;
 
@@ -48,7 +48,7 @@ pub enum BuildError {
         /// The URL.
         url: String,
         /// Why it is invalid.
-        reason: UrlError,
+        reason: HttpUrlError,
     },
     /// Other instances could not open ids that contain the advertised URL.
     #[error("an advertised URL needs keys that all instances share: hand them in with .keys(..)")]
@@ -133,7 +133,7 @@ pub enum BuildError {
         /// The URL.
         url: String,
         /// Why it is invalid.
-        reason: UrlError,
+        reason: HttpUrlError,
     },
     /// A resource template cannot be matched against URIs.
     #[error(transparent)]

@@ -79,8 +79,8 @@ async fn the_refusal_has_the_id_of_the_request() {
 #[tokio::test]
 async fn a_bearer_token_that_is_not_known_is_refused() {
     const UNKNOWN: &str =
-        r#"Bearer error="invalid_token", error_description="the bearer token is not known""#;
-    let empty = r#"Bearer error="invalid_request", error_description="the Authorization header has no bearer token""#;
+        r#"Bearer error="invalid_token", error_description="unknown bearer token""#;
+    let empty = r#"Bearer error="invalid_request", error_description="invalid Authorization header: empty bearer token""#;
     let instance = instance().await;
     let nearly = &ALICE[..ALICE.len() - 1];
     for (value, status, expected) in [

@@ -213,7 +213,7 @@ async fn a_path_that_is_not_served_is_not_found() {
         let response = instance.send(&plain().path(path)).await;
         assert_eq!(response.status, 404);
         let said = String::from_utf8_lossy(&response.body);
-        assert_eq!(said, "the MCP endpoint is /mcp\n");
+        assert_eq!(said, "not found: the MCP endpoint is /mcp\n");
     }
     served(&instance, &plain().path("/mcp?session=1")).await;
 }

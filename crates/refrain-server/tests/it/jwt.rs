@@ -105,7 +105,7 @@ async fn tokens_of_every_algorithm_are_accepted() {
 async fn what_a_token_must_say() {
     let signer = Signer::ed25519("1");
     let instance = instance(&[&signer]).await;
-    let other_issuer = "the token is of another issuer";
+    let other_issuer = "the token is from another issuer";
     let other_audience = "the token is not for this server";
     for (claim, value, reason) in [
         ("iss", json!("https://evil.example.com"), other_issuer),
@@ -127,8 +127,8 @@ async fn what_a_token_must_say() {
         ("nbf", json!(now() + 60), "the token is not valid yet"),
         ("nbf", json!("now"), UNVERIFIED),
         ("nbf", Value::Null, UNVERIFIED),
-        ("sub", json!(""), "the token names no subject"),
-        ("sub", Value::Null, "the token names no subject"),
+        ("sub", json!(""), "the token has no `sub` claim"),
+        ("sub", Value::Null, "the token has no `sub` claim"),
         ("sub", json!(7), UNVERIFIED),
         ("scope", json!({"files": "write"}), UNVERIFIED),
         ("scp", json!([["files:write"]]), UNVERIFIED),
@@ -143,7 +143,7 @@ async fn what_a_token_must_say() {
         ("iss", UNVERIFIED),
         ("aud", other_audience),
         ("exp", UNVERIFIED),
-        ("sub", "the token names no subject"),
+        ("sub", "the token has no `sub` claim"),
     ] {
         let mut claims = claims("alice");
         claims.as_object_mut().expect("claims").remove(absent);
@@ -321,7 +321,7 @@ async fn a_token_cannot_forge_a_line_of_the_log() {
     ] {
         instance.send(&call(&token)).await.error(401, -32600);
         let seen = watching.take();
-        let refused = |said: &&Said| said.text == "an access token was refused";
+        let refused = |said: &&Said| said.text == "access token rejected";
         let said = seen.events.iter().find(refused).expect("it is logged");
         let reason = &said.fields["reason"];
         assert!(!reason.contains(char::is_control), "{reason}");

@@ -95,7 +95,7 @@ async fn headers_that_are_there_twice_are_refused() {
     ] {
         let request = scoped().second_header(name, value);
         let message = instance.send(&request).await.error(400, -32600);
-        let expected = format!("the {} header is there more than once", name.to_lowercase());
+        let expected = format!("repeated {} header", name.to_lowercase());
         assert_eq!(message, expected);
     }
     token(&instance.send(&scoped()).await.reply());

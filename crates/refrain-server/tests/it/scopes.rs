@@ -80,7 +80,7 @@ async fn all_that_is_needed_is_said_together() {
     let message = response.error(403, -32600);
     assert_eq!(
         message,
-        "the caller lacks a scope: this needs use, files:write, files:share"
+        "missing scope: this request requires use, files:write, files:share"
     );
     let reply = response.json();
     assert_eq!(reply["id"], "the id");
@@ -92,7 +92,7 @@ async fn all_that_is_needed_is_said_together() {
             format!(
                 "Bearer error=\"insufficient_scope\", scope=\"use files:write files:share\", \
                  resource_metadata=\"{METADATA}\", \
-                 error_description=\"the token lacks a scope that this needs\""
+                 error_description=\"the token lacks a required scope\""
             )
             .as_str()
         )

@@ -9,7 +9,7 @@ use crate::support::{
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BearerTokens, Caller, Response, Scopes, Server, ServerBuilder, ServerLimits, State,
+    BearerTokens, Caller, MessageResponse, Scopes, Server, ServerBuilder, ServerLimits, State,
     TaskOptions, Tool,
 };
 use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
@@ -75,17 +75,17 @@ fn news(event: &Value) -> Value {
 }
 
 /// A stream without a transport, and what it says next.
-async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> Response {
+async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> MessageResponse {
     server.handle(&request.message(), caller.into()).await
 }
 
-async fn next(stream: &mut Response) -> Value {
+async fn next(stream: &mut MessageResponse) -> Value {
     let message = within("a message", stream.next()).await;
     serde_json::from_slice(&message.expect("a message")).expect("JSON")
 }
 
 /// All that is left to say, by method.
-async fn rest(stream: &mut Response) -> Vec<String> {
+async fn rest(stream: &mut MessageResponse) -> Vec<String> {
     let mut methods = Vec::new();
     while let Some(message) = within("the end", stream.next()).await {
         let message: Value = serde_json::from_slice(&message).expect("JSON");
