@@ -1,14 +1,14 @@
-//! Authentication of callers, and their scopes.
+//! Authentication and scopes of callers.
 //!
-//! An [`Authenticator`] reads the headers of a request and returns a [`Caller`]: the [`Principal`] that tokens are bound
-//! to, and the granted [`Scopes`].
+//! An [`Authenticator`] maps the headers of a request to a [`Caller`]: a [`Principal`], to which tokens are bound, and the
+//! granted [`Scopes`].
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `access` | the scopes that a server requires |
 //! | `scopes` | the scopes that a caller was granted |
 //! | `bearer` | a fixed list of bearer tokens |
-//! | `jwt` | access tokens of an authorization server |
+//! | `jwt` | access tokens (JWTs) of an authorization server |
 //! | `proxy` | callers authenticated by a proxy |
 //! | `challenge` | the `WWW-Authenticate` header |
 //! | `metadata` | the protected resource metadata |
@@ -26,15 +26,15 @@ pub(crate) mod url;
 
 pub use access::ScopeError;
 pub(crate) use access::{AccessRules, Auth, MissingScopes, check_scopes};
-pub use bearer::{BadToken, BadTokenReason, BearerTokens};
+pub use bearer::{BearerTokens, TokenListError, TokenListErrorKind};
 pub(crate) use challenge::Challenge;
 #[cfg(feature = "jwt")]
 pub use jwt::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
 pub use metadata::ResourceMetadata;
-pub(crate) use metadata::{Published, WELL_KNOWN};
+pub(crate) use metadata::{PublishedMetadata, WELL_KNOWN};
 pub use proxy::{TrustedProxy, TrustedProxyError};
 pub use scopes::Scopes;
-pub use url::UrlError;
+pub use url::HttpUrlError;
 
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
@@ -52,7 +52,7 @@ pub struct Caller {
     pub principal: Principal,
     /// The granted scopes.
     pub scopes: Scopes,
-    /// When the access expires, which ends subscriptions.
+    /// When the access expires. Subscriptions end then.
     pub expires: Option<SystemTime>,
 }
 
@@ -67,20 +67,20 @@ impl From<Principal> for Caller {
     }
 }
 
-/// Why a request is not authenticated. The client sees the text.
+/// Why a caller is not authenticated. The text is sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthRejection {
-    /// No credentials: HTTP 401. The challenge says where to get a token, if that is known.
+    /// No credentials: HTTP 401. The challenge names the resource metadata, if there is any.
     #[error("{0}")]
     Missing(Cow<'static, str>),
     /// Malformed or repeated credentials: HTTP 400 with `invalid_request`.
     #[error("{0}")]
     Malformed(Cow<'static, str>),
-    /// The bearer token is not accepted: HTTP 401 with `invalid_token`.
+    /// The bearer token is invalid: HTTP 401 with `invalid_token`.
     #[error("{0}")]
     InvalidToken(Cow<'static, str>),
-    /// As [`Missing`](Self::Missing), for other schemes than `Bearer`: HTTP 401 with this challenge.
+    /// No credentials for a scheme other than `Bearer`: HTTP 401 with this challenge.
     #[error("{reason}")]
     Challenged {
         /// The text for the client.
@@ -88,10 +88,10 @@ pub enum AuthRejection {
         /// The value of the `WWW-Authenticate` header.
         challenge: String,
     },
-    /// No credentials would help: HTTP 403.
+    /// The caller is not allowed, whatever its credentials: HTTP 403.
     #[error("{0}")]
     Forbidden(Cow<'static, str>),
-    /// The credentials cannot be checked at present: HTTP 503 with `Retry-After`.
+    /// The credentials cannot be verified at the moment: HTTP 503 with `Retry-After`.
     #[error("{reason}")]
     Unavailable {
         /// The text for the client.
@@ -107,17 +107,17 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, AuthRejecti
 /// Authenticates the caller of a request by its headers.
 ///
 /// ```
-/// use refrain_server::{AuthFuture, AuthRejection, Authenticator, Caller};
-/// use refrain_core::Principal;
+/// use refrain::auth::{Authenticator, Caller, Principal};
+/// use refrain::runtime::server::{AuthFuture, AuthRejection};
 ///
-/// /// Trusts the header: for a server that only its own machine can reach.
+/// /// Trusts the header: only for servers that listen on a loopback address.
 /// struct ByName;
 ///
 /// impl Authenticator for ByName {
 ///     fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
 ///         Box::pin(async move {
 ///             let name = headers.get("x-user").and_then(|name| name.to_str().ok());
-///             let name = name.ok_or(AuthRejection::Missing("say who you are in X-User".into()))?;
+///             let name = name.ok_or(AuthRejection::Missing("missing X-User header".into()))?;
 ///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect(), expires: None })
 ///         })
 ///     }
@@ -130,25 +130,27 @@ pub trait Authenticator: Send + Sync + 'static {
 
 fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
     let missing =
-        || AuthRejection::Missing("send an Authorization header with a bearer token".into());
-    let value = single(headers, &AUTHORIZATION)?.ok_or_else(missing)?;
+        || AuthRejection::Missing("missing bearer token: send an Authorization header".into());
+    let value = single_header(headers, &AUTHORIZATION)?.ok_or_else(missing)?;
     let malformed = |reason: &'static str| AuthRejection::Malformed(reason.into());
     let value = value
         .to_str()
-        .map_err(|_| malformed("the Authorization header has characters that are not ASCII"))?;
+        .map_err(|_| malformed("invalid Authorization header: not ASCII"))?;
     let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
     if !scheme.eq_ignore_ascii_case("bearer") {
-        // The challenge names the scheme that is accepted.
+        // The challenge names the accepted scheme.
         return Err(missing());
     }
     match token.trim() {
-        "" => Err(malformed("the Authorization header has no bearer token")),
+        "" => Err(malformed(
+            "invalid Authorization header: empty bearer token",
+        )),
         token => Ok(token),
     }
 }
 
-/// The value of a header that must not be repeated, because two values are ambiguous.
-fn single<'a>(
+/// The value of a header that must not be repeated.
+fn single_header<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,
 ) -> Result<Option<&'a HeaderValue>, AuthRejection> {
@@ -157,7 +159,7 @@ fn single<'a>(
     match values.next() {
         None => Ok(first),
         Some(_) => Err(AuthRejection::Malformed(
-            format!("the {name} header is there more than once").into(),
+            format!("repeated {name} header").into(),
         )),
     }
 }

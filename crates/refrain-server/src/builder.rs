@@ -15,7 +15,7 @@ use crate::live::LiveCalls;
 use crate::metrics::{GaugeSource, Metrics};
 use crate::relay::Relay;
 use crate::rounds::{Flows, RoundHook, Rounds};
-use crate::server::{Inner, Server, WeakServer};
+use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
 use crate::tasks::{Namespace, TaskOptions, Tasks};
@@ -336,7 +336,7 @@ impl ServerBuilder {
                 (live.clone(), relay.clone()),
                 services.clone(),
             );
-            Inner {
+            ServerInner {
                 legacy: LegacySessions::new(
                     catalog.clone(),
                     auth.clone(),

@@ -1,4 +1,4 @@
-//! The entrance for every transport: a message is read, and answered from the catalog or begun as a round.
+//! Entry point of all transports: parses a message and routes it to the subsystem that handles it.
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::Listing;
@@ -6,13 +6,13 @@ use crate::catalog::complete::PendingReply;
 use crate::http::Headers;
 use crate::legacy::{LegacyExchange, Lifetime, Session};
 use crate::metrics::{Label, Other, Refusal};
-use crate::record;
-use crate::relay::RelayTo;
-use crate::response::{Handled, Response};
+use crate::relay::PendingRelay;
+use crate::response::{Disposition, MessageResponse};
 use crate::rounds::{CallRequest, Home, Round, TokenSource};
-use crate::server::{Inner, Server};
+use crate::server::{Server, ServerInner};
 use crate::subscriptions::Subscription;
 use crate::tasks::TokenFuture;
+use crate::wire_recorder;
 use http::HeaderMap;
 use refrain_wire::legacy::{self, Revision, decode_initialize, is_modern};
 use refrain_wire::ratified::{
@@ -27,8 +27,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// A request whose method and parameters were read.
-pub(crate) enum Request<'a> {
+/// A request with parsed parameters.
+pub(crate) enum ParsedRequest<'a> {
     Call(Call<'a>),
     Discover(Meta<'a>),
     List(Listing, ListParams<'a>),
@@ -41,16 +41,16 @@ pub(crate) enum Request<'a> {
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) caller: Caller,
-    /// The headers of the request; they must match the message.
+    /// The HTTP headers, which must match the message.
     pub(crate) headers: Option<&'a Headers<'a>>,
-    pub(crate) sessions: Sessions<'a>,
-    /// Does the transport relay requests to other instances?
-    pub(crate) relays: bool,
+    pub(crate) sessions: SessionContext<'a>,
+    /// Whether the transport can relay requests to other instances.
+    pub(crate) can_relay: bool,
 }
 
-/// The legacy session of a message.
+/// The legacy session in which a message was received.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Sessions<'a> {
+pub(crate) enum SessionContext<'a> {
     /// The transport has no sessions: `initialize` is rejected.
     None,
     /// No session is open: `initialize` opens one that lasts this long.
@@ -58,19 +58,18 @@ pub(crate) enum Sessions<'a> {
     Open(&'a Session),
 }
 
-/// A message as it was read.
-pub(crate) type Parsed<'a> = Result<Incoming<'a>, Box<Rejection>>;
+pub(crate) type ParsedMessage<'a> = Result<Incoming<'a>, Box<Rejection>>;
 
-/// Reads a message. The calls of a session cannot be read in one pass.
-pub(crate) fn read(bytes: &[u8], in_session: bool) -> Parsed<'_> {
+/// Parses a message. Calls of legacy sessions do not support the one-pass parser.
+pub(crate) fn read(bytes: &[u8], in_session: bool) -> ParsedMessage<'_> {
     match in_session {
         true => parse(bytes).map(Incoming::Message),
         false => read_message(bytes),
     }
 }
 
-/// Does a message that was sent in a session belong to it? A request may be one of 2026-07-28 nevertheless.
-pub(crate) fn is_of_session(message: &Parsed<'_>) -> bool {
+/// Whether a message received in a legacy session belongs to it. A 2026-07-28 request does not.
+pub(crate) fn is_of_session(message: &ParsedMessage<'_>) -> bool {
     match message {
         Ok(Incoming::Call(..)) => false,
         Ok(Incoming::Message(Message::Request { params, .. })) => !is_modern(*params),
@@ -79,54 +78,54 @@ pub(crate) fn is_of_session(message: &Parsed<'_>) -> bool {
 }
 
 impl<'a> Context<'a> {
-    pub(crate) fn new(caller: Caller, sessions: Sessions<'a>, relays: bool) -> Self {
+    pub(crate) fn new(caller: Caller, sessions: SessionContext<'a>, can_relay: bool) -> Self {
         Self {
             caller,
             headers: None,
             sessions,
-            relays,
+            can_relay,
         }
     }
 }
 
 impl<C: Into<Caller>> From<C> for Context<'_> {
     fn from(caller: C) -> Self {
-        Self::new(caller.into(), Sessions::None, false)
+        Self::new(caller.into(), SessionContext::None, false)
     }
 }
 
-/// How an answer begins.
-pub(crate) enum Begin {
-    /// A message that needs no reply.
+/// The result of dispatching a message.
+pub(crate) enum Dispatch {
+    /// The message needs no reply.
     Accepted,
-    /// A message of a session without a usable id is wrong, counted as this refusal.
+    /// A malformed message of a legacy session without a usable id, counted under this label.
     Rejected(Refusal, RpcError),
-    /// A reply that needs no handler.
+    /// The reply is ready.
     Reply(Reply),
-    /// The request itself is wrong: a transport that has status codes says so with one.
+    /// The request is invalid. HTTP uses an error status.
     Refused(RpcError),
-    /// A reply that takes its time.
+    /// A future produces the reply.
     Later(PendingReply),
-    /// A handler is at work.
+    /// A handler runs.
     Round(Box<Round>),
-    /// A client that listens.
-    Listen(Subscription),
+    /// The client is subscribed to changes.
+    Subscription(Subscription),
     /// The caller lacks a scope.
     Forbidden(MissingScopes),
-    /// All places are taken, as the error says.
+    /// A limit is reached.
     Busy(RpcError),
     /// Another instance holds the call.
-    Relay(Box<RelayTo>),
+    Relay(Box<PendingRelay>),
 }
 
-impl From<RpcError> for Begin {
+impl From<RpcError> for Dispatch {
     fn from(error: RpcError) -> Self {
         Self::Reply(Reply::Error(error))
     }
 }
 
-impl<'a> Request<'a> {
-    /// Reads the parameters of the method. A request that names another revision is rejected for that alone.
+impl<'a> ParsedRequest<'a> {
+    /// Parses the parameters. If that fails and the request names another revision, reports the unsupported revision.
     pub(crate) fn decode(
         server: &Server,
         method: &str,
@@ -183,7 +182,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The name, the URI or the id that the `Mcp-Name` header repeats.
+    /// The value of the `Mcp-Name` header: a tool or prompt name, a URI or a task id.
     pub(crate) fn name(&self) -> Option<&str> {
         match self {
             Self::Call(call) => Some(&call.target),
@@ -192,7 +191,7 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// The request with the token that it referred to.
+    /// The request with the token that its reference stands for.
     fn with_token(mut self, token: String) -> Self {
         if let Self::Call(call) = &mut self {
             call.state = Some(token.into());
@@ -200,7 +199,7 @@ impl<'a> Request<'a> {
         self
     }
 
-    /// The request, if the headers match it and this server speaks its revision.
+    /// Checks that the headers match and the revision is supported.
     fn checked(self, method: &str, headers: Option<&Headers<'_>>) -> Result<Self, RpcError> {
         if let Some(headers) = headers {
             headers.check(method, &self)?;
@@ -213,8 +212,8 @@ impl<'a> Request<'a> {
     }
 }
 
-/// May a request of this method come before the session is open? On a pipe, a client may ping first.
-fn is_first(method: &str, lifetime: Lifetime) -> bool {
+/// Whether a legacy client may send this method before its session is open. On stdio that includes `ping`.
+fn can_precede_session(method: &str, lifetime: Lifetime) -> bool {
     method == "initialize" || method == "ping" && lifetime == Lifetime::Process
 }
 
@@ -222,7 +221,7 @@ fn unsupported(requested: &str) -> RpcError {
     RpcError::unsupported_version(requested, &[PROTOCOL_VERSION])
 }
 
-/// The revision a request is written in, if it says so and it is not ours.
+/// The revision that a request names, if it is not the supported one.
 fn other_version(params: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     struct Params {
@@ -239,114 +238,117 @@ fn other_version(params: Option<&RawValue>) -> Option<String> {
 }
 
 impl Server {
-    /// Takes one JSON-RPC message, as any transport would. A [`Caller`] or a [`Principal`](refrain_core::Principal) is
-    /// context enough where the transport knows no more.
+    /// Handles one JSON-RPC message. The context can be a [`Caller`] or a [`Principal`](refrain_core::Principal).
     ///
     /// ```
-    /// # use refrain_core::Principal;
-    /// # use refrain_server::Server;
+    /// use refrain::auth::Principal;
+    /// use refrain::server::Server;
+    ///
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
     /// let server = Server::builder("docs", "1.0").build()?;
     /// let mut response = server.handle(b"not JSON", Principal::anonymous()).await;
     /// let reply = String::from_utf8(response.next().await.expect("a reply")).expect("text");
     /// assert!(reply.contains("-32700"));
     /// assert_eq!(response.next().await, None);
-    /// # Ok::<(), refrain_server::BuildError>(())
+    /// # Ok::<(), refrain::server::BuildError>(())
     /// # }).unwrap();
     /// ```
-    pub async fn handle(&self, message: &[u8], context: impl Into<Context<'_>>) -> Response {
+    pub async fn handle(&self, message: &[u8], context: impl Into<Context<'_>>) -> MessageResponse {
         self.handle_message(read_message(message), context.into())
             .await
     }
 
-    /// Takes a message that was read, for a transport that relays nothing.
+    /// Handles a parsed message of a transport that cannot relay.
     pub(crate) async fn handle_message(
         &self,
-        message: Parsed<'_>,
+        message: ParsedMessage<'_>,
         context: Context<'_>,
-    ) -> Response {
-        self.accept(message, context).await.here(self)
+    ) -> MessageResponse {
+        self.accept(message, context).await.without_relay(self)
     }
 
-    /// Takes a message that was read. The transport relays it where another instance holds the call or the session.
+    /// Handles a parsed message. The caller relays it if another instance holds the call or session.
     pub(crate) async fn accept<'a>(
         &self,
-        message: Parsed<'a>,
+        message: ParsedMessage<'a>,
         context: Context<'_>,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         let message = match (context.sessions, message) {
-            (Sessions::Open(session), Ok(Incoming::Message(message))) => {
+            (SessionContext::Open(session), Ok(Incoming::Message(message))) => {
                 return self.accept_legacy(session, Ok(message), context);
             }
-            (Sessions::Open(session), Err(rejection)) => {
+            (SessionContext::Open(session), Err(rejection)) => {
                 return self.accept_legacy(session, Err(rejection), context);
             }
             (
-                Sessions::Closed(lifetime),
+                SessionContext::Closed(lifetime),
                 Ok(Incoming::Message(Message::Request { id, method, params })),
-            ) if is_first(&method, lifetime) && !is_modern(params) => {
+            ) if can_precede_session(&method, lifetime) && !is_modern(params) => {
                 return self.open_session(id, &method, params, &context.caller, lifetime);
             }
             (_, message) => message,
         };
-        let refused = |id, error| Handled::Response(Response::refused(self, id, error));
+        let rejected =
+            |id, error| Disposition::Response(MessageResponse::rejected(self, id, error));
         let (id, method, request) = match message {
             Ok(Incoming::Call(id, call)) => {
                 let method = Cow::Borrowed(call.kind.method());
-                (id, method, Ok(Request::Call(call)))
+                (id, method, Ok(ParsedRequest::Call(call)))
             }
             Ok(Incoming::Message(Message::Request { id, method, params })) => {
-                let request = Request::decode(self, &method, params);
+                let request = ParsedRequest::decode(self, &method, params);
                 (id, method, request)
             }
             Ok(Incoming::Message(Message::Notification { .. })) => {
-                return Handled::Response(Response::accepted(self));
+                return Disposition::Response(MessageResponse::accepted(self));
             }
             Ok(Incoming::Message(Message::Response(response))) => {
-                return refused(Some(response.id), RpcError::unexpected_response());
+                return rejected(Some(response.id), RpcError::unexpected_response());
             }
             Err(rejection) => {
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
-                return refused(id, rejection.error);
+                return rejected(id, rejection.error);
             }
         };
         let request = match request.and_then(|request| request.checked(&method, context.headers)) {
             Ok(request) => request,
-            Err(error) => return refused(Some(id), error),
+            Err(error) => return rejected(Some(id), error),
         };
         let (method, caller) = (request.method(), context.caller);
         let headers = context.headers.map(Headers::all);
-        let begun = match self.fetch(&request) {
-            None => self.answer(request, TokenSource::Request, caller, headers),
+        let dispatch = match self.fetch_token(&request) {
+            None => self.dispatch(request, TokenSource::Request, caller, headers),
             Some(fetching) => match fetching.await {
                 Ok(token) => {
                     let request = request.with_token(token);
-                    self.answer(request, TokenSource::Store, caller, headers)
+                    self.dispatch(request, TokenSource::Store, caller, headers)
                 }
                 Err(error) => error.into(),
             },
         };
-        Response::begun(self, Some(id), method, begun, None)
+        MessageResponse::from_dispatch(self, Some(id), method, dispatch, None)
     }
 
-    /// Takes a message of a legacy session.
+    /// Handles a message of a legacy session.
     fn accept_legacy<'a>(
         &self,
         session: &Session,
         message: Result<Message<'a>, Box<Rejection>>,
-        Context { caller, relays, .. }: Context<'_>,
-    ) -> Handled<'a> {
+        Context {
+            caller, can_relay, ..
+        }: Context<'_>,
+    ) -> Disposition<'a> {
         let id = match &message {
             Ok(Message::Request { id, .. }) => Some(*id),
             _ => None,
         };
         let legacy = &self.0.legacy;
-        let (method, begun) = legacy.accept(session, message, caller, relays);
+        let (method, dispatch) = legacy.accept(session, message, caller, can_relay);
         let exchange = LegacyExchange::new(legacy, session, None);
-        Response::begun(self, id, method, begun, Some(exchange))
+        MessageResponse::from_dispatch(self, id, method, dispatch, Some(exchange))
     }
 
-    /// Answers the first requests of a legacy client: `initialize`, and `ping` before it.
+    /// Handles the first requests of a legacy client: `initialize`, and `ping` before it.
     fn open_session<'a>(
         &self,
         id: Id<'a>,
@@ -354,74 +356,75 @@ impl Server {
         params: Option<&RawValue>,
         caller: &Caller,
         lifetime: Lifetime,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         if method == "ping" {
             let mut out = Vec::with_capacity(64);
             let reply = Reply::complete(Empty {});
             legacy::write_reply(&mut out, id, &reply, Revision::LATEST);
-            record::sent_older(Revision::LATEST, method, &out);
-            return Handled::Response(Response::written(self, out));
+            wire_recorder::record_legacy(Revision::LATEST, method, &out);
+            return Disposition::Response(MessageResponse::serialized(self, out));
         }
-        let Inner { legacy, auth, .. } = &*self.0;
-        let (begun, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
-            (Err(missing), _) => (Begin::Forbidden(missing), None),
-            (_, Err(error)) => (Begin::Refused(error), None),
+        let ServerInner { legacy, auth, .. } = &*self.0;
+        let (dispatch, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
+            (Err(missing), _) => (Dispatch::Forbidden(missing), None),
+            (_, Err(error)) => (Dispatch::Refused(error), None),
             (Ok(()), Ok(initialize)) => {
                 self.0.services.metrics.other(Other::Initialize);
                 let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
-                let reply = Begin::Reply(self.greet(session.revision));
+                let reply = Dispatch::Reply(self.initialize(session.revision));
                 let exchange = LegacyExchange::new(legacy, &session, Some(opened));
                 (reply, Some(exchange))
             }
         };
-        Response::begun(self, Some(id), Other::Initialize.name(), begun, exchange)
+        MessageResponse::from_dispatch(self, Some(id), Other::Initialize.name(), dispatch, exchange)
     }
 
-    /// Answers a request, or begins the call. The headers are those of a transport that has any.
-    fn answer(
+    /// Routes a request to the subsystem that handles it.
+    fn dispatch(
         &self,
-        request: Request<'_>,
+        request: ParsedRequest<'_>,
         token: TokenSource,
         caller: Caller,
         headers: Option<&HeaderMap>,
-    ) -> Begin {
-        // The other requests may need further scopes: they are checked together.
-        if let Request::Discover(_) | Request::List(..) | Request::Task(_) = &request
+    ) -> Dispatch {
+        // The handlers of other requests check these scopes together with further ones.
+        if let ParsedRequest::Discover(_) | ParsedRequest::List(..) | ParsedRequest::Task(_) =
+            &request
             && let Err(missing) = self.0.auth.allow(&caller, &[])
         {
-            return Begin::Forbidden(missing);
+            return Dispatch::Forbidden(missing);
         }
         let metrics = &self.0.services.metrics;
         match request {
-            Request::Call(call) => self.0.rounds.begin(CallRequest {
+            ParsedRequest::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
                 token,
                 home: Home::Client,
                 caller,
                 headers,
             }),
-            Request::Discover(_) => {
+            ParsedRequest::Discover(_) => {
                 metrics.other(Other::Discover);
-                Begin::Reply(self.discover())
+                Dispatch::Reply(self.discover())
             }
-            Request::List(listing, params) => {
+            ParsedRequest::List(listing, params) => {
                 metrics.other(Other::List(listing));
                 let cursor = params.cursor.as_deref();
                 match self.0.catalog.list(listing, cursor) {
-                    Ok(reply) => Begin::Reply(reply),
-                    Err(error) => Begin::Refused(error),
+                    Ok(reply) => Dispatch::Reply(reply),
+                    Err(error) => Dispatch::Refused(error),
                 }
             }
-            Request::Complete(params) => {
+            ParsedRequest::Complete(params) => {
                 let (auth, limits) = (&self.0.auth, &self.0.services.limits);
                 let later = self.0.catalog.complete(params, caller, auth, limits);
                 self.later(Other::Complete, later)
             }
-            Request::Listen(params) => {
+            ParsedRequest::Listen(params) => {
                 let tasks = self.0.tasks.as_ref();
                 self.0.subscriptions.listen(params, caller, tasks)
             }
-            Request::Task(params) => {
+            ParsedRequest::Task(params) => {
                 let method = params.method;
                 let Some(tasks) = &self.0.tasks else {
                     return RpcError::method_not_found(method.as_str()).into();
@@ -431,27 +434,27 @@ impl Server {
         }
     }
 
-    /// Counts a request that is answered later, or refused.
-    fn later(&self, what: Other, answered: Result<PendingReply, Begin>) -> Begin {
+    /// Counts a request whose reply a future produces.
+    fn later(&self, method: Other, started: Result<PendingReply, Dispatch>) -> Dispatch {
         let metrics = &self.0.services.metrics;
-        match answered {
+        match started {
             Ok(later) => {
-                metrics.other(what);
-                Begin::Later(later)
+                metrics.other(method);
+                Dispatch::Later(later)
             }
-            Err(refused) => {
-                if let Begin::Busy(_) = refused {
+            Err(dispatch) => {
+                if let Dispatch::Busy(_) = dispatch {
                     metrics.request_refused(Refusal::Busy);
                 }
-                refused
+                dispatch
             }
         }
     }
 
-    /// Starts to read the token of a call from the store, if the call has a reference instead of a token.
-    fn fetch(&self, request: &Request<'_>) -> Option<TokenFuture> {
+    /// Fetches the token of a call from the store, if the call has a reference instead of a token.
+    fn fetch_token(&self, request: &ParsedRequest<'_>) -> Option<TokenFuture> {
         match request {
-            Request::Call(call) => self.0.tasks.as_ref()?.fetch(call),
+            ParsedRequest::Call(call) => self.0.tasks.as_ref()?.fetch(call),
             _ => None,
         }
     }

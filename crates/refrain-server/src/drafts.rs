@@ -1,12 +1,12 @@
-//! Endpoints for clients that speak a draft, wrapped around the ratified ones.
+//! Endpoints for clients that speak a draft, as wrappers around the ratified endpoint.
 //!
-//! A request of a draft is translated to one of 2026-07-28, handled by [`Server::handle`] like any other, and the response
-//! is translated back. Requests that have no shape of the draft's own are those of 2025-11-25 and pass unchanged.
+//! A draft request is translated to 2026-07-28, handled by [`Server::handle`], and its response is translated back.
+//! Requests that a draft does not define are 2025-11-25 requests and are not translated.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `http` | a tower service around [`HttpService`](crate::HttpService), and the front with an endpoint for each draft |
-//! | `tasks` | the drafts' requests about tasks, each as one or more ratified ones |
+//! | `http` | a tower service around [`HttpService`](crate::HttpService), and a server with an endpoint for each draft |
+//! | `tasks` | task requests, translated to one or more ratified requests |
 
 mod http;
 mod tasks;
@@ -14,9 +14,9 @@ mod tasks;
 pub use http::{DraftService, serve};
 
 use crate::builder::ServerBuilder;
-use crate::dispatch::{Context, Parsed, Sessions};
+use crate::dispatch::{Context, ParsedMessage, SessionContext};
 use crate::limits::Limiter;
-use crate::response::{Handled, Response};
+use crate::response::{Disposition, MessageResponse};
 use crate::server::Server;
 use crate::stdio::{Endpoint, serve_lines};
 use refrain_wire::drafts::{Draft, DraftRequest};
@@ -29,7 +29,7 @@ use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncBufRead, AsyncWrite};
 
-/// Like [`serve_stdio`](crate::serve_stdio), for a client that speaks a draft.
+/// Serves a client that speaks a draft, like [`serve_stdio`](crate::serve_stdio).
 pub async fn serve_stdio<R, W>(
     draft: Draft,
     server: Server,
@@ -41,16 +41,17 @@ where
     R: AsyncBufRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let drafted = Drafted::new(draft, server);
-    serve_lines(&drafted.server, &drafted, input, output, shutdown).await
+    let endpoint = DraftEndpoint::new(draft, server);
+    serve_lines(&endpoint.server, &endpoint, input, output, shutdown).await
 }
 
 impl ServerBuilder {
-    /// Builds a server for clients that speak this draft: tokens are bound to the draft's path, and tasks are in a space of
-    /// the draft's name unless another is set. Neither can be used elsewhere, even if keys and store are shared. Set the
-    /// [audience](Self::audience) first.
+    /// Configures the server for clients that speak this draft. Set the [audience](Self::audience) first.
+    ///
+    /// Tokens are bound to the draft's path. Tasks use a namespace with the draft's name, unless another is set. So other
+    /// endpoints do not accept them, even with the same keys and store.
     pub fn draft(mut self, draft: Draft) -> Self {
-        // The URL is that of the ratified endpoint, which is served beside the draft's.
+        // The advertised URL is that of the ratified endpoint on the same port.
         let base = self
             .advertise
             .as_deref()
@@ -64,20 +65,20 @@ impl ServerBuilder {
     }
 }
 
-/// A server together with the draft that its clients speak.
+/// A server and the draft that its clients speak.
 #[derive(Clone, Debug)]
-struct Drafted {
+struct DraftEndpoint {
     draft: Draft,
     server: Server,
-    /// Clients that wait for a task to end.
+    /// Limits the clients that wait for a task.
     waiting: Arc<Limiter>,
 }
 
-impl Drafted {
+impl DraftEndpoint {
     fn new(draft: Draft, server: Server) -> Self {
         let tasks = server.0.tasks.as_ref();
         let limit = tasks.map_or(0, |tasks| tasks.options.waiting);
-        let waiting = "clients that wait for what becomes of a task";
+        let waiting = "clients waiting for a task";
         Self {
             draft,
             server,
@@ -85,18 +86,18 @@ impl Drafted {
         }
     }
 
-    /// Whether a message in a session is translated. All others are those of 2025-11-25.
-    fn claims(&self, bytes: &[u8], message: &Parsed<'_>) -> bool {
+    /// Whether a message in a session is translated. Other messages are 2025-11-25 messages.
+    fn needs_translation(&self, bytes: &[u8], message: &ParsedMessage<'_>) -> bool {
         self.draft.is_draft_specific(bytes) || self.shows_task_support(message)
     }
 
-    /// Answers a message outside of a session, or one that the draft claims.
+    /// Handles a message outside of a session, or one that needs translation.
     async fn accept<'a>(
         &self,
         bytes: &[u8],
-        message: &Parsed<'a>,
+        message: &ParsedMessage<'a>,
         context: Context<'_>,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         let (id, params) = match message {
             Ok(Incoming::Call(id, _)) => (*id, None),
             Ok(Incoming::Message(Message::Request { id, method, params })) => {
@@ -106,57 +107,64 @@ impl Drafted {
             _ => return self.translate(bytes, message, None, context).await,
         };
         if is_rounded(id) {
-            let error = RpcError::invalid_request("id: a number must fit into 64 bits");
-            return Handled::Response(Response::refused(&self.server, Some(id), error));
+            let error = RpcError::invalid_request("id: a number must fit in 64 bits");
+            return Disposition::Response(MessageResponse::rejected(&self.server, Some(id), error));
         }
         match params {
-            Some(params) => Handled::Response(self.open(id, params, context).await),
+            Some(params) => Disposition::Response(self.open(id, params, context).await),
             None => self.translate(bytes, message, Some(id), context).await,
         }
     }
 
-    /// Answers a message by translating it.
+    /// Translates a message, handles it and translates the response.
     async fn translate<'a>(
         &self,
         bytes: &[u8],
-        message: &Parsed<'_>,
+        message: &ParsedMessage<'_>,
         id: Option<Id<'a>>,
         context: Context<'_>,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         let agreed = match context.sessions {
-            Sessions::Open(session) => Some(self.server.0.legacy.agreed(session)),
+            SessionContext::Open(session) => Some(self.server.0.legacy.agreed(session)),
             _ => None,
         };
         let (request, exchange) = match self.draft.read_session_request(agreed, bytes) {
             Ok(DraftRequest::Request { message, exchange }) => (message, exchange),
             Ok(DraftRequest::Notification) => {
-                return Handled::Response(Response::accepted(&self.server));
+                return Disposition::Response(MessageResponse::accepted(&self.server));
             }
             Ok(DraftRequest::Replied(reply)) => {
-                return Handled::Response(Response::written(&self.server, reply));
+                return Disposition::Response(MessageResponse::serialized(&self.server, reply));
             }
             Err(rejection) => {
                 let id = rejection.id.as_deref().and_then(Id::from_raw);
-                return Handled::Response(Response::refused(&self.server, id, rejection.error));
+                return Disposition::Response(MessageResponse::rejected(
+                    &self.server,
+                    id,
+                    rejection.error,
+                ));
             }
         };
-        let mut response = match self.carry_out(&request, &exchange, context.caller).await {
-            Handled::Response(response) => response,
-            Handled::Relay(_, relay) => return Handled::Relay(id, relay),
+        let mut response = match self
+            .handle_translated(&request, &exchange, context.caller)
+            .await
+        {
+            Disposition::Response(response) => response,
+            Disposition::Relay(_, relay) => return Disposition::Relay(id, relay),
         };
         let lists = self.shows_task_support(message).then(|| self.clone());
-        response.map(move |message| {
+        response.translate(move |message| {
             let reply = exchange.write_reply(message)?;
             Some(match &lists {
-                Some(drafted) => drafted.add_task_support(reply),
+                Some(endpoint) => endpoint.add_task_support(reply),
                 None => reply,
             })
         });
-        Handled::Response(response)
+        Disposition::Response(response)
     }
 
-    /// Opens a session in the one revision whose handshake the drafts have.
-    async fn open(&self, id: Id<'_>, params: &RawValue, context: Context<'_>) -> Response {
+    /// Opens a session of 2025-11-25, whose handshake the drafts share.
+    async fn open(&self, id: Id<'_>, params: &RawValue, context: Context<'_>) -> MessageResponse {
         let mut params: Value = serde_json::from_str(params.get()).unwrap_or_default();
         params["protocolVersion"] = Revision::LATEST.as_str().into();
         let params = to_raw_value(&params).ok();
@@ -165,7 +173,7 @@ impl Drafted {
         let message = Incoming::Message(Message::Request { id, method, params });
         let mut response = self.server.handle_message(Ok(message), context).await;
         if self.has_tasks() {
-            response.map(|reply| Some(add_tasks(reply).unwrap_or_else(|| reply.to_vec())));
+            response.translate(|reply| Some(add_tasks(reply).unwrap_or_else(|| reply.to_vec())));
         }
         response
     }
@@ -174,8 +182,8 @@ impl Drafted {
         self.draft.has_tasks() && self.server.0.tasks.is_some()
     }
 
-    /// Whether a message requests the list of tools, and the draft tells there which of them may become tasks.
-    fn shows_task_support(&self, message: &Parsed<'_>) -> bool {
+    /// Whether a message requests the list of tools, in which the draft shows which tools support tasks.
+    fn shows_task_support(&self, message: &ParsedMessage<'_>) -> bool {
         let is_list = matches!(message, Ok(Incoming::Message(Message::Request { method, .. })) if method == "tools/list");
         is_list && self.has_tasks()
     }
@@ -195,24 +203,31 @@ impl Drafted {
     }
 }
 
-impl Endpoint for Drafted {
-    async fn accept(&self, bytes: &[u8], message: Parsed<'_>, context: Context<'_>) -> Response {
-        if matches!(context.sessions, Sessions::Open(_)) && !self.claims(bytes, &message) {
+impl Endpoint for DraftEndpoint {
+    async fn accept(
+        &self,
+        bytes: &[u8],
+        message: ParsedMessage<'_>,
+        context: Context<'_>,
+    ) -> MessageResponse {
+        if matches!(context.sessions, SessionContext::Open(_))
+            && !self.needs_translation(bytes, &message)
+        {
             return Endpoint::accept(&self.server, bytes, message, context).await;
         }
-        let handled = Self::accept(self, bytes, &message, context).await;
-        handled.here(&self.server)
+        let disposition = Self::accept(self, bytes, &message, context).await;
+        disposition.without_relay(&self.server)
     }
 }
 
-/// Would the translation round this id?
+/// Whether the translation would round this numeric id.
 fn is_rounded(id: Id<'_>) -> bool {
     let json = id.as_json();
     let written = serde_json::from_str::<Value>(json).map(|number| number.to_string());
     !json.starts_with('"') && written.ok().as_deref() != Some(json)
 }
 
-/// The reply to `initialize`, with the draft's tasks among the capabilities.
+/// Adds the tasks capability to the reply to `initialize`.
 fn add_tasks(reply: &[u8]) -> Option<Vec<u8>> {
     let mut reply: Value = serde_json::from_slice(reply).ok()?;
     let capabilities = reply.pointer_mut("/result/capabilities")?.as_object_mut()?;

@@ -1,36 +1,46 @@
-//! Streamable HTTP: a tower service that answers one POST with one reply, and the hyper front that serves it.
+//! Streamable HTTP: the MCP endpoint as a tower service, and a hyper server for it.
 //!
-//! The answer is a single JSON object. When a handler reports progress or logs, and the client wants that, it is a
-//! stream of server-sent events whose last one is the reply.
+//! A response is a single JSON object. If a handler sends progress or logs to a client that asked for them, the
+//! response is a stream of server-sent events, with the reply as its last event.
+//!
+//! | module | contents |
+//! | --- | --- |
+//! | `headers` | checks of request headers |
+//! | `body` | response bodies |
+//! | `errors` | error responses |
+//! | `relay` | relayed requests |
+//! | `legacy` | legacy sessions |
+//! | `metadata` | the protected resource metadata |
+//! | `serve`, `idle` | the hyper server; detection of idle connections |
 
 mod body;
+mod errors;
 mod headers;
+mod idle;
 mod legacy;
 mod metadata;
-mod pulse;
-mod refuse;
 mod relay;
 mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
 pub(crate) use headers::Headers;
+use idle::{ActiveRequest, Activity};
 pub(crate) use legacy::{LAST_EVENT, SESSION};
 pub use metadata::MetadataService;
-use pulse::{Busy, Pulse};
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
 
 use crate::auth::Caller;
-use crate::dispatch::{Sessions, is_of_session, read};
+use crate::dispatch::{SessionContext, is_of_session, read};
 use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
 use crate::relay::RelayClaims;
-use crate::response::{Handled, MessageKind, Status};
+use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
-use body::Source;
+use body::EventSource;
 use bytes::{Bytes, BytesMut};
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -48,11 +58,15 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const ROUND: HeaderName = HeaderName::from_static("refrain-round");
 
-/// The MCP endpoint as a tower service: mount it in axum, or serve it with [`serve`].
+/// An error response, boxed because it is large.
+type BoxedResponse = Box<Response<Body>>;
+
+/// The MCP endpoint as a tower service. Mount it in axum, or serve it with [`serve`].
 ///
 /// ```
-/// # use refrain_server::{AllowedHosts, HttpService, Server};
-/// # fn main() -> Result<(), refrain_server::BuildError> {
+/// use refrain::server::{AllowedHosts, HttpService, Server};
+///
+/// # fn main() -> Result<(), refrain::server::BuildError> {
 /// let server = Server::builder("docs", "1.0").build()?;
 /// let app: axum::Router =
 ///     axum::Router::new().route_service("/mcp", HttpService::new(server, AllowedHosts::local()));
@@ -66,7 +80,7 @@ pub struct HttpService {
 }
 
 impl HttpService {
-    /// The endpoint of this server, for requests to these hosts.
+    /// The endpoint of this server. Requests for other hosts are rejected.
     pub fn new(server: Server, hosts: AllowedHosts) -> Self {
         Self {
             server,
@@ -74,7 +88,7 @@ impl HttpService {
         }
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub async fn handle<B>(&self, request: http::Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
@@ -83,11 +97,11 @@ impl HttpService {
         self.handle_with(request, None, self).await
     }
 
-    /// Answers one request that came in on a connection with this pulse.
+    /// Handles one request with this responder, and records the activity of its connection.
     pub(crate) async fn handle_with<B>(
         &self,
         request: http::Request<B>,
-        pulse: Option<&Arc<Pulse>>,
+        activity: Option<&Arc<Activity>>,
         responder: &impl Responder,
     ) -> Response<Body>
     where
@@ -95,89 +109,93 @@ impl HttpService {
         B::Error: std::fmt::Display,
     {
         let (parts, body) = request.into_parts();
-        let heads = Headers::read(&parts.headers);
-        let relayed = match heads.relay().map(|header| self.relayed(header)) {
+        let headers = Headers::read(&parts.headers);
+        let relayed = match headers.relay().map(|header| self.relayed(header)) {
             None => None,
             Some(Ok(relayed)) => Some(relayed),
-            Some(Err(refusal)) => return *refusal,
+            Some(Err(response)) => return *response,
         };
         let was_relayed = relayed.is_some();
-        let mut response = match self.receive(&parts, &heads, body, relayed).await {
-            Err(refusal) => *refusal,
+        let mut response = match self.receive(&parts, &headers, body, relayed).await {
+            Err(response) => *response,
             Ok((bytes, caller)) => {
-                let busy = Busy::new(pulse);
+                let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => responder.respond(&heads, &bytes, caller, was_relayed).await,
-                    _ => Box::pin(self.about_session(&parts, caller, was_relayed)).await,
+                    Method::POST => {
+                        responder
+                            .respond(&headers, &bytes, caller, was_relayed)
+                            .await
+                    }
+                    _ => Box::pin(self.handle_session_request(&parts, caller, was_relayed)).await,
                 };
-                response.body_mut().keep_busy(busy);
+                response.body_mut().keep_active(active);
                 response
             }
         };
         if was_relayed {
-            self.server.0.relay.sign(&mut response);
+            self.server.0.relay.add_instance_header(&mut response);
         }
         response
     }
 
-    /// Receives a request that the endpoint takes: its body, and its caller.
+    /// Checks the headers, reads the body and authenticates the caller.
     async fn receive<B>(
         &self,
         parts: &Parts,
-        heads: &Headers<'_>,
+        headers: &Headers<'_>,
         body: B,
         relayed: Option<RelayClaims>,
-    ) -> Result<(Bytes, Caller), Box<Response<Body>>>
+    ) -> Result<(Bytes, Caller), BoxedResponse>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.admit(parts, heads, relayed.is_some())?;
+        self.check_head(parts, headers, relayed.is_some())?;
         let bytes = match parts.method {
             Method::POST => self.collect(parts, body).await?,
             _ => Bytes::new(),
         };
-        let caller = self.find_caller(parts, relayed, &bytes).await?;
+        let caller = self.identify_caller(parts, relayed, &bytes).await?;
         Ok((bytes, caller))
     }
 
-    /// The caller of a request with this body: as the relaying instance names it, or authenticated here.
-    async fn find_caller(
+    /// The caller: named by the relaying instance, or authenticated here.
+    async fn identify_caller(
         &self,
         parts: &Parts,
         relayed: Option<RelayClaims>,
         bytes: &[u8],
-    ) -> Result<Caller, Box<Response<Body>>> {
+    ) -> Result<Caller, BoxedResponse> {
         match relayed {
             Some(relayed) => {
-                let caller = relayed.caller_of(&parts.method, &parts.headers, bytes);
-                caller.ok_or_else(|| self.no_relay())
+                let caller = relayed.into_caller(&parts.method, &parts.headers, bytes);
+                caller.ok_or_else(|| self.reject_relay())
             }
             None => {
                 let caller = self.server.0.auth.authenticate(&parts.headers).await;
-                caller.map_err(|refused| Box::new(self.turn_away(&refused, bytes)))
+                caller.map_err(|reason| Box::new(self.reject_unauthenticated(&reason, bytes)))
             }
         }
     }
 
-    /// Is this a request the endpoint takes at all?
-    fn admit(
+    /// Checks host, origin, method and media type.
+    fn check_head(
         &self,
         parts: &Parts,
-        heads: &Headers<'_>,
+        headers: &Headers<'_>,
         relayed: bool,
-    ) -> Result<(), Box<Response<Body>>> {
-        // A relayed request is sent to the advertised URL, and its header is sealed: it is no web page's.
-        if !relayed && let Err(reason) = self.hosts.admit(heads, &parts.uri) {
+    ) -> Result<(), BoxedResponse> {
+        // A relayed request uses the advertised URL. Its sealed header proves that it is not from a web page.
+        if !relayed && let Err(reason) = self.hosts.check(headers, &parts.uri) {
             return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
         }
         if parts.method != Method::POST {
-            if legacy::is_about_session(parts) {
+            if legacy::is_session_request(parts) {
                 return Ok(());
             }
-            let mut reason = "the MCP endpoint takes POST requests".to_owned();
-            if legacy::is_for_sessions(&parts.method) {
-                reason += ", and GET and DELETE in a session of an older client: ";
+            let mut reason = format!("method {} is not allowed: use POST", parts.method);
+            if legacy::is_session_method(&parts.method) {
+                reason += "; GET and DELETE are for legacy sessions: ";
                 reason += legacy::NO_SESSION_ID;
             }
             let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -186,16 +204,17 @@ impl HttpService {
             response.headers_mut().insert(ALLOW, post);
             return Err(response);
         }
-        if !heads.is_json() {
+        if !headers.is_json() {
             let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            let reason = "Content-Type must be application/json";
+            let sent = headers.content_type();
+            let reason = format!("Content-Type must be application/json, not {sent:?}");
             return Err(self.reject(Refusal::MediaType, status, reason));
         }
         Ok(())
     }
 
-    /// Reads the body, up to the limit. One that came in one piece is not copied.
-    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, Box<Response<Body>>>
+    /// Reads the body, up to the limit. A body in a single frame is not copied.
+    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, BoxedResponse>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
@@ -203,63 +222,72 @@ impl HttpService {
         let limit = self.server.0.services.limits.body;
         let mut body = std::pin::pin!(body);
         let mut whole = Bytes::new();
-        let mut pieces = BytesMut::new();
+        let mut chunks = BytesMut::new();
         let mut too_large = body.size_hint().lower() > limit as u64;
         while !too_large && let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
-                let error = RpcError::parse(format!("the body could not be read: {error}"));
+                let error = RpcError::parse(format!("failed to read the request body: {error}"));
                 let status = StatusCode::BAD_REQUEST;
-                Box::new(self.refuse(Refusal::Unreadable, status, None, &error))
+                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
             })?;
             let Ok(data) = frame.into_data() else {
                 continue;
             };
-            too_large = whole.len() + pieces.len() + data.len() > limit;
-            if whole.is_empty() && pieces.is_empty() {
+            too_large = whole.len() + chunks.len() + data.len() > limit;
+            if whole.is_empty() && chunks.is_empty() {
                 whole = data;
             } else if !too_large {
-                pieces.extend_from_slice(&std::mem::take(&mut whole));
-                pieces.extend_from_slice(&data);
+                chunks.extend_from_slice(&std::mem::take(&mut whole));
+                chunks.extend_from_slice(&data);
             }
         }
         if too_large {
-            // A client that asks before it sends the body has its answer without sending it.
+            // A client that sent `Expect` reads the response without sending the body.
             if !parts.headers.contains_key(EXPECT) {
                 discard(body, self.server.0.services.limits.discard).await;
             }
-            let reason = format!("the body is larger than the limit of {limit} bytes");
+            let reason = format!("request body exceeds the limit of {limit} bytes (`body_bytes`)");
             return Err(self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason));
         }
-        Ok(if pieces.is_empty() {
+        Ok(if chunks.is_empty() {
             whole
         } else {
-            pieces.freeze()
+            chunks.freeze()
         })
     }
 
-    /// The response as one JSON object, or as a stream of events if more than the reply goes out.
-    pub(crate) async fn answer(&self, mut response: crate::Response) -> Response<Body> {
+    /// Sends a response as one JSON object, or as a stream of events if it has more messages than the reply.
+    pub(crate) async fn respond_with(
+        &self,
+        mut response: crate::MessageResponse,
+    ) -> Response<Body> {
         let mut first = None;
         if !response.is_subscription() {
             match response.next_message().await {
                 None => return accepted(),
-                Some((MessageKind::Reply, reply)) => return self.reply(&mut response, reply),
+                Some((MessageKind::Reply, reply)) => {
+                    return self.respond_json(&mut response, reply);
+                }
                 Some((_, message)) => first = Some(message),
             }
         }
         let keep_alive = self.server.0.services.limits.keep_alive;
-        events(Source::Response(first, response), keep_alive)
+        event_stream(EventSource::Response(first, response), keep_alive)
     }
 
-    /// A reply, with the HTTP status and headers that belong to it.
-    fn reply(&self, response: &mut crate::Response, reply: Vec<u8>) -> Response<Body> {
+    /// The HTTP response for a reply.
+    fn respond_json(
+        &self,
+        response: &mut crate::MessageResponse,
+        reply: Vec<u8>,
+    ) -> Response<Body> {
         let mut out = Response::new(Body::full(reply.into()));
         let headers = out.headers_mut();
         headers.insert(CONTENT_TYPE, JSON);
         let status = match response.status() {
             Status::Accepted => StatusCode::ACCEPTED,
             Status::Replied => StatusCode::OK,
-            Status::Refused(code) => status(*code),
+            Status::Rejected(code) => status(*code),
             Status::Forbidden(scopes) => {
                 headers.insert(WWW_AUTHENTICATE, self.challenge(scopes));
                 StatusCode::FORBIDDEN
@@ -275,7 +303,7 @@ impl HttpService {
             headers.insert(SESSION, id);
         }
         if let Some(instance) = &self.server.0.instance
-            && let Some(value) = explain(instance, response)
+            && let Some(value) = round_header(instance, response)
         {
             headers.insert(ROUND, value);
         }
@@ -284,7 +312,7 @@ impl HttpService {
     }
 }
 
-/// Answers the POST requests of an endpoint.
+/// Handles the POST requests of an endpoint.
 pub(crate) trait Responder: Sync {
     fn respond(
         &self,
@@ -306,29 +334,31 @@ impl Responder for HttpService {
         let in_session = headers.has_session();
         let message = read(bytes, in_session);
         if in_session && is_of_session(&message) {
-            let respond = self.respond_in_session(headers.all(), message, bytes, caller, relayed);
-            return Box::pin(respond).await;
+            let responding =
+                self.respond_in_session(headers.all(), message, bytes, caller, relayed);
+            return Box::pin(responding).await;
         }
-        if !in_session && let Some(refusal) = self.refuse_without_session(headers.all(), &message) {
-            return refusal;
+        if !in_session && let Some(response) = self.reject_without_session(headers.all(), &message)
+        {
+            return response;
         }
         let context = crate::Context {
             headers: Some(headers),
-            ..crate::Context::new(caller, Sessions::Closed(Lifetime::Limited), !relayed)
+            ..crate::Context::new(caller, SessionContext::Closed(Lifetime::Limited), !relayed)
         };
         match self.server.accept(message, context).await {
-            Handled::Response(response) => self.answer(response).await,
-            Handled::Relay(id, relay) => {
+            Disposition::Response(response) => self.respond_with(response).await,
+            Disposition::Relay(id, relay) => {
                 Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
             }
         }
     }
 }
 
-/// Reads and discards the rest of a body: most clients read the answer only when they have sent everything. The connection
-/// of a client that sends more than `most` bytes is closed.
-async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, most: usize) {
-    let mut left = most as u64;
+/// Discards the rest of a body, because most clients read the response only after sending all of it. A connection
+/// that sends more than `limit` bytes is closed.
+async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, limit: usize) {
+    let mut left = limit as u64;
     if body.size_hint().lower() > left {
         return;
     }
@@ -347,8 +377,8 @@ fn json(bytes: Bytes) -> Response<Body> {
     response
 }
 
-/// An answer whose body is a stream of events.
-fn events(source: Source, keep_alive: Duration) -> Response<Body> {
+/// A response whose body is a stream of events.
+fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
@@ -358,7 +388,7 @@ fn events(source: Source, keep_alive: Duration) -> Response<Body> {
     response
 }
 
-/// The answer to a message that wants none.
+/// The response to a notification.
 fn accepted() -> Response<Body> {
     let mut accepted = Response::new(Body::empty());
     *accepted.status_mut() = StatusCode::ACCEPTED;
@@ -369,9 +399,9 @@ fn status(code: ErrorCode) -> StatusCode {
     StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::BAD_REQUEST)
 }
 
-/// The figures of a round, for the demo and for debugging a fleet.
-fn explain(instance: &str, response: &mut crate::Response) -> Option<HeaderValue> {
-    let token = response.token();
+/// The value of the `Refrain-Round` header: statistics of a round, for the demo and for debugging a fleet.
+fn round_header(instance: &str, response: &mut crate::MessageResponse) -> Option<HeaderValue> {
+    let token = response.token_length();
     let round = response.round()?;
     let stats = round.stats();
     let text = format!(

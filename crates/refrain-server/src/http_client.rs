@@ -1,8 +1,8 @@
-//! The HTTP client of the server: pooled connections, with TLS if the feature `tls` is enabled.
+//! HTTP client for other servers: pooled connections, with TLS if the feature `tls` is enabled.
 //!
-//! Redirects are not followed, and proxy settings of the environment are ignored.
+//! It does not follow redirects and ignores proxy settings in the environment.
 
-use crate::auth::UrlError;
+use crate::auth::HttpUrlError;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
@@ -16,8 +16,8 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// Unused connections that are kept to one server.
-const IDLE: usize = 64;
+/// Idle connections kept per server.
+const MAX_IDLE: usize = 64;
 
 #[cfg(feature = "tls")]
 type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
@@ -29,15 +29,14 @@ type Connector = HttpConnector;
 pub(crate) struct HttpClient(Client<Connector, Full<Bytes>>);
 
 impl HttpClient {
-    /// A client that connects within `connect`, and keeps an unused connection for `idle`.
-    pub(crate) fn new(connect: Duration, idle: Duration) -> Self {
+    pub(crate) fn new(connect_timeout: Duration, idle_timeout: Duration) -> Self {
         let mut http = HttpConnector::new();
-        http.set_connect_timeout(Some(connect));
+        http.set_connect_timeout(Some(connect_timeout));
         http.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(idle)
-            .pool_max_idle_per_host(IDLE)
+            .pool_idle_timeout(idle_timeout)
+            .pool_max_idle_per_host(MAX_IDLE)
             .build(connector(http));
         Self(client)
     }
@@ -50,16 +49,16 @@ impl HttpClient {
     }
 }
 
-/// Whether `https` URLs can be connected to, or why not.
+/// Checks that `https` URLs can be used.
 #[cfg(not(feature = "tls"))]
-pub(crate) fn check_tls() -> Result<(), UrlError> {
-    Err(UrlError::NoTls)
+pub(crate) fn check_tls() -> Result<(), HttpUrlError> {
+    Err(HttpUrlError::NoTls)
 }
 
 #[cfg(feature = "tls")]
-pub(crate) fn check_tls() -> Result<(), UrlError> {
+pub(crate) fn check_tls() -> Result<(), HttpUrlError> {
     match roots().is_empty() {
-        true => Err(UrlError::NoCertificates),
+        true => Err(HttpUrlError::NoCertificates),
         false => Ok(()),
     }
 }
@@ -74,7 +73,7 @@ fn connector(mut http: HttpConnector) -> Connector {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("the provider supports the default versions")
+        .expect("the provider supports the default TLS versions")
         .with_root_certificates(roots())
         .with_no_client_auth();
     http.enforce_http(false);
@@ -85,7 +84,7 @@ fn connector(mut http: HttpConnector) -> Connector {
         .wrap_connector(http)
 }
 
-/// The certificates that this machine trusts.
+/// The trusted root certificates of this machine.
 #[cfg(feature = "tls")]
 fn roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();
@@ -93,7 +92,7 @@ fn roots() -> Arc<RootCertStore> {
         let mut roots = RootCertStore::empty();
         let native = rustls_native_certs::load_native_certs();
         for error in &native.errors {
-            tracing::warn!(%error, "failed to read a trusted certificate");
+            tracing::warn!(%error, "failed to load a root certificate");
         }
         roots.add_parsable_certificates(native.certs);
         Arc::new(roots)

@@ -1,26 +1,27 @@
-//! Legacy sessions: clients of earlier revisions open one with `initialize`, and are asked while their call goes on.
+//! Legacy sessions: opened by `initialize`, with asks as server requests during a call.
 //!
-//! A session has one holder: the instance that opened it. Its id is a sealed token with the revision, the client's
-//! capabilities and the holder; everything else is in the holder's memory. Other instances relay to the holder. If it is
-//! gone, each of them serves the session itself, with an empty state.
+//! The holder of a session is the instance that opened it. The session id is a sealed token with the revision, the
+//! client's capabilities and the holder. The holder keeps all other state in memory. Other instances relay to the holder.
+//! If it is gone, they serve the session themselves, with empty state.
 //!
-//! Invariants: an ask goes out on the stream of the request it belongs to, and on no other; a stream that breaks ends no
-//! call. Only the client, a timeout or the end of the session does.
+//! Invariants:
+//! - An ask is sent only on the stream of the request that it belongs to.
+//! - A broken stream does not end its call. Only the client, a timeout or the end of the session does.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `session` | a session, and its id |
-//! | `state` | log level and subscriptions of the sessions held here |
-//! | `request` | a message of a session: answered, begun or relayed |
-//! | `exchange` | a request while it is answered: how messages are written, and the asks that are open |
-//! | `open_calls` | the calls and open asks of this instance |
-//! | `event` | the ids of events |
-//! | `streams`, `stream` | streams of events that can be resumed |
-//! | `listening` | notifications outside of calls |
+//! | `session` | sessions and their ids |
+//! | `state` | log level and subscriptions of sessions |
+//! | `request` | handling of messages |
+//! | `exchange` | a request in flight: its messages and open asks |
+//! | `open_calls` | calls and open asks of this instance |
+//! | `event` | event ids |
+//! | `streams`, `stream` | resumable streams of events |
+//! | `notifications` | notifications outside of calls |
 
 mod event;
 mod exchange;
-mod listening;
+mod notifications;
 mod open_calls;
 mod request;
 mod session;
@@ -29,12 +30,12 @@ mod stream;
 mod streams;
 
 pub(crate) use event::{EventId, Purpose};
-pub(crate) use exchange::{LegacyExchange, session_over};
+pub(crate) use exchange::{LegacyExchange, session_expired};
 pub(crate) use open_calls::RequestId;
-pub(crate) use request::{Cancelled, lost_call};
+pub(crate) use request::{CancelParams, lost_call};
 pub(crate) use session::{Lifetime, Session};
-pub(crate) use stream::Reader;
-pub(crate) use streams::ResumeError;
+pub(crate) use stream::StreamReader;
+pub(crate) use streams::StreamResumeError;
 
 use crate::auth::Auth;
 use crate::catalog::Catalog;
@@ -44,7 +45,7 @@ use crate::services::Services;
 use crate::subscriptions::Subscriptions;
 use open_calls::OpenCalls;
 use parking_lot::Mutex;
-use state::States;
+use state::SessionStates;
 use std::sync::Arc;
 use streams::Streams;
 
@@ -56,7 +57,7 @@ pub(crate) struct LegacySessions {
     subscriptions: Arc<Subscriptions>,
     relay: Arc<Relay>,
     services: Services,
-    states: Mutex<States>,
+    states: Mutex<SessionStates>,
     open: Mutex<OpenCalls>,
     streams: Streams,
 }

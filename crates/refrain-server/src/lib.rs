@@ -1,27 +1,29 @@
-//! Refrain's server: it registers handlers, runs their flows and speaks MCP over HTTP and stdio.
+//! Refrain's server: runs handlers as flows and serves them as MCP over HTTP and stdio.
+//!
+//! Programs use these items through the crate `refrain`.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `server`, `builder` | the facade, and how it is put together |
-//! | `services` | clock, keys, counters and limits that all subsystems use |
-//! | `catalog` | registered tools, prompts, resources; their lists and changes |
-//! | `handler`, `reply` | what a handler function may take and return |
-//! | `dispatch` | the entrance for every transport: a request is parsed, and answered or started as a round |
-//! | `response` | one message in, and what goes out in response, without a transport |
-//! | `drafts` | the drafts as wrappers around the endpoints |
-//! | `rounds` | the rounds of calls: found, admitted, opened, running |
+//! | `server`, `builder` | the server and its builder |
+//! | `services` | clock, keys, metrics and limits, shared by all subsystems |
+//! | `catalog` | registered tools, prompts and resources, their lists and changes |
+//! | `handler`, `reply` | argument and return types of handlers |
+//! | `dispatch` | entry point of all transports: parses a message and routes it |
+//! | `response` | response to one message, independent of the transport |
+//! | `drafts` | endpoints for clients that speak a draft |
+//! | `rounds` | the rounds of calls |
 //! | `tasks` | flows whose home is a store |
 //! | `live` | flows whose home is memory |
-//! | `legacy` | sessions of clients that speak earlier revisions |
-//! | `subscriptions` | clients that are notified of changes |
-//! | `auth` | callers and their scopes |
+//! | `legacy` | sessions of legacy clients |
+//! | `subscriptions` | notifications of changes |
+//! | `auth` | authentication and scopes |
 //! | `limits` | limits and permits |
 //! | `http`, `stdio` | the transports |
-//! | `metrics` | counters |
-//! | `timer`, `retry` | a timer for several deadlines; retries with backoff |
-//! | `relay` | requests sent to the instance that holds their call or session |
-//! | `http_client` | pooled connections to other servers |
-//! | `record` | recorded messages, for tests |
+//! | `metrics` | counters and gauges |
+//! | `timer`, `retry` | timers and timeouts; retries with backoff |
+//! | `relay` | forwards requests to the holder of their call or session |
+//! | `http_client` | HTTP client for other servers |
+//! | `wire_recorder` | records sent messages, for tests |
 
 mod auth;
 mod builder;
@@ -35,7 +37,6 @@ mod legacy;
 mod limits;
 mod live;
 mod metrics;
-mod record;
 mod relay;
 mod reply;
 mod response;
@@ -47,10 +48,11 @@ mod stdio;
 mod subscriptions;
 mod tasks;
 mod timer;
+mod wire_recorder;
 
 pub use auth::{
-    AuthFuture, AuthRejection, Authenticator, BadToken, BadTokenReason, BearerTokens, Caller,
-    ResourceMetadata, ScopeError, Scopes, TrustedProxy, TrustedProxyError, UrlError,
+    AuthFuture, AuthRejection, Authenticator, BearerTokens, Caller, HttpUrlError, ResourceMetadata,
+    ScopeError, Scopes, TokenListError, TokenListErrorKind, TrustedProxy, TrustedProxyError,
 };
 #[cfg(feature = "jwt")]
 pub use auth::{Jwks, JwtVerifier, JwtVerifierBuilder, JwtVerifierError};
@@ -68,7 +70,7 @@ pub use limits::ServerLimits;
 #[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;
 pub use reply::{IntoReply, Json, PromptCall, ReadCall, Reply, ReplyTo, ToolCall};
-pub use response::{MessageKind, Response, Status};
+pub use response::{MessageKind, MessageResponse, Status};
 pub use rounds::{Round, RoundEvent};
 pub use server::Server;
 pub use stdio::serve_stdio;

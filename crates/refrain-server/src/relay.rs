@@ -1,26 +1,26 @@
-//! The relay: sends a request to the instance that holds its call or session, and passes the response on.
+//! The relay: forwards requests to the instance that holds their call or session.
 //!
-//! Every process draws a random instance id when it starts. The tokens of live calls, the ids of legacy sessions and the
-//! ids of their asks contain the [`Holder`]: that instance id and the URL that the process advertises. A URL is used only
-//! if it came out of a seal. A relayed request is never relayed again.
+//! Every process has a random instance id. The tokens of live calls, the ids of legacy sessions and the ids of their asks
+//! contain the [`Holder`]: the instance id and the advertised URL. Only URLs from sealed data are used. A relayed request
+//! is never relayed again.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `holder` | an instance and its advertised URL |
+//! | `holder` | an instance id and its advertised URL |
 //! | `auth` | the sealed header that authenticates a relayed request |
-//! | `stream` | the response of the holder, with its timeouts |
+//! | `stream` | the holder's response, with timeouts |
 
 mod auth;
 mod holder;
 mod stream;
 
-pub(crate) use auth::{RelayClaims, RelayRefusal};
+pub(crate) use auth::{RelayAuthError, RelayClaims};
 pub(crate) use holder::Holder;
 pub(crate) use stream::{LastEvent, RelayBody, RelayStream, is_stream};
 
 use crate::auth::Caller;
 use crate::builder::BuildError;
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::http::{LAST_EVENT, SESSION};
 use crate::http_client::HttpClient;
 use crate::limits::Permit;
@@ -43,26 +43,25 @@ use tokio::time::Instant;
 
 /// The header that authenticates a relayed request.
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
-/// The header of a response to a relayed request: the instance that made it.
+/// The response header that names the instance that handled a relayed request.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
-/// How often a holder is probed while its connections break off, and the wait after the first time.
+/// How often a holder is probed while its connections fail.
 const PROBES: usize = 6;
+/// The wait after the first failed probe.
 const PROBE_WAIT: Duration = Duration::from_millis(10);
-/// Time to connect to an instance.
-const CONNECT: Duration = Duration::from_secs(1);
-/// How long a holder may be silent beyond the time of a round or the keep-alive interval of a stream.
-const SILENCE: Duration = Duration::from_secs(30);
-/// The longest timeout.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
-/// A failed connection attempt that took longer is remembered.
-const SLOW: Duration = Duration::from_millis(200);
-/// How long the instance is not tried again then.
-const LOST_FOR: Duration = Duration::from_secs(5);
-/// Unreachable instances that are remembered.
-const LOST: usize = 1024;
-/// The headers that are passed to the holder, with those that repeat arguments. The caller is named by the sealed header and
-/// by nothing else: other headers may contain secrets.
-const PASSED_ON: [HeaderName; 8] = [
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Added to the round time or the keep-alive interval of a stream, whichever is longer.
+const RESPONSE_MARGIN: Duration = Duration::from_secs(30);
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+/// After a failed connection attempt that took longer than this, the instance counts as unreachable.
+const SLOW_FAILURE: Duration = Duration::from_millis(200);
+/// How long an unreachable instance is not tried again.
+const UNREACHABLE_TIME: Duration = Duration::from_secs(5);
+/// The most instances remembered as unreachable.
+const MAX_UNREACHABLE: usize = 1024;
+/// The headers forwarded to the holder, besides `Mcp-Param-…`. Other headers may contain secrets. The sealed header names
+/// the caller.
+const FORWARDED_HEADERS: [HeaderName; 8] = [
     CONTENT_TYPE,
     ACCEPT,
     HeaderName::from_static("mcp-protocol-version"),
@@ -73,30 +72,31 @@ const PASSED_ON: [HeaderName; 8] = [
     HeaderName::from_static("baggage"),
 ];
 
-/// Sends requests to their holders, and authenticates those that other instances relay here.
+/// Relays requests to their holders, and authenticates requests from other instances.
 pub(crate) struct Relay {
     /// This instance.
     pub(crate) own: Holder,
     services: Services,
-    /// Made for the first request.
+    /// Created with the first request.
     client: OnceLock<HttpClient>,
-    silence: Duration,
-    /// Instances that could not be reached, and until when they are not tried again.
-    lost: Mutex<HashMap<u64, Instant>>,
+    /// The longest time without data from a holder.
+    response_timeout: Duration,
+    /// Unreachable instances, and when to try them again.
+    unreachable: Mutex<HashMap<u64, Instant>>,
 }
 
-/// A request that has to be relayed.
-pub(crate) struct RelayTo {
-    /// That of a live call.
+/// A request to be relayed.
+pub(crate) struct PendingRelay {
+    /// The permit of a live call.
     pub(crate) _permit: Option<Permit>,
     pub(crate) holder: Holder,
     pub(crate) caller: Caller,
 }
 
-impl RelayTo {
-    /// A request of a legacy session.
-    pub(crate) fn begin(holder: Holder, caller: Caller) -> Begin {
-        Begin::Relay(Box::new(Self {
+impl PendingRelay {
+    /// Dispatches a request of a legacy session to its holder.
+    pub(crate) fn dispatch(holder: Holder, caller: Caller) -> Dispatch {
+        Dispatch::Relay(Box::new(Self {
             _permit: None,
             holder,
             caller,
@@ -104,13 +104,13 @@ impl RelayTo {
     }
 }
 
-/// A request as it is relayed.
+/// The content of a relayed request.
 pub(crate) struct RelayRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) body: &'a [u8],
     pub(crate) caller: &'a Caller,
-    /// Does it belong to a legacy session? Then the headers that name the session and the event are passed on, too.
+    /// Whether it belongs to a legacy session, whose headers are forwarded as well.
     pub(crate) legacy: bool,
 }
 
@@ -119,17 +119,17 @@ pub(crate) struct RelayRequest<'a> {
 pub(crate) enum RelayError {
     #[error("could not connect: {0}")]
     Connect(hyper_util::client::legacy::Error),
-    #[error("it could not be reached a moment ago")]
-    Lost,
-    #[error("another instance answers at its URL (HTTP {0})")]
+    #[error("unreachable a moment ago")]
+    RecentlyUnreachable,
+    #[error("another instance responds at its URL (HTTP {0})")]
     OtherInstance(StatusCode),
-    #[error("the exchange failed: {0}")]
+    #[error("request failed: {0}")]
     Exchange(hyper_util::client::legacy::Error),
-    #[error("the response broke off: {0}")]
+    #[error("response interrupted: {0}")]
     Body(hyper::Error),
-    #[error("it did not answer in time")]
+    #[error("response timed out")]
     Timeout,
-    #[error("its answer is larger than {} bytes", stream::LARGEST)]
+    #[error("response exceeds {} bytes", stream::MAX_BYTES)]
     TooLarge,
     #[error("unexpected HTTP {0} without a Refrain-Instance header")]
     Unexpected(StatusCode),
@@ -145,11 +145,11 @@ impl RelayError {
         }
     }
 
-    /// Is the holder gone? The request was not processed then.
+    /// Whether the holder is gone. If so, it did not process the request.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(
             self,
-            Self::Connect(_) | Self::Lost | Self::OtherInstance(_) | Self::Url(_)
+            Self::Connect(_) | Self::RecentlyUnreachable | Self::OtherInstance(_) | Self::Url(_)
         )
     }
 }
@@ -158,12 +158,13 @@ impl Relay {
     pub(crate) fn new(advertise: Option<String>, services: &Services) -> Result<Self, BuildError> {
         let own = Holder::new(u64::from_be_bytes(services.random()), advertise)?;
         let limits = &services.limits;
-        let silence = limits.round_time.max(limits.keep_alive).min(LONGEST) + SILENCE;
+        let response_timeout =
+            limits.round_time.max(limits.keep_alive).min(MAX_TIMEOUT) + RESPONSE_MARGIN;
         Ok(Self {
             own,
             client: OnceLock::new(),
-            silence,
-            lost: Mutex::default(),
+            response_timeout,
+            unreachable: Mutex::default(),
             services: services.clone(),
         })
     }
@@ -172,27 +173,27 @@ impl Relay {
         holder.instance == self.own.instance
     }
 
-    /// Can a request be relayed to this holder? Not if it is this process, or was a process at the same URL.
-    pub(crate) fn reaches(&self, holder: &Holder) -> bool {
+    /// Whether requests can be relayed to this holder. Not if it is this process, or an earlier process at the same URL.
+    pub(crate) fn can_reach(&self, holder: &Holder) -> bool {
         holder.url.is_some() && holder.url != self.own.url && !self.is_own(holder)
     }
 
-    /// Relays a request to its holder. Gives the head of the response, and its body.
+    /// Relays a request to its holder. Returns the head and body of the response.
     pub(crate) async fn send(
         &self,
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        if self.is_lost(holder) {
-            return Err(RelayError::Lost);
+        if self.is_unreachable(holder) {
+            return Err(RelayError::RecentlyUnreachable);
         }
         let began = Instant::now();
         let sent = self.try_send(self.client(), holder, request).await;
-        // A refused connection costs nothing, and the instance may be back at once.
+        // A refused connection fails fast, and the instance may be back soon.
         if let Err(RelayError::Connect(_)) = &sent
-            && began.elapsed() >= SLOW
+            && began.elapsed() >= SLOW_FAILURE
         {
-            self.lose(holder);
+            self.mark_unreachable(holder);
         }
         sent
     }
@@ -203,22 +204,22 @@ impl Relay {
         holder: &Holder,
         request: RelayRequest<'_>,
     ) -> Result<(Response<()>, RelayBody), RelayError> {
-        let sent = client.send(self.write(holder, &request)?);
-        let sent = within(self.silence, sent).await;
+        let sent = client.send(self.build_request(holder, &request)?);
+        let sent = within(self.response_timeout, sent).await;
         let response = sent.ok_or(RelayError::Timeout)?.map_err(RelayError::of)?;
         let (head, body) = response.into_parts();
         let id = holder.id();
         let instance = head.headers.get(INSTANCE);
         if instance.is_none_or(|value| value.as_bytes() != id.as_bytes()) {
             return Err(match head.status {
-                // A proxy that cannot reach the instance.
+                // From a proxy that cannot reach the instance.
                 StatusCode::BAD_GATEWAY => RelayError::OtherInstance(head.status),
                 status if status.is_client_error() => RelayError::OtherInstance(status),
                 status => RelayError::Unexpected(status),
             });
         }
         let head = Response::from_parts(head, ());
-        Ok((head, RelayBody::new(body, self.silence)))
+        Ok((head, RelayBody::new(body, self.response_timeout)))
     }
 
     fn client(&self) -> &HttpClient {
@@ -226,18 +227,18 @@ impl Relay {
     }
 
     fn new_client(&self) -> HttpClient {
-        // Holders close a connection that was idle for `idle_time` or longer.
-        HttpClient::new(CONNECT, self.services.limits.idle_time / 2)
+        // Holders close connections that were idle for `idle_time`.
+        HttpClient::new(CONNECT_TIMEOUT, self.services.limits.idle_time / 2)
     }
 
-    /// Is the process that was this holder gone?
+    /// Probes whether the process of this holder is gone.
     pub(crate) async fn is_gone(&self, holder: &Holder) -> bool {
-        // Not the pool: its connections may have ended with the process and still seem open.
+        // Without the pool: its connections may seem open although the process ended.
         let client = self.new_client();
         let mut backoff = Backoff::new(PROBE_WAIT, PROBE_WAIT * 8);
         for _ in 0..PROBES {
             match self.probe(&client, holder).await {
-                // A process that is ending may still accept a connection, and then closes it.
+                // An ending process may accept a connection and then close it.
                 Err(RelayError::Exchange(_)) => backoff.wait().await,
                 probed => return probed.is_err_and(|error| error.is_gone()),
             }
@@ -257,7 +258,7 @@ impl Relay {
         self.try_send(client, holder, probe).await.map(drop)
     }
 
-    fn write(
+    fn build_request(
         &self,
         holder: &Holder,
         request: &RelayRequest<'_>,
@@ -276,7 +277,7 @@ impl Relay {
         let to = relayed.headers_mut();
         for (name, value) in *headers {
             let of_session = name == SESSION || name == LAST_EVENT;
-            if PASSED_ON.contains(name)
+            if FORWARDED_HEADERS.contains(name)
                 || ParamHeaders::is_name(name.as_str())
                 || (of_session && request.legacy)
             {
@@ -289,55 +290,55 @@ impl Relay {
     }
 
     fn seal(&self, claims: &RelayClaims) -> HeaderValue {
-        let claims = serde_json::to_vec(claims).expect("names and numbers are JSON");
+        let claims = serde_json::to_vec(claims).expect("the claims serialize to JSON");
         let sealed = self.services.sealer.seal_bytes(&self.binding(), &claims);
         let sealed = URL_SAFE_NO_PAD.encode(sealed);
         HeaderValue::try_from(sealed).expect("base64url is a valid header value")
     }
 
-    /// The binding of the header. Servers of different audiences that share keys do not accept each other's.
+    /// The binding of the header. It includes the audience, because servers with different audiences may share keys.
     fn binding(&self) -> Vec<u8> {
         let audience = &self.services.sealer.options().audience;
         [b"relay ", audience.as_bytes()].concat()
     }
 
-    /// Authenticates a request that was relayed here.
-    pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayRefusal> {
+    /// Authenticates a request from another instance.
+    pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayAuthError> {
         let sealed = URL_SAFE_NO_PAD.decode(header.as_bytes());
-        let sealed = sealed.map_err(|_| RelayRefusal::Encoding)?;
+        let sealed = sealed.map_err(|_| RelayAuthError::Encoding)?;
         let opened = self.services.sealer.open_bytes(&self.binding(), sealed)?;
         let claims: RelayClaims =
-            serde_json::from_slice(&opened).map_err(|_| RelayRefusal::Content)?;
+            serde_json::from_slice(&opened).map_err(|_| RelayAuthError::Content)?;
         if claims.to != self.own.id() {
-            return Err(RelayRefusal::OtherInstance);
+            return Err(RelayAuthError::OtherInstance);
         }
         let skew = self.services.sealer.options().skew;
         match claims.is_expired(self.services.source.unix_seconds(), skew) {
-            true => Err(RelayRefusal::Expired),
+            true => Err(RelayAuthError::Expired),
             false => Ok(claims),
         }
     }
 
-    /// Marks the response to a relayed request as this instance's.
-    pub(crate) fn sign<B>(&self, response: &mut Response<B>) {
+    /// Adds this instance's id to the response to a relayed request.
+    pub(crate) fn add_instance_header<B>(&self, response: &mut Response<B>) {
         let id = HeaderValue::try_from(self.own.id()).expect("hex is a valid header value");
         response.headers_mut().insert(INSTANCE, id);
     }
 
-    fn is_lost(&self, holder: &Holder) -> bool {
-        let lost = self.lost.lock();
-        let until = lost.get(&holder.instance);
+    fn is_unreachable(&self, holder: &Holder) -> bool {
+        let unreachable = self.unreachable.lock();
+        let until = unreachable.get(&holder.instance);
         until.is_some_and(|until| Instant::now() < *until)
     }
 
-    fn lose(&self, holder: &Holder) {
+    fn mark_unreachable(&self, holder: &Holder) {
         let now = Instant::now();
-        let mut lost = self.lost.lock();
-        if lost.len() >= LOST {
-            lost.retain(|_, until| now < *until);
+        let mut unreachable = self.unreachable.lock();
+        if unreachable.len() >= MAX_UNREACHABLE {
+            unreachable.retain(|_, until| now < *until);
         }
-        if lost.len() < LOST {
-            lost.insert(holder.instance, now + LOST_FOR);
+        if unreachable.len() < MAX_UNREACHABLE {
+            unreachable.insert(holder.instance, now + UNREACHABLE_TIME);
         }
     }
 }

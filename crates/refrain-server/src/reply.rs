@@ -1,4 +1,4 @@
-//! Return values of handlers.
+//! Return types of handlers.
 
 use refrain_core::{Error, Incomplete, Outcome, Result};
 use refrain_wire::{
@@ -10,55 +10,54 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Marks the handlers of tools.
+/// Marker type for tool handlers.
 #[derive(Debug)]
 pub enum ToolCall {}
-/// Marks the handlers of prompts.
+/// Marker type for prompt handlers.
 #[derive(Debug)]
 pub enum PromptCall {}
-/// Marks the handlers of resources.
+/// Marker type for resource handlers.
 #[derive(Debug)]
 pub enum ReadCall {}
 
-/// The request that a reply belongs to.
+/// Properties of the request that a reply is for.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyTo {
-    /// The URI that is read; empty for tools and prompts.
+    /// The URI being read; empty for tools and prompts.
     pub uri: String,
-    /// The media type the resource was registered with.
+    /// The registered media type of the resource.
     pub mime_type: Option<String>,
     /// The cache hint of the resource.
     pub cache: Cache,
 }
 
-/// A value that a handler of the kind `K` ([`ToolCall`], [`PromptCall`], [`ReadCall`]) may return.
+/// A return type of handlers of kind `K`: [`ToolCall`], [`PromptCall`] or [`ReadCall`].
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be the result of this handler",
+    message = "a handler of this kind cannot return `{Self}`",
     note = "a tool may return String, &str, Content, Vec<Content>, ToolResult, Json<T>, Incomplete or Reply<..>",
     note = "a prompt may return String, &str, Vec<PromptMessage>, PromptResult, Incomplete or Reply<..>",
     note = "a resource may return String, &str, Json<T>, ResourceContents, Vec<ResourceContents>, ReadResult, Incomplete or Reply<..>"
 )]
 pub trait IntoReply<K> {
-    /// Turns the value into the flow's outcome.
+    /// Converts the value into the flow's outcome.
     fn into_reply(self, to: &ReplyTo) -> Result<Outcome>;
 
-    /// The JSON schema of the structured result, for values that have one.
+    /// The JSON schema of the structured result, if any.
     fn output_schema() -> Option<Value> {
         None
     }
 }
 
-/// A structured result: sent as `structuredContent`, and as text for other clients. The tool's output schema is that of
-/// `T`.
+/// A structured result, sent as `structuredContent` and as text. The schema of `T` becomes the tool's output schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Json<T>(pub T);
 
-/// The return value of a handler in the explicit style.
+/// The return value of a handler that reads answers and keeps state explicitly.
 #[derive(Debug)]
 pub enum Reply<R> {
     /// The result of the call.
     Complete(R),
-    /// Asks that must be answered first.
+    /// Asks to answer before the call can complete.
     Incomplete(Incomplete),
 }
 
@@ -155,8 +154,8 @@ impl IntoReply<ReadCall> for ReadResult {
     }
 }
 
-/// Replies that are converted to another type of reply of the same kind.
-macro_rules! converted {
+/// Implements `IntoReply` by conversion to another reply type.
+macro_rules! convert_replies {
     ($($kind:ident: $type:ty => |$value:ident, $to:ident| $reply:expr;)*) => {$(
         impl IntoReply<$kind> for $type {
             fn into_reply(self, $to: &ReplyTo) -> Result<Outcome> {
@@ -167,7 +166,7 @@ macro_rules! converted {
     )*};
 }
 
-converted! {
+convert_replies! {
     ToolCall: String => |text, to| text.as_str();
     ToolCall: Content => |content, to| vec![content];
     ToolCall: Vec<Content> => |content, to| ToolResult { content, ..ToolResult::default() };

@@ -1,16 +1,16 @@
-//! The response to one message, for every transport.
+//! The response to one message, independent of the transport.
 
 use crate::auth::MissingScopes;
 use crate::catalog::complete::PendingReply;
-use crate::dispatch::Begin;
-use crate::legacy::{LegacyExchange, Session, session_over};
+use crate::dispatch::Dispatch;
+use crate::legacy::{LegacyExchange, Session, session_expired};
 use crate::live::held_elsewhere;
 use crate::metrics::{LiveCallEvent, Refusal};
-use crate::record;
-use crate::relay::RelayTo;
+use crate::relay::PendingRelay;
 use crate::rounds::{Round, RoundEvent};
 use crate::server::Server;
 use crate::subscriptions::Subscription;
+use crate::wire_recorder;
 use refrain_core::Note;
 use refrain_wire::ratified::{write_log, write_progress, write_reply};
 use refrain_wire::{CallKind, ErrorCode, Id, IdBuf, Reply, RpcError};
@@ -20,65 +20,65 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The kind of a message that goes out.
+/// The kind of an outgoing message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageKind {
     /// A notification: progress, a log message, or a change that the client is subscribed to.
     Notification,
-    /// A request to a legacy client, or its withdrawal.
+    /// A request to a legacy client, or its cancellation.
     Ask,
-    /// The reply, after which nothing follows.
+    /// The reply, which is the last message.
     Reply,
 }
 
-/// How a message was answered. HTTP has a status code for each.
+/// How a message was handled. Each maps to an HTTP status code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The message wants no reply.
+    /// The message needs no reply.
     Accepted,
-    /// The request was carried out; the reply is its result or its error.
+    /// The request was handled. The reply is a result or an error.
     Replied,
-    /// The message was refused with this code.
-    Refused(ErrorCode),
+    /// The message was rejected with this code.
+    Rejected(ErrorCode),
     /// The caller lacks one of these scopes, separated by spaces.
     Forbidden(String),
-    /// This instance has no capacity left at present; the client may try again.
+    /// A limit is reached; the client may retry.
     Busy,
 }
 
-/// The response to one message: notifications, and last the reply. Dropping it cancels the handler.
-pub struct Response {
+/// The response to one message: notifications, then the reply. Dropping it cancels the handler.
+pub struct MessageResponse {
     server: Server,
     id: Option<IdBuf>,
-    /// The method of the request; empty where it could not be read.
+    /// The method of the request; empty if unknown.
     method: &'static str,
     queue: VecDeque<(MessageKind, Vec<u8>)>,
     work: Work,
     status: Status,
     /// The length of the token in the reply.
-    token: usize,
-    map: Option<Box<Translate>>,
-    /// The exchange with a legacy client.
+    token_length: usize,
+    translate: Option<Box<Translate>>,
+    /// Set for a request of a legacy session.
     legacy: Option<Box<LegacyExchange>>,
 }
 
-/// A translation of the messages that go out; `None` leaves one out.
+/// Translates outgoing messages. `None` drops the message.
 type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
-/// The work before the reply.
+/// The work that produces the reply.
 enum Work {
-    /// Nothing. The round that ran is kept for its figures.
+    /// Completed. Keeps the round for its statistics.
     Done(Option<Box<Round>>),
     Reply(Reply),
     Later(PendingReply),
-    Deferred(Pin<Box<dyn Future<Output = Response> + Send>>),
+    Deferred(Pin<Box<dyn Future<Output = MessageResponse> + Send>>),
     Round(Box<Round>),
     Subscription(Subscription),
 }
 
-impl std::fmt::Debug for Response {
+impl std::fmt::Debug for MessageResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Response")
+        f.debug_struct("MessageResponse")
             .field("id", &self.id)
             .field("method", &self.method)
             .field("status", &self.status)
@@ -86,31 +86,31 @@ impl std::fmt::Debug for Response {
     }
 }
 
-/// The response to a message, or the instance that has to give it.
+/// The response to a message, or the instance to relay it to.
 #[expect(
     clippy::large_enum_variant,
-    reason = "the large variant is the common one; boxing it costs an allocation per request"
+    reason = "the large variant is the common one: boxing would cost an allocation per request"
 )]
-pub(crate) enum Handled<'a> {
-    Response(Response),
-    Relay(Option<Id<'a>>, Box<RelayTo>),
+pub(crate) enum Disposition<'a> {
+    Response(MessageResponse),
+    Relay(Option<Id<'a>>, Box<PendingRelay>),
 }
 
-impl Handled<'_> {
-    /// The response where nothing is relayed.
-    pub(crate) fn here(self, server: &Server) -> Response {
+impl Disposition<'_> {
+    /// The response if the transport cannot relay: an error instead of the relay.
+    pub(crate) fn without_relay(self, server: &Server) -> MessageResponse {
         match self {
             Self::Response(response) => response,
             Self::Relay(id, _) => {
                 server.0.services.metrics.live(LiveCallEvent::Elsewhere);
                 let error = Work::Reply(Reply::Error(held_elsewhere()));
-                Response::new(server, id, CallKind::Tool.method(), error)
+                MessageResponse::new(server, id, CallKind::Tool.method(), error)
             }
         }
     }
 }
 
-impl Response {
+impl MessageResponse {
     fn new(server: &Server, id: Option<Id<'_>>, method: &'static str, work: Work) -> Self {
         Self {
             server: server.clone(),
@@ -119,32 +119,32 @@ impl Response {
             queue: VecDeque::new(),
             work,
             status: Status::Replied,
-            token: 0,
-            map: None,
+            token_length: 0,
+            translate: None,
             legacy: None,
         }
     }
 
-    /// The response to a message that wants none.
+    /// The response to a message that needs no reply.
     pub(crate) fn accepted(server: &Server) -> Self {
         Self::new(server, None, "", Work::Done(None)).with_status(Status::Accepted)
     }
 
-    /// The response to a message that is refused.
-    pub(crate) fn refused(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
+    /// The response to a rejected message. Counts the rejection.
+    pub(crate) fn rejected(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
         let metrics = &server.0.services.metrics;
         metrics.request_refused(Refusal::error(error.code));
-        let status = Status::Refused(error.code);
+        let status = Status::Rejected(error.code);
         let reply = Work::Reply(Reply::Error(error));
         Self::new(server, id, "", reply).with_status(status)
     }
 
-    /// The error for a message without an id.
-    pub(crate) fn failed(server: &Server, error: RpcError) -> Self {
+    /// An error reply without an id.
+    pub(crate) fn error(server: &Server, error: RpcError) -> Self {
         Self::new(server, None, "", Work::Reply(Reply::Error(error)))
     }
 
-    /// A response that takes its time.
+    /// A response that a future produces.
     pub(crate) fn deferred(
         server: &Server,
         response: impl Future<Output = Self> + Send + 'static,
@@ -152,26 +152,26 @@ impl Response {
         Self::new(server, None, "", Work::Deferred(Box::pin(response)))
     }
 
-    /// A reply that is ready.
+    /// A reply that needs no further work.
     pub(crate) fn reply(server: &Server, id: Id<'_>, method: &'static str, reply: Reply) -> Self {
         Self::new(server, Some(id), method, Work::Reply(reply))
     }
 
-    /// The response to a message that was accepted.
-    pub(crate) fn begun<'a>(
+    /// The response to a dispatched message.
+    pub(crate) fn from_dispatch<'a>(
         server: &Server,
         id: Option<Id<'a>>,
         method: &'static str,
-        begin: Begin,
+        dispatch: Dispatch,
         legacy: Option<Box<LegacyExchange>>,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         let metrics = &server.0.services.metrics;
         let mut response = Self::new(server, id, method, Work::Done(None));
         response.legacy = legacy;
-        response.work = match begin {
-            Begin::Reply(reply) => Work::Reply(reply),
-            Begin::Later(later) => Work::Later(later),
-            Begin::Round(mut round) => {
+        response.work = match dispatch {
+            Dispatch::Reply(reply) => Work::Reply(reply),
+            Dispatch::Later(later) => Work::Later(later),
+            Dispatch::Round(mut round) => {
                 if let Some(id) = &id {
                     round.record_id(id);
                 }
@@ -180,42 +180,42 @@ impl Response {
                 }
                 Work::Round(round)
             }
-            Begin::Listen(subscription) => Work::Subscription(subscription),
-            Begin::Accepted => {
+            Dispatch::Subscription(subscription) => Work::Subscription(subscription),
+            Dispatch::Accepted => {
                 response.status = Status::Accepted;
                 Work::Done(None)
             }
-            Begin::Refused(error) => {
-                // An error of a request is a reply like any other in legacy revisions.
+            Dispatch::Refused(error) => {
+                // In legacy revisions, an error of a request is a reply with HTTP status 200.
                 if response.legacy.is_none() {
-                    response.status = Status::Refused(error.code);
+                    response.status = Status::Rejected(error.code);
                 }
                 metrics.request_refused(Refusal::error(error.code));
                 Work::Reply(Reply::Error(error))
             }
-            Begin::Rejected(refusal, error) => {
-                response.status = Status::Refused(ErrorCode::InvalidRequest);
+            Dispatch::Rejected(refusal, error) => {
+                response.status = Status::Rejected(ErrorCode::InvalidRequest);
                 metrics.request_refused(refusal);
                 Work::Reply(Reply::Error(error))
             }
-            Begin::Forbidden(missing) => Work::Reply(response.forbid(missing)),
-            Begin::Busy(error) => {
+            Dispatch::Forbidden(missing) => Work::Reply(response.forbid(missing)),
+            Dispatch::Busy(error) => {
                 response.status = Status::Busy;
                 Work::Reply(Reply::Error(error))
             }
-            Begin::Relay(relay) => return Handled::Relay(id, relay),
+            Dispatch::Relay(relay) => return Disposition::Relay(id, relay),
         };
-        Handled::Response(response)
+        Disposition::Response(response)
     }
 
-    /// A reply that is written already.
-    pub(crate) fn written(server: &Server, reply: Vec<u8>) -> Self {
+    /// A reply that is already serialized.
+    pub(crate) fn serialized(server: &Server, reply: Vec<u8>) -> Self {
         let mut response = Self::new(server, None, "", Work::Done(None));
         response.queue.push_back((MessageKind::Reply, reply));
         response
     }
 
-    /// The response to a request for which there is no capacity.
+    /// The response to a request that exceeds a limit.
     pub(crate) fn busy(server: &Server, id: Id<'_>, error: RpcError) -> Self {
         server.0.services.metrics.request_refused(Refusal::Busy);
         Self::reply(server, id, "", Reply::Error(error)).with_status(Status::Busy)
@@ -226,12 +226,15 @@ impl Response {
         self
     }
 
-    /// Translates the messages on their way out; `None` leaves one out.
-    pub(crate) fn map(&mut self, map: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static) {
-        self.map = Some(Box::new(map));
+    /// Translates outgoing messages. `None` drops the message.
+    pub(crate) fn translate(
+        &mut self,
+        translate: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) {
+        self.translate = Some(Box::new(translate));
     }
 
-    /// How the message was answered. Final once the reply was taken out.
+    /// How the message was handled. Final once the reply was returned.
     pub fn status(&self) -> &Status {
         &self.status
     }
@@ -252,10 +255,10 @@ impl Response {
             let Some((kind, message)) = ready!(self.poll_message(cx)) else {
                 return Poll::Ready(None);
             };
-            let Some(map) = &self.map else {
+            let Some(translate) = &self.translate else {
                 return Poll::Ready(Some((kind, message)));
             };
-            if let Some(message) = map(&message) {
+            if let Some(message) = translate(&message) {
                 return Poll::Ready(Some((kind, message)));
             }
         }
@@ -282,8 +285,11 @@ impl Response {
                 },
                 Work::Deferred(mut response) => {
                     if let Poll::Ready(response) = response.as_mut().poll(cx) {
-                        let map = self.map.take();
-                        *self = Self { map, ..response };
+                        let translate = self.translate.take();
+                        *self = Self {
+                            translate,
+                            ..response
+                        };
                         continue;
                     }
                     self.work = Work::Deferred(response);
@@ -312,16 +318,16 @@ impl Response {
         }
     }
 
-    /// Goes on with a call. `None`: its messages were queued, or it was made to crash.
+    /// Continues a call. `None`: messages were queued, or a test made the call crash.
     fn poll_round(&mut self, mut round: Box<Round>, cx: &mut Context<'_>) -> Poll<Option<Reply>> {
         let event = match round.poll(cx) {
             Poll::Ready(event) => event,
             Poll::Pending => {
                 if let Some(legacy) = &mut self.legacy
-                    && legacy.is_over(&round, cx)
+                    && legacy.is_expired(&round, cx)
                 {
                     self.server.0.services.metrics.live(LiveCallEvent::GivenUp);
-                    return Poll::Ready(Some(Reply::Error(session_over())));
+                    return Poll::Ready(Some(Reply::Error(session_expired())));
                 }
                 self.work = Work::Round(round);
                 return Poll::Pending;
@@ -348,7 +354,7 @@ impl Response {
         Poll::Ready(None)
     }
 
-    /// The reply to a caller who lacks scopes.
+    /// The reply to a caller that lacks scopes.
     fn forbid(&mut self, missing: MissingScopes) -> Reply {
         let metrics = &self.server.0.services.metrics;
         metrics.request_refused(Refusal::InsufficientScope);
@@ -390,7 +396,7 @@ impl Response {
 
     fn record(&self, message: &[u8]) {
         match &self.legacy {
-            None => record::sent(self.method, message),
+            None => wire_recorder::record(self.method, message),
             Some(legacy) => legacy.record(self.method, message),
         }
     }
@@ -398,13 +404,13 @@ impl Response {
     fn write(&mut self, reply: &Reply) -> Vec<u8> {
         match reply {
             Reply::Incomplete(incomplete) => {
-                self.token = incomplete.state.as_ref().map_or(0, String::len);
+                self.token_length = incomplete.state.as_ref().map_or(0, String::len);
             }
-            // The protocol demands a status for this one; any other error of a call is a reply like its result.
+            // The protocol requires an HTTP error status for this code. Other errors of a call have status 200.
             Reply::Error(error)
                 if error.code == ErrorCode::MissingCapability && self.legacy.is_none() =>
             {
-                self.status = Status::Refused(error.code);
+                self.status = Status::Rejected(error.code);
             }
             _ => {}
         }
@@ -418,7 +424,7 @@ impl Response {
         out
     }
 
-    /// The round that runs or ran, where the request is a call.
+    /// The round, if the request is a call.
     pub fn round(&mut self) -> Option<&mut Round> {
         match &mut self.work {
             Work::Round(round) | Work::Done(Some(round)) => Some(round),
@@ -426,13 +432,13 @@ impl Response {
         }
     }
 
-    /// The session that the request opened.
+    /// The legacy session that this request opened.
     pub(crate) fn opened_session(&self) -> Option<&Session> {
         let legacy = self.legacy.as_ref()?;
         legacy.opened.as_ref().map(|_| &legacy.session)
     }
 
-    /// The id of that session.
+    /// The id of the legacy session that this request opened.
     pub(crate) fn session_id(&self) -> Option<&str> {
         self.legacy.as_ref()?.opened.as_deref()
     }
@@ -442,28 +448,27 @@ impl Response {
         self.id.as_ref().map(IdBuf::as_id)
     }
 
-    /// Whether a handler is at work.
+    /// Whether a handler is running.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.work, Work::Round(_))
     }
 
-    /// The length of the token in the reply.
-    pub(crate) fn token(&self) -> usize {
-        self.token
+    pub(crate) fn token_length(&self) -> usize {
+        self.token_length
     }
 
     pub(crate) fn is_subscription(&self) -> bool {
         matches!(self.work, Work::Subscription(_))
     }
 
-    /// Ends a subscription from this side, so that its last messages follow. Anything else goes on.
+    /// If this is a subscription, ends it: its last messages follow.
     pub(crate) fn end_subscription(&self) {
         if let Work::Subscription(subscription) = &self.work {
             subscription.end();
         }
     }
 
-    /// Ends the call because its client cancelled it, and not only stopped to listen.
+    /// Cancels the call at the client's request, as opposed to a lost connection.
     pub(crate) fn cancel(&mut self) {
         if let Work::Round(round) = &mut self.work {
             round.cancel_call();

@@ -47,10 +47,10 @@ pub(crate) use target::Target;
 
 use crate::auth::{Auth, Caller, MissingScopes};
 use crate::catalog::Catalog;
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::live::LiveCalls;
-use crate::relay::{Relay, RelayTo};
+use crate::relay::{PendingRelay, Relay};
 use crate::services::Services;
 use crate::tasks::Tasks;
 use http::HeaderMap;
@@ -108,7 +108,7 @@ impl From<LimitReached> for RoundRejection {
     }
 }
 
-impl From<RoundRejection> for Begin {
+impl From<RoundRejection> for Dispatch {
     fn from(rejection: RoundRejection) -> Self {
         match rejection {
             RoundRejection::Reply(reply) => Self::Reply(reply),
@@ -122,7 +122,7 @@ impl From<RoundRejection> for Begin {
 /// A call that passed all stages.
 enum StartedRound {
     Round(Box<Round>),
-    Relay(Box<RelayTo>),
+    Relay(Box<PendingRelay>),
 }
 
 /// Runs the rounds of all calls.
@@ -156,14 +156,14 @@ impl Rounds {
         })
     }
 
-    pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Begin {
+    pub(crate) fn begin(self: &Arc<Self>, request: CallRequest<'_>) -> Dispatch {
         let mut metrics = RoundMetrics::start(request.call.kind, &request.caller.principal);
         match self.start(request, &mut metrics) {
             Ok(StartedRound::Round(mut round)) => {
                 round.metrics = Some(metrics);
-                Begin::Round(round)
+                Dispatch::Round(round)
             }
-            Ok(StartedRound::Relay(relay)) => Begin::Relay(relay),
+            Ok(StartedRound::Relay(relay)) => Dispatch::Relay(relay),
             Err(rejection) => {
                 metrics.reject(&self.services.metrics, &rejection);
                 rejection.into()

@@ -1,4 +1,4 @@
-//! The facade of the server.
+//! The server.
 
 use crate::auth::Auth;
 use crate::builder::{BuildError, ServerBuilder};
@@ -19,14 +19,13 @@ use serde_json::{Map, Value};
 use std::future::Future;
 use std::sync::{Arc, Weak};
 
-/// A server with its handlers, ready to be served over HTTP or stdio. Cloning it is cheap.
+/// A server with its handlers, ready to be served over HTTP or stdio. Cloning is cheap.
 ///
-/// A handler that takes a `State<Server>` gets the server it runs on: to change the catalog, or to report that a resource
-/// changed.
+/// A handler can take its own server as `State<Server>`, to change the catalog or report changed resources.
 #[derive(Clone)]
-pub struct Server(pub(crate) Arc<Inner>);
+pub struct Server(pub(crate) Arc<ServerInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct ServerInner {
     pub(crate) services: Services,
     pub(crate) instructions: Option<String>,
     pub(crate) extensions: Map<String, Value>,
@@ -41,11 +40,11 @@ pub(crate) struct Inner {
     pub(crate) legacy: Arc<LegacySessions>,
 }
 
-/// A server that is not kept alive by this reference.
-pub(crate) struct WeakServer(Weak<Inner>);
+/// A weak reference to a server.
+pub(crate) struct WeakServer(Weak<ServerInner>);
 
 impl WeakServer {
-    pub(crate) fn new(inner: Weak<Inner>) -> Self {
+    pub(crate) fn new(inner: Weak<ServerInner>) -> Self {
         Self(inner)
     }
 
@@ -55,15 +54,14 @@ impl WeakServer {
 }
 
 impl Server {
-    /// Starts to build a server. The name is also the audience of its tokens, unless another is set.
+    /// Starts to build a server. The name is also the default audience of its tokens.
     pub fn builder(name: impl Into<String>, version: impl Into<String>) -> ServerBuilder {
         ServerBuilder::new(name, version)
     }
 
-    /// Adds and removes tools, prompts and resources: all of them or, on an error, none. Subscribed clients are notified of
-    /// the changed lists.
+    /// Adds and removes tools, prompts and resources, and notifies subscribed clients. On an error nothing is changed.
     ///
-    /// Each instance has its own catalog: a fleet with equal lists makes the same changes everywhere.
+    /// Only this instance changes: in a fleet, make the same changes on every instance.
     pub fn change(&self, changes: Changes) -> Result<(), BuildError> {
         let changed = self.0.catalog.change(&changes)?;
         self.0.subscriptions.registry.lists_changed(changed);
@@ -71,7 +69,7 @@ impl Server {
         Ok(())
     }
 
-    /// Notifies subscribed clients that the resource at this URI changed, if they may still read it.
+    /// Notifies subscribed clients that may read it that the resource at this URI changed.
     pub fn resource_updated(&self, uri: &str) {
         self.0.subscriptions.resource_updated(uri);
     }
@@ -103,7 +101,7 @@ impl Server {
     }
 
     /// The reply to `initialize`, for a client that speaks this revision.
-    pub(crate) fn greet(&self, revision: Revision) -> Reply {
+    pub(crate) fn initialize(&self, revision: Revision) -> Reply {
         Reply::complete(InitializeResult {
             protocol_version: revision.as_str(),
             capabilities: self.catalog().capabilities(),
@@ -116,7 +114,7 @@ impl Server {
     pub(crate) fn task_support(&self, tool: &str) -> Option<TaskSupport> {
         let catalog = self.catalog();
         let tool = &catalog.tools.get(tool)?.tool;
-        // A live tool cannot become a task, whatever its handler tries.
+        // A live tool cannot become a task.
         tool.task.support().filter(|_| !tool.live)
     }
 
@@ -125,26 +123,28 @@ impl Server {
         self.0.services.sealer.reload(keys);
     }
 
-    /// From now on, hands running flows on at their next checkpoint and has `/readyz` say no. Ends subscriptions.
+    /// Starts to drain: running flows move to other instances at their next checkpoint, `/readyz` returns 503, and
+    /// subscriptions end.
     pub fn start_draining(&self) {
         self.0.services.limits.start_draining();
         self.0.subscriptions.registry.close();
     }
 
-    /// Gives up the calls in memory that wait for an answer, of live tools and of legacy clients, and rejects new ones. Call it
-    /// when your own front accepts no more connections: the answers could not arrive.
+    /// Fails live calls that wait for an answer, and rejects new ones. Call this when your own HTTP server stops
+    /// accepting connections, since answers can no longer arrive.
     pub fn close_live(&self) {
         self.0.live.close();
     }
 
-    /// Was [`start_draining`](Self::start_draining) called?
+    /// Whether [`start_draining`](Self::start_draining) was called.
     pub fn is_draining(&self) -> bool {
         self.0.services.limits.is_draining()
     }
 
-    /// Runs due tasks until `shutdown` is done; then hands running ones on, as soon as possible or at the end of the drain
-    /// time. [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) do this themselves. Call it if you mount the
-    /// service elsewhere, or want a process that only runs tasks. Without a task store it only waits.
+    /// Runs due tasks until `shutdown` resolves, then releases running tasks to other instances within the drain time.
+    ///
+    /// [`serve`](crate::serve) and [`serve_stdio`](crate::serve_stdio) already do this. Call it if you mount the service
+    /// yourself, or for a process that only runs tasks. Without a task store it only waits for `shutdown`.
     pub async fn work(&self, shutdown: impl Future<Output = ()>) {
         match &self.0.tasks {
             Some(tasks) => tasks.work(self, shutdown).await,
@@ -152,7 +152,7 @@ impl Server {
         }
     }
 
-    /// The number of tasks that run here.
+    /// The number of tasks running on this instance.
     pub fn running_tasks(&self) -> usize {
         self.0.tasks.as_ref().map_or(0, |tasks| tasks.running())
     }
@@ -162,7 +162,7 @@ impl Server {
         self.0.services.limits.calls.in_use()
     }
 
-    /// The limits the server was built with.
+    /// The configured limits.
     pub fn limits(&self) -> &ServerLimits {
         &self.0.services.limits
     }

@@ -1,4 +1,4 @@
-//! Services that all subsystems use.
+//! Services shared by all subsystems.
 
 use crate::limits::InstanceLimits;
 use crate::metrics::Metrics;
@@ -6,10 +6,10 @@ use refrain_core::{ReplayLog, Sealer, Source};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Clock, keys, counters, limits and the replay log of a server.
+/// Clock, keys, metrics, limits and replay log of a server.
 #[derive(Clone)]
 pub(crate) struct Services {
-    /// The server's name and version, as replies carry them.
+    /// The server's name and version, included in replies.
     pub(crate) info: Arc<RawValue>,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) sealer: Arc<Sealer>,
@@ -19,7 +19,6 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    /// Random bytes from the server's source.
     pub(crate) fn random<const N: usize>(&self) -> [u8; N] {
         let mut random = [0; N];
         self.source.fill(&mut random);

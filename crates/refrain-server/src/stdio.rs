@@ -1,10 +1,10 @@
-//! The same server on standard input and output: one message a line.
+//! The stdio transport: one message per line.
 
 use crate::auth::{Caller, Scopes};
-use crate::dispatch::{Context, Parsed, Sessions, is_of_session, read};
-use crate::legacy::{Cancelled, Lifetime, RequestId, Session};
+use crate::dispatch::{Context, ParsedMessage, SessionContext, is_of_session, read};
+use crate::legacy::{CancelParams, Lifetime, RequestId, Session};
 use crate::metrics::Refusal;
-use crate::response::Response;
+use crate::response::MessageResponse;
 use crate::server::Server;
 use crate::tasks::Worker;
 use crate::timer::within;
@@ -22,17 +22,18 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWrite, AsyncWr
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
-/// Messages waiting to be written before handlers are held up.
+/// Messages queued for the writer before handlers have to wait.
 const QUEUE: usize = 64;
-/// Bytes of a line that is too long that are discarded at once.
+/// An overlong line is discarded in chunks of this many bytes.
 const DISCARD: u64 = 64 << 10;
 
-/// Serves one client over a pair of streams, until the input ends, the client stops reading, or `shutdown` is done. Every
-/// caller is anonymous and has every scope, because the caller has started the process.
+/// Serves one client over a pair of streams, until the input ends, the output is closed, or `shutdown` resolves.
 ///
-/// When the client leaves, running requests have the drain grace to finish. On shutdown, flows are handed on at their
-/// checkpoints and the others have the drain time. Subscriptions are ended with a message. The client has the drain time to
-/// read the rest. A client that has gone is no error.
+/// The caller is anonymous and has every scope, because it started the process.
+///
+/// When the input ends, running requests have `drain_grace` to finish. On shutdown they have `drain_time`, and flows
+/// stop at their checkpoints. Subscriptions end with a final message. The client has `drain_time` to read the remaining
+/// messages. A closed output is not an error.
 pub async fn serve_stdio<R, W>(
     server: Server,
     input: R,
@@ -46,21 +47,26 @@ where
     serve_lines(&server, &server, input, output, shutdown).await
 }
 
-/// Answers the messages of a client: the server, or a wrapper around it.
+/// A handler of messages: the server, or a wrapper around it.
 pub(crate) trait Endpoint: Sync {
-    /// Accepts a message. The session in the context may be another message's.
+    /// Handles a message. It may not belong to the session in the context.
     fn accept(
         &self,
         bytes: &[u8],
-        message: Parsed<'_>,
+        message: ParsedMessage<'_>,
         context: Context<'_>,
-    ) -> impl Future<Output = Response> + Send;
+    ) -> impl Future<Output = MessageResponse> + Send;
 }
 
 impl Endpoint for Server {
-    async fn accept(&self, _: &[u8], message: Parsed<'_>, mut context: Context<'_>) -> Response {
-        if matches!(context.sessions, Sessions::Open(_)) && !is_of_session(&message) {
-            context.sessions = Sessions::None;
+    async fn accept(
+        &self,
+        _: &[u8],
+        message: ParsedMessage<'_>,
+        mut context: Context<'_>,
+    ) -> MessageResponse {
+        if matches!(context.sessions, SessionContext::Open(_)) && !is_of_session(&message) {
+            context.sessions = SessionContext::None;
         }
         self.handle_message(message, context).await
     }
@@ -80,120 +86,121 @@ where
     let limits = server.limits();
     let (sender, receiver) = mpsc::channel(QUEUE);
     let writer = tokio::spawn(write_lines(receiver, output));
-    let mut patience = limits.drain_grace;
+    let mut timeout = limits.drain_grace;
     let worker = Worker::start(server);
-    // Set when no more is read.
+    // Becomes true when no more input is read.
     let (closing, closed) = watch::channel(false);
-    let mut client = Client {
+    let mut session = StdioSession {
         server,
         endpoint,
         sender,
         closed,
         running: JoinSet::new(),
         by_id: HashMap::new(),
-        session: None,
-        listens: false,
+        legacy: None,
+        is_notified: false,
     };
-    let sender = client.sender.clone();
+    let sender = session.sender.clone();
     let read = tokio::select! {
-        read = client.read_lines(input) => read,
+        read = session.read_lines(input) => read,
         () = sender.closed() => Ok(()),
         () = shutdown => {
             server.start_draining();
             server.close_live();
-            patience = limits.drain_time;
+            timeout = limits.drain_time;
             Ok(())
         }
     };
     closing.send_replace(true);
     let stopping = server.0.live.is_closed();
     let all = async {
-        while client.running.join_next().await.is_some() {}
+        while session.running.join_next().await.is_some() {}
         if stopping {
             server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    if within(patience, all).await.is_none() {
-        client.running.shutdown().await;
+    if within(timeout, all).await.is_none() {
+        session.running.shutdown().await;
     }
-    if let Some(session) = &client.session {
-        server.0.legacy.forget(session);
+    if let Some(legacy) = &session.legacy {
+        server.0.legacy.forget(legacy);
     }
-    drop((sender, client));
+    drop((sender, session));
     worker.stop();
-    worker.stopped(patience).await;
+    worker.stopped(timeout).await;
     read.and(flush(writer, limits.drain_time).await)
 }
 
-/// Waits until the queued messages are written.
+/// Waits until all queued messages are written, up to this time.
 async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::Result<()> {
     match within(limit, &mut writer).await {
         Some(written) => written.map_err(io::Error::other)?,
         None => {
-            tracing::warn!("client stopped reading: queued messages dropped");
+            tracing::warn!("client stopped reading, queued messages dropped");
             writer.abort();
             Ok(())
         }
     }
 }
 
-/// The client of the process, and its requests that are being answered.
-struct Client<'a, E> {
+/// The client of the process and its requests in flight.
+struct StdioSession<'a, E> {
     server: &'a Server,
     endpoint: &'a E,
     sender: Sender,
     closed: watch::Receiver<bool>,
     running: JoinSet<()>,
-    by_id: HashMap<RequestId, Running>,
+    by_id: HashMap<RequestId, RunningRequest>,
     /// The session of a legacy client.
-    session: Option<Session>,
-    /// Is that client notified of changes?
-    listens: bool,
+    legacy: Option<Session>,
+    /// Whether that client is notified of changes.
+    is_notified: bool,
 }
 
-/// A request that is being answered.
-struct Running {
+/// A request in flight.
+struct RunningRequest {
     handle: AbortHandle,
-    silent: Arc<AtomicBool>,
+    cancelled: Arc<AtomicBool>,
 }
 
-impl<E: Endpoint> Client<'_, E> {
-    /// Reads until the input ends. Requests are answered side by side.
+impl<E: Endpoint> StdioSession<'_, E> {
+    /// Reads until the input ends. Requests run concurrently.
     async fn read_lines(&mut self, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
         let limit = self.server.limits().body;
-        let mut lines = Lines { input, limit };
+        let mut lines = LineReader { input, limit };
         while let Some(line) = lines.next().await? {
             self.by_id
                 .retain(|_, request| !request.handle.is_finished());
             while self.running.try_join_next().is_some() {}
             match line {
-                Line::TooLong => {
+                InputLine::TooLong => {
                     let metrics = &self.server.0.services.metrics;
                     metrics.request_refused(Refusal::TooLarge);
-                    let error = format!("the message is longer than the limit of {limit} bytes");
+                    let error =
+                        format!("message exceeds the limit of {limit} bytes (`body_bytes`)");
                     self.reject(RpcError::invalid_request(error)).await;
                 }
-                Line::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
-                Line::Text(bytes) => self.take_line(&bytes).await,
+                InputLine::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
+                InputLine::Text(bytes) => self.handle_line(&bytes).await,
             }
         }
         Ok(())
     }
 
-    /// Takes a message, or a batch of messages in a session.
-    async fn take_line(&mut self, bytes: &[u8]) {
+    /// Handles a message, or a batch in a legacy session.
+    async fn handle_line(&mut self, bytes: &[u8]) {
         let legacy = &self.server.0.legacy;
-        let session = self.session.as_ref();
+        let session = self.legacy.as_ref();
         let batch = session.map(|session| legacy.split_batch(session, bytes));
         match batch.transpose() {
-            Ok(None | Some(None)) => self.take(bytes).await,
+            Ok(None | Some(None)) => self.handle_message(bytes).await,
             Ok(Some(Some(batch))) => {
                 for message in batch {
                     if message.get().starts_with('[') {
-                        let nested = "a batch has messages in it, and no other batches";
+                        let nested = "nested batch: a batch must contain only messages";
                         self.reject(RpcError::invalid_request(nested)).await;
                     } else {
-                        self.take(message.get().as_bytes()).await;
+                        self.handle_message(message.get().as_bytes()).await;
                     }
                 }
             }
@@ -207,20 +214,20 @@ impl<E: Endpoint> Client<'_, E> {
 
     /// Sends the error for a message without an id.
     async fn reject(&self, error: RpcError) {
-        let sending = Sending::new(Response::failed(self.server, error), &self.sender);
+        let sending = ResponseSender::new(MessageResponse::error(self.server, error), &self.sender);
         sending.run(self.closed.clone()).await;
     }
 
-    async fn take(&mut self, bytes: &[u8]) {
-        let message = read(bytes, self.session.is_some());
+    async fn handle_message(&mut self, bytes: &[u8]) {
+        let message = read(bytes, self.legacy.is_some());
         if let Ok(Incoming::Message(Message::Notification { method, params })) = &message {
-            match (method.as_ref(), &self.session) {
+            match (method.as_ref(), &self.legacy) {
                 ("notifications/cancelled", _) => self.cancel(*params),
-                ("notifications/initialized", Some(session)) if !self.listens => {
+                ("notifications/initialized", Some(session)) if !self.is_notified => {
                     let (server, session) = (self.server.clone(), session.clone());
                     let (sender, closed) = (self.sender.clone(), self.closed.clone());
                     self.running.spawn(notify(server, session, sender, closed));
-                    self.listens = true;
+                    self.is_notified = true;
                 }
                 _ => {}
             }
@@ -232,45 +239,42 @@ impl<E: Endpoint> Client<'_, E> {
             }
             _ => None,
         };
-        let sessions = match &self.session {
-            Some(session) => Sessions::Open(session),
-            None => Sessions::Closed(Lifetime::Process),
+        let sessions = match &self.legacy {
+            Some(session) => SessionContext::Open(session),
+            None => SessionContext::Closed(Lifetime::Process),
         };
-        let context = Context::new(everything(), sessions, false);
+        let context = Context::new(local_caller(), sessions, false);
         let response = self.endpoint.accept(bytes, message, context).await;
         let opened = response.opened_session().cloned();
         let is_opened = opened.is_some();
-        self.session = opened.or(self.session.take());
-        let sending = Sending::new(response, &self.sender);
-        let silent = sending.silent.clone();
+        self.legacy = opened.or(self.legacy.take());
+        let sending = ResponseSender::new(response, &self.sender);
+        let cancelled = sending.cancelled.clone();
         let sending = sending.run(self.closed.clone());
         match id.filter(|_| !is_opened) {
             Some(id) => {
                 let handle = self.running.spawn(sending);
-                self.by_id.insert(id, Running { handle, silent });
+                self.by_id.insert(id, RunningRequest { handle, cancelled });
             }
-            // Done before the next line is read.
+            // Sent before the next line is read.
             None => sending.await,
         }
     }
 
-    /// Ends a request that the client no longer wants.
     fn cancel(&mut self, params: Option<&RawValue>) {
-        if let Some(cancelled) = params.and_then(Cancelled::read)
-            && let Some(request) = self
-                .by_id
-                .remove(&RequestId::read(cancelled.request_id.get()))
+        if let Some(cancel) = params.and_then(CancelParams::read)
+            && let Some(request) = self.by_id.remove(&RequestId::read(cancel.request_id.get()))
         {
-            let reason = cancelled.reason.as_deref().unwrap_or("none given");
-            tracing::debug!(id = cancelled.request_id.get(), reason, "cancelled");
-            request.silent.store(true, Ordering::Release);
+            let reason = cancel.reason.as_deref().unwrap_or_default();
+            tracing::debug!(id = cancel.request_id.get(), reason, "request cancelled");
+            request.cancelled.store(true, Ordering::Release);
             request.handle.abort();
         }
     }
 }
 
 /// The caller: the process that started this one.
-fn everything() -> Caller {
+fn local_caller() -> Caller {
     Caller {
         principal: Principal::anonymous(),
         scopes: Scopes::everything(),
@@ -278,52 +282,52 @@ fn everything() -> Caller {
     }
 }
 
-/// Sends the notifications of a session outside of calls, until no more is read.
+/// Sends notifications outside of calls to a legacy client, until no more input is read.
 async fn notify(
     server: Server,
     session: Session,
     sender: Sender,
     mut closed: watch::Receiver<bool>,
 ) {
-    let mut listening = match server.0.legacy.listen(&session, everything()) {
-        Ok(listening) => listening,
+    let mut notifications = match server.0.legacy.listen(&session, local_caller()) {
+        Ok(notifications) => notifications,
         Err(error) => {
-            tracing::warn!(%error, "client is not notified of changes");
+            tracing::warn!(%error, "failed to subscribe client to changes");
             return;
         }
     };
     loop {
         let message = tokio::select! {
-            message = listening.next() => message,
+            message = notifications.next() => message,
             _ = closed.wait_for(|closed| *closed) => None,
         };
         let Some(message) = message else { return };
-        // An error means that the client is gone.
+        // Fails only if the client is gone.
         let _ = sender.send((message, Arc::default())).await;
     }
 }
 
-/// Messages for the writer, and whether their request was cancelled.
+/// Messages for the writer, each with a flag that is set if its request is cancelled.
 type Sender = mpsc::Sender<(Vec<u8>, Arc<AtomicBool>)>;
 
-/// Sends the response to a request. If the client cancelled the request, the call ends when this is dropped.
-struct Sending {
-    response: Response,
+/// Sends the response to a request. Dropping it cancels the call if the client cancelled the request.
+struct ResponseSender {
+    response: MessageResponse,
     sender: Sender,
-    /// The request was cancelled: nothing more may be sent, not even queued messages.
-    silent: Arc<AtomicBool>,
+    /// Set if the request is cancelled: no further message may be sent, not even a queued one.
+    cancelled: Arc<AtomicBool>,
 }
 
-impl Sending {
-    fn new(response: Response, sender: &Sender) -> Self {
+impl ResponseSender {
+    fn new(response: MessageResponse, sender: &Sender) -> Self {
         Self {
             response,
             sender: sender.clone(),
-            silent: Arc::default(),
+            cancelled: Arc::default(),
         }
     }
 
-    /// Sends all messages. A subscription ends when no more is read.
+    /// Sends all messages. Ends a subscription when no more input is read.
     async fn run(mut self, mut closed: watch::Receiver<bool>) {
         let mut open = true;
         loop {
@@ -336,27 +340,27 @@ impl Sending {
                 }
             };
             let Some(message) = message else { return };
-            // An error means that the client is gone.
-            let _ = self.sender.send((message, self.silent.clone())).await;
+            // Fails only if the client is gone.
+            let _ = self.sender.send((message, self.cancelled.clone())).await;
         }
     }
 }
 
-impl Drop for Sending {
+impl Drop for ResponseSender {
     fn drop(&mut self) {
-        if self.silent.load(Ordering::Acquire) {
+        if self.cancelled.load(Ordering::Acquire) {
             self.response.cancel();
         }
     }
 }
 
-/// Writes until no message follows, or the client has closed the pipe.
+/// Writes messages until the queue is closed or the client closes the pipe.
 async fn write_lines(
     mut lines: mpsc::Receiver<(Vec<u8>, Arc<AtomicBool>)>,
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    while let Some((mut line, silent)) = lines.recv().await {
-        if silent.load(Ordering::Acquire) {
+    while let Some((mut line, cancelled)) = lines.recv().await {
+        if cancelled.load(Ordering::Acquire) {
             continue;
         }
         line.push(b'\n');
@@ -366,7 +370,7 @@ async fn write_lines(
         };
         match written.await {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                tracing::debug!("the client is gone");
+                tracing::debug!("client closed the pipe");
                 return Ok(());
             }
             written => written?,
@@ -375,19 +379,19 @@ async fn write_lines(
     Ok(())
 }
 
-struct Lines<R> {
+struct LineReader<R> {
     input: R,
     limit: usize,
 }
 
-enum Line {
+enum InputLine {
     Text(Vec<u8>),
     TooLong,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
-    /// The next line, or `None` at the end. The rest of a line beyond the limit is discarded.
-    async fn next(&mut self) -> io::Result<Option<Line>> {
+impl<R: AsyncBufRead + Unpin> LineReader<R> {
+    /// Reads the next line. Returns `None` at the end of the input. Discards an overlong line.
+    async fn next(&mut self) -> io::Result<Option<InputLine>> {
         let mut line = Vec::new();
         let mut input = (&mut self.input).take(self.limit as u64 + 1);
         if input.read_until(b'\n', &mut line).await? == 0 {
@@ -403,8 +407,8 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
                     break;
                 }
             }
-            return Ok(Some(Line::TooLong));
+            return Ok(Some(InputLine::TooLong));
         }
-        Ok(Some(Line::Text(line)))
+        Ok(Some(InputLine::Text(line)))
     }
 }

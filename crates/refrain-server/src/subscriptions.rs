@@ -1,11 +1,11 @@
-//! Subscriptions: clients that are notified of changes.
+//! Subscriptions: notifications of changes of lists, resources and tasks.
 //!
-//! The pending changes of a slow client are bounded by its filter: each is pending at most once.
+//! Each change is pending at most once, so a slow client uses no more memory than its filter.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `registry` | the open subscriptions and their pending changes |
-//! | `subscription` | the stream of one client |
+//! | `registry` | open subscriptions and their pending changes |
+//! | `subscription` | the stream of notifications to one client |
 
 mod registry;
 mod subscription;
@@ -15,7 +15,7 @@ pub(crate) use subscription::Subscription;
 
 use crate::auth::{Auth, Caller};
 use crate::catalog::{Catalog, normalize_uri};
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::limits::{LimitReached, ServerLimits};
 use crate::metrics::{Other, Refusal};
 use crate::services::Services;
@@ -34,7 +34,7 @@ pub(crate) struct Subscriptions {
 pub(crate) enum SubscribeError {
     #[error(transparent)]
     Limit(#[from] LimitReached),
-    #[error("this instance is stopping; listen to another one")]
+    #[error("this instance is shutting down: subscribe again at another one")]
     Closed,
 }
 
@@ -53,48 +53,48 @@ impl Subscriptions {
         mut params: ListenParams<'_>,
         caller: Caller,
         tasks: Option<&Arc<Tasks>>,
-    ) -> Begin {
+    ) -> Dispatch {
         if let Err(error) = check_size(&params.filter, &self.services.limits) {
-            return Begin::Refused(error);
+            return Dispatch::Refused(error);
         }
-        // A caller that may not read a resource is not notified of its changes either.
+        // Notifications of a resource need the same scopes as reading it.
         let catalog = self.catalog.entries().clone();
         let uris = params.filter.uris.iter();
         let needed: Vec<String> = uris
             .flat_map(|uri| catalog.scopes_of_resource(uri).to_vec())
             .collect();
         if let Err(missing) = self.auth.allow(&caller, &needed) {
-            return Begin::Forbidden(missing);
+            return Dispatch::Forbidden(missing);
         }
         let tasks = match watch_tasks(tasks, &mut params, &caller) {
             Ok(tasks) => tasks,
-            Err(error) => return Begin::Refused(error),
+            Err(error) => return Dispatch::Refused(error),
         };
         let metrics = &self.services.metrics;
         match self.registry.subscribe(params.filter, tasks, caller) {
             Ok(subscription) => {
                 metrics.other(Other::Listen);
-                Begin::Listen(subscription)
+                Dispatch::Subscription(subscription)
             }
             Err(error) => {
                 metrics.request_refused(Refusal::Busy);
-                Begin::Busy(RpcError::internal(error.to_string()))
+                Dispatch::Busy(RpcError::internal(error.to_string()))
             }
         }
     }
 
-    /// Notifies the clients that may read it of a change of the resource at this URI.
+    /// Notifies clients that may read the resource at this URI that it changed.
     pub(crate) fn resource_updated(&self, uri: &str) {
         let catalog = self.catalog.entries().clone();
         let needed = catalog.scopes_of_resource(uri);
-        let may = |caller: &Caller| self.auth.allow(caller, needed).is_ok();
-        self.registry.resource_updated(&normalize_uri(uri), may);
+        let is_allowed = |caller: &Caller| self.auth.allow(caller, needed).is_ok();
+        self.registry.resource_updated(&normalize_uri(uri), is_allowed);
     }
 }
 
 fn check_size(filter: &Filter, limits: &ServerLimits) -> Result<(), RpcError> {
     let uris = &filter.uris;
-    let (limit, of) = if uris.len() > limits.subscribed_resources {
+    let (limit, unit) = if uris.len() > limits.subscribed_resources {
         (limits.subscribed_resources, "resources")
     } else if uris.iter().map(String::len).sum::<usize>() > limits.subscribed_bytes {
         (limits.subscribed_bytes, "bytes of URIs")
@@ -102,11 +102,11 @@ fn check_size(filter: &Filter, limits: &ServerLimits) -> Result<(), RpcError> {
         return Ok(());
     };
     Err(RpcError::invalid_params(format!(
-        "notifications.resourceSubscriptions: at most {limit} {of} in one subscription"
+        "notifications.resourceSubscriptions: a subscription may have at most {limit} {unit}"
     )))
 }
 
-/// The changes of the tasks in the filter. A server without tasks ignores them like any filter that it does not know.
+/// The changes of the tasks in the filter. A server without tasks ignores them, like any unknown filter.
 fn watch_tasks(
     tasks: Option<&Arc<Tasks>>,
     params: &mut ListenParams<'_>,
@@ -122,7 +122,7 @@ fn watch_tasks(
     let limit = tasks.options.subscribed;
     if ids.len() > limit {
         return Err(RpcError::invalid_params(format!(
-            "notifications.taskIds: at most {limit} tasks in one subscription"
+            "notifications.taskIds: a subscription may have at most {limit} tasks"
         )));
     }
     Ok(Some(Box::new(TaskSubscription::new(tasks, &ids, caller))))

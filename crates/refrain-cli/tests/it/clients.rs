@@ -79,7 +79,7 @@ async fn with_an_access_token(client: [&str; 2]) {
     let said = format!("{without}{wrong}");
     // Python shows what the server says, TypeScript what it makes of the status.
     let wanted = if client == PYTHON {
-        "FAIL connect: MCPError: send an Authorization header with a bearer token\n\
+        "FAIL connect: MCPError: missing bearer token: send an Authorization header\n\
          FAIL connect: MCPError: the token cannot be verified\n"
     } else {
         "FAIL connect: Version negotiation failed: the server requires authorization (HTTP 401)\n\

@@ -1,6 +1,6 @@
-//! The scopes that a server requires of its callers.
+//! Access control: the authenticator and the required scopes of a server.
 
-use super::metadata::Published;
+use super::metadata::PublishedMetadata;
 use super::{AuthRejection, Authenticator, Caller, ResourceMetadata, Scopes};
 use crate::builder::{BuildError, ServerBuilder};
 use http::HeaderMap;
@@ -17,23 +17,23 @@ pub(crate) struct AccessRules {
     metadata: Option<ResourceMetadata>,
 }
 
-/// The authenticator, and the scopes that every request needs.
+/// The authenticator, and the scopes that every request requires.
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
-    /// For each scope the scopes that imply it.
+    /// For each scope, the scopes that imply it.
     broader: HashMap<String, Vec<String>>,
-    /// The scopes of every request, separated by spaces.
+    /// `scopes`, separated by spaces.
     pub(crate) challenge: String,
-    pub(crate) metadata: Option<Arc<Published>>,
+    pub(crate) metadata: Option<Arc<PublishedMetadata>>,
 }
 
-/// The caller lacks one of these scopes.
+/// The caller lacks one of these scopes, separated by spaces.
 #[derive(Debug)]
 pub(crate) struct MissingScopes(pub(crate) String);
 
 impl ServerBuilder {
-    /// Scopes that a caller needs for every request, lists included. Every challenge names them.
+    /// Requires these scopes for every request, including lists. Every challenge names them.
     pub fn scopes<S: Into<String>>(mut self, scopes: impl IntoIterator<Item = S>) -> Self {
         self.access
             .scopes
@@ -41,10 +41,11 @@ impl ServerBuilder {
         self
     }
 
-    /// Declares that the scope `broad` includes these. Invalid scopes are rejected by `build`.
+    /// Declares that the scope `broad` includes the scopes `narrow`. `build` rejects invalid scopes.
     ///
     /// ```
-    /// # use refrain_server::Server;
+    /// use refrain::server::Server;
+    ///
     /// let server = Server::builder("files", "1.0")
     ///     .scope_implies("files:admin", ["files:write"])
     ///     .scope_implies("files:write", ["files:read"]);
@@ -59,8 +60,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Tells clients where to get their tokens: served without authentication, and named in every challenge. Lists the
-    /// scopes that every request needs, unless it lists others.
+    /// Sets the metadata that tells clients where to get tokens. It is served without authentication, and every challenge
+    /// names its URL. `scopes_supported` defaults to the scopes that every request requires.
     pub fn resource_metadata(mut self, metadata: ResourceMetadata) -> Self {
         self.access.metadata = Some(metadata);
         self
@@ -95,7 +96,7 @@ impl AccessRules {
 }
 
 impl Auth {
-    /// The caller of a request with these headers; anonymous without an authenticator.
+    /// The caller of a request. Anonymous if there is no authenticator.
     pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         match &self.authenticator {
             None => Ok(Principal::anonymous().into()),
@@ -103,7 +104,7 @@ impl Auth {
         }
     }
 
-    /// Checks that the caller has these scopes, and those of every request.
+    /// Checks that the caller has these scopes and those that every request requires.
     pub(crate) fn allow(&self, caller: &Caller, needed: &[String]) -> Result<(), MissingScopes> {
         let mut all = self.scopes.iter().chain(needed);
         if all.all(|scope| self.grants(&caller.scopes, scope)) {
@@ -122,12 +123,12 @@ impl Auth {
 impl From<MissingScopes> for RpcError {
     fn from(MissingScopes(scopes): MissingScopes) -> Self {
         let needed: Vec<&str> = scopes.split(' ').collect();
-        let message = format!("the caller lacks a scope: this needs {}", needed.join(", "));
+        let message = format!("missing scope: this request requires {}", needed.join(", "));
         RpcError::invalid_request(message).with_data(&json!({"requiredScopes": needed}))
     }
 }
 
-/// For each scope the scopes that imply it, directly or through others.
+/// For each scope, the scopes that imply it, directly or indirectly.
 fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     let mut all = HashMap::new();
     for scope in implied.iter().flat_map(|(_, narrow)| narrow) {
@@ -146,7 +147,7 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     all
 }
 
-/// These scopes, each once, separated by spaces.
+/// Joins scopes with spaces, without duplicates.
 fn joined(first: &[String], second: &[String]) -> String {
     let mut seen = HashSet::new();
     let mut all: Vec<&str> = first.iter().chain(second).map(String::as_str).collect();
@@ -171,12 +172,12 @@ pub(crate) fn check_scopes<'a>(
 /// Why a scope is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScopeError {
-    /// Characters that RFC 6749 does not allow.
-    #[error("a scope is made of printable ASCII characters without spaces, \" and \\")]
+    /// The scope is empty, or contains characters that RFC 6749 does not allow.
+    #[error("expected printable ASCII characters without spaces, \" and \\")]
     Characters,
-    /// `offline_access`, which only concerns the client and its authorization server.
+    /// `offline_access` concerns only the client and its authorization server.
     #[error(
-        "offline_access is for the client to ask of its authorization server: no server needs it"
+        "clients request offline_access from the authorization server: a server must not require it"
     )]
     OfflineAccess,
 }

@@ -7,44 +7,45 @@ use refrain_core::Principal;
 use std::collections::HashMap;
 use std::future::ready;
 
-/// A line of a token file that is not `PRINCIPAL TOKEN [SCOPE …]`.
+/// An invalid line in a list of tokens.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("line {line} of the tokens: {reason}")]
-pub struct BadToken {
-    /// The number of the line, from 1.
+#[error("invalid token list, line {line}: {reason}")]
+pub struct TokenListError {
+    /// The line number, from 1.
     pub line: usize,
-    /// The defect.
-    pub reason: BadTokenReason,
+    /// Why the line is invalid.
+    pub reason: TokenListErrorKind,
 }
 
-/// The defect of a line of a token file.
+/// Why a line in a list of tokens is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadTokenReason {
+pub enum TokenListErrorKind {
     /// The token is missing.
     #[error("expected `PRINCIPAL TOKEN [SCOPE …]`")]
     NoToken,
-    /// The token could be guessed.
-    #[error("a token needs at least 16 characters")]
+    /// The token is too short.
+    #[error("a token must have at least 16 characters")]
     TooShort,
     /// An earlier line has the same token.
-    #[error("this token is there twice")]
+    #[error("duplicate token")]
     Duplicate,
     /// A scope is invalid.
     #[error(transparent)]
     Scope(#[from] ScopeError),
 }
 
-/// `main` prints this when it returns the error.
-impl std::fmt::Debug for BadToken {
+/// Same as `Display`, because `main` prints errors with `Debug`.
+impl std::fmt::Debug for TokenListError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
     }
 }
 
-/// A fixed list of bearer tokens, each with its principal and its scopes. Only digests of the tokens are kept.
+/// A fixed list of bearer tokens with principals and scopes. Keeps only digests of the tokens.
 ///
 /// ```
-/// # use refrain_server::BearerTokens;
+/// use refrain::auth::BearerTokens;
+///
 /// let tokens = BearerTokens::new()
 ///     .with("alice", "s3cret-s3cret-s3cret")
 ///     .with_scopes("bob", "t0ken-t0ken-t0ken", ["files:read"]);
@@ -56,17 +57,17 @@ pub struct BearerTokens {
 }
 
 impl BearerTokens {
-    /// An empty list, which rejects every caller.
+    /// An empty list, which rejects all callers.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Accepts `token` as the principal, without any scope.
+    /// Accepts `token` as credential of the principal, without scopes.
     pub fn with(self, principal: &str, token: &str) -> Self {
         self.with_scopes(principal, token, [""; 0])
     }
 
-    /// Accepts `token` as the principal, with these scopes.
+    /// Accepts `token` as credential of the principal, with these scopes.
     pub fn with_scopes<S: Into<String>>(
         mut self,
         principal: &str,
@@ -82,43 +83,43 @@ impl BearerTokens {
         self
     }
 
-    /// Parses lines of `PRINCIPAL TOKEN [SCOPE …]`; empty lines and lines that start with `#` are skipped.
-    pub fn parse(text: &str) -> Result<Self, BadToken> {
+    /// Parses lines of `PRINCIPAL TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`.
+    pub fn parse(text: &str) -> Result<Self, TokenListError> {
         let mut tokens = Self::new();
         for (number, line) in text.lines().enumerate() {
             let mut words = line.split_whitespace();
             let Some(principal) = words.next().filter(|word| !word.starts_with('#')) else {
                 continue;
             };
-            let bad = |reason| BadToken {
+            let invalid = |reason| TokenListError {
                 line: number + 1,
                 reason,
             };
-            let token = words.next().ok_or_else(|| bad(BadTokenReason::NoToken))?;
+            let token = words
+                .next()
+                .ok_or_else(|| invalid(TokenListErrorKind::NoToken))?;
             if token.len() < 16 {
-                return Err(bad(BadTokenReason::TooShort));
+                return Err(invalid(TokenListErrorKind::TooShort));
             }
             if tokens.callers.contains_key(&sha256(token.as_bytes())) {
-                return Err(bad(BadTokenReason::Duplicate));
+                return Err(invalid(TokenListErrorKind::Duplicate));
             }
             let scopes: Vec<&str> = words.collect();
             for scope in &scopes {
-                check_scope(scope).map_err(|error| bad(error.into()))?;
+                check_scope(scope).map_err(|error| invalid(error.into()))?;
             }
             tokens = tokens.with_scopes(principal, token, scopes);
         }
         Ok(tokens)
     }
 
-    fn find(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
+    fn identify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
         let token = bearer_token(headers)?;
-        // Looked up by digest, so that the time reveals nothing about the tokens.
+        // A lookup by digest does not leak tokens through timing.
         self.callers
             .get(&sha256(token.as_bytes()))
             .cloned()
-            .ok_or(AuthRejection::InvalidToken(
-                "the bearer token is not known".into(),
-            ))
+            .ok_or(AuthRejection::InvalidToken("unknown bearer token".into()))
     }
 }
 
@@ -130,6 +131,6 @@ impl std::fmt::Debug for BearerTokens {
 
 impl Authenticator for BearerTokens {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
-        Box::pin(ready(self.find(headers)))
+        Box::pin(ready(self.identify(headers)))
     }
 }

@@ -6,9 +6,9 @@ use http::HeaderValue;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
     pub(crate) error: Option<&'static str>,
-    /// The needed scopes, separated by spaces.
+    /// The required scopes, separated by spaces.
     pub(crate) scope: &'a str,
-    /// The URL of the metadata.
+    /// The URL of the resource metadata.
     pub(crate) metadata: Option<&'a str>,
     pub(crate) description: Option<&'a str>,
 }
@@ -23,15 +23,15 @@ impl Challenge<'_> {
         ];
         let written = parameters
             .into_iter()
-            .filter_map(|(name, value)| Some(format!(" {name}=\"{}\"", quoted(value?))));
+            .filter_map(|(name, value)| Some(format!(" {name}=\"{}\"", sanitize(value?))));
         let written = written.collect::<Vec<_>>().join(",");
         HeaderValue::try_from(format!("Bearer{written}"))
             .unwrap_or(HeaderValue::from_static("Bearer"))
     }
 }
 
-/// The value of a quoted parameter: other characters than printable ASCII, and `"` and `\`, are replaced.
-fn quoted(value: &str) -> String {
+/// Makes a text safe inside quotes: replaces `"`, `\` and all characters except printable ASCII.
+fn sanitize(value: &str) -> String {
     let plain = |c: char| matches!(c, ' '..='~') && !matches!(c, '"' | '\\');
     value
         .chars()
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_written_in_order_and_cannot_break_out() {
+    fn challenge_parameters_are_ordered_and_sanitized() {
         assert_eq!(Challenge::default().to_header(), "Bearer");
         let challenge = Challenge {
             error: Some("invalid_token"),

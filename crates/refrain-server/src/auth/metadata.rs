@@ -1,43 +1,45 @@
 //! The protected resource metadata of RFC 9728.
 
-use super::url::{SafeUrl, UrlError};
+use super::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
 use bytes::Bytes;
 use serde::Serialize;
 
-/// The path at which the metadata of a resource without a path are served; the path of another follows it.
+/// The well-known path of the metadata. The path of the resource is appended.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
-/// Public metadata of a server: its authorization servers, above all.
+/// Public metadata of a server, in particular its authorization servers.
 ///
 /// ```
-/// # use refrain_server::{ResourceMetadata, Server};
+/// use refrain::auth::ResourceMetadata;
+/// use refrain::server::Server;
+///
 /// let mut metadata = ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"]);
 /// metadata.resource_name = Some("The files of Example Ltd".into());
 /// let server = Server::builder("files", "1.0").resource_metadata(metadata).build()?;
-/// # Ok::<(), refrain_server::BuildError>(())
+/// # Ok::<(), refrain::server::BuildError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ResourceMetadata {
-    /// The URL of the MCP endpoint as clients know it. Tokens are issued for it: it is their audience.
+    /// The public URL of the MCP endpoint, which is the audience of its tokens.
     pub resource: String,
-    /// The issuers of the authorization servers: at least one.
+    /// The issuer URLs of the authorization servers. At least one.
     pub authorization_servers: Vec<String>,
-    /// The scopes that a client should ask for to begin with.
+    /// The scopes that a client should request initially.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scopes_supported: Vec<String>,
-    /// A name to display.
+    /// The display name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_name: Option<String>,
-    /// A page for developers.
+    /// The URL of the documentation for developers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_documentation: Option<String>,
 }
 
-/// The metadata as they are served.
+/// The serialized metadata.
 #[derive(Debug)]
-pub(crate) struct Published {
+pub(crate) struct PublishedMetadata {
     pub(crate) url: String,
     /// The path of `url`.
     pub(crate) path: String,
@@ -45,7 +47,7 @@ pub(crate) struct Published {
 }
 
 impl ResourceMetadata {
-    /// The metadata of the resource at this URL, for which these authorization servers issue tokens.
+    /// The metadata of the resource at this URL, with these authorization servers.
     pub fn new<S: Into<String>>(
         resource: impl Into<String>,
         authorization_servers: impl IntoIterator<Item = S>,
@@ -60,28 +62,28 @@ impl ResourceMetadata {
         }
     }
 
-    pub(super) fn publish(&self) -> Result<Published, BuildError> {
+    pub(super) fn publish(&self) -> Result<PublishedMetadata, BuildError> {
         #[derive(Serialize)]
         struct Document<'a> {
             #[serde(flatten)]
             metadata: &'a ResourceMetadata,
-            /// Tokens in a body or a query are not read.
+            /// Tokens in a body or a query are not accepted.
             bearer_methods_supported: [&'static str; 1],
         }
-        let bad = |url: &str, reason| BuildError::Metadata {
+        let invalid = |url: &str, reason| BuildError::Metadata {
             url: url.to_owned(),
             reason,
         };
-        let identifier = |url: &str| {
-            let parsed = SafeUrl::parse(url).map_err(|reason| bad(url, reason))?;
+        let parse = |url: &str| {
+            let parsed = SafeUrl::parse(url).map_err(|reason| invalid(url, reason))?;
             match parsed.uri.query() {
                 None => Ok(parsed),
-                Some(_) => Err(bad(url, UrlError::Query)),
+                Some(_) => Err(invalid(url, HttpUrlError::Query)),
             }
         };
-        let SafeUrl { uri, origin, .. } = identifier(&self.resource)?;
+        let SafeUrl { uri, origin, .. } = parse(&self.resource)?;
         for server in &self.authorization_servers {
-            identifier(server)?;
+            parse(server)?;
         }
         if self.authorization_servers.is_empty() {
             return Err(BuildError::NoAuthorizationServer(self.resource.clone()));
@@ -91,8 +93,8 @@ impl ResourceMetadata {
             metadata: self,
             bearer_methods_supported: ["header"],
         };
-        let body = serde_json::to_vec(&document).expect("strings and lists of them are JSON");
-        Ok(Published {
+        let body = serde_json::to_vec(&document).expect("strings and lists serialize to JSON");
+        Ok(PublishedMetadata {
             url: format!("{origin}{path}"),
             path,
             body: body.into(),

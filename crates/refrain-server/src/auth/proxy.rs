@@ -1,56 +1,57 @@
-//! Callers authenticated by a proxy.
+//! Callers that a trusted proxy has authenticated.
 
-use super::{AuthFuture, AuthRejection, Authenticator, Caller, Scopes, sha256, single};
+use super::{AuthFuture, AuthRejection, Authenticator, Caller, Scopes, sha256, single_header};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
 use std::future::ready;
 
-const SHORTEST: usize = 16;
+const MIN_SECRET_CHARS: usize = 16;
 
-/// Authenticates the caller that a proxy names in a header, such as `X-Forwarded-User`. The proxy proves itself by a
-/// secret in another header.
+/// Authenticates the caller that a proxy names in a header, such as `X-Forwarded-User`. The proxy authenticates itself
+/// with a secret in another header.
 ///
-/// **A client that knows the secret can impersonate anyone.** The proxy must set both headers itself, in place of any that
-/// a client sent; only the proxy should be able to reach the server; and the secret must not be sent where others can read
-/// it. A request without the secret, or with one of the headers twice, is rejected.
+/// **A client that knows the secret can impersonate anyone.** The proxy must overwrite both headers if a client sent them.
+/// Only the proxy should be able to reach the server, over a connection that others cannot read. Requests without the
+/// secret or with repeated headers are rejected.
 ///
 /// ```
-/// # use refrain_server::TrustedProxy;
+/// use refrain::auth::TrustedProxy;
+///
 /// let proxy = TrustedProxy::new("a long random secret")?
 ///     .user_header("x-auth-request-email")?
 ///     .scopes_header("x-auth-request-scopes")?;
 /// assert!(!format!("{proxy:?}").contains("random"));
-/// # Ok::<(), refrain_server::TrustedProxyError>(())
+/// # Ok::<(), refrain::runtime::server::TrustedProxyError>(())
 /// ```
 #[derive(Clone)]
 pub struct TrustedProxy {
-    /// The digest of the secret, so that it is not in memory and is compared in constant time.
+    /// The digest of the secret, so that the secret itself is not kept in memory.
     secret: [u8; SHA256_OUTPUT_LEN],
     secret_header: HeaderName,
     user_header: HeaderName,
     scopes_header: Option<HeaderName>,
 }
 
-/// Why a [`TrustedProxy`] cannot be set up.
+/// Why a [`TrustedProxy`] cannot be built.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustedProxyError {
-    /// The secret could be guessed, or does not fit into a header.
+    /// The secret is too short, or contains characters that are not allowed in a header.
     #[error(
-        "the proxy's secret needs at least {SHORTEST} visible ASCII characters: make a long random one"
+        "invalid proxy secret: expected at least {MIN_SECRET_CHARS} printable ASCII characters"
     )]
     Secret,
     /// An invalid header name.
-    #[error("{name:?} is not the name of a header")]
+    #[error("invalid header name {name:?}")]
     Header {
         /// The name.
         name: String,
     },
 }
 
-/// `main` prints this when it returns the error.
+/// Same as `Display`, because `main` prints errors with `Debug`.
 impl std::fmt::Debug for TrustedProxyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         std::fmt::Display::fmt(self, f)
@@ -60,11 +61,11 @@ impl std::fmt::Debug for TrustedProxyError {
 impl TrustedProxy {
     /// A proxy that sends this secret in the header `x-proxy-secret`, and the principal in `x-forwarded-user`.
     ///
-    /// The principal is the header's text in UTF-8. White space other than plain spaces and control characters are rejected.
+    /// The principal is the UTF-8 text of the header. Control characters and white space other than spaces are rejected.
     pub fn new(secret: &str) -> Result<Self, TrustedProxyError> {
         let visible = |c: char| matches!(c, ' '..='~');
         let trimmed = secret == secret.trim();
-        if secret.len() < SHORTEST || !trimmed || !secret.chars().all(visible) {
+        if secret.len() < MIN_SECRET_CHARS || !trimmed || !secret.chars().all(visible) {
             return Err(TrustedProxyError::Secret);
         }
         Ok(Self {
@@ -75,45 +76,45 @@ impl TrustedProxy {
         })
     }
 
-    /// Another header for the secret.
+    /// Sets the header of the secret.
     pub fn secret_header(mut self, name: &str) -> Result<Self, TrustedProxyError> {
-        self.secret_header = header(name)?;
+        self.secret_header = parse_name(name)?;
         Ok(self)
     }
 
-    /// Another header for the principal.
+    /// Sets the header of the principal.
     pub fn user_header(mut self, name: &str) -> Result<Self, TrustedProxyError> {
-        self.user_header = header(name)?;
+        self.user_header = parse_name(name)?;
         Ok(self)
     }
 
-    /// The header for the caller's scopes, with spaces between them. Without it no caller has any.
+    /// Sets the header of the caller's scopes, separated by spaces. By default, callers have no scopes.
     pub fn scopes_header(mut self, name: &str) -> Result<Self, TrustedProxyError> {
-        self.scopes_header = Some(header(name)?);
+        self.scopes_header = Some(parse_name(name)?);
         Ok(self)
     }
 
-    fn find(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
-        let secret = single(headers, &self.secret_header)?;
+    fn identify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
+        let secret = single_header(headers, &self.secret_header)?;
         let is_equal = |sent: &HeaderValue| {
             verify_slices_are_equal(&self.secret, &sha256(sent.as_bytes())).is_ok()
         };
         if !secret.is_some_and(is_equal) {
             return Err(AuthRejection::Forbidden(
-                "this server takes requests from its proxy only".into(),
+                "invalid proxy secret: send the request through the proxy".into(),
             ));
         }
-        let user = text(headers, &self.user_header)?.filter(|user| !user.is_empty());
-        let missing = "the proxy does not say who is calling";
-        let user = user.ok_or(AuthRejection::Missing(missing.into()))?;
-        // Invisible characters would make two principals look the same.
+        let user = header_text(headers, &self.user_header)?.filter(|user| !user.is_empty());
+        let missing = || format!("missing {} header from the proxy", self.user_header);
+        let user = user.ok_or_else(|| AuthRejection::Missing(missing().into()))?;
+        // Different principals must not look the same.
         if user.contains(|c: char| c != ' ' && (c.is_whitespace() || c.is_control())) {
             let name = &self.user_header;
-            let reason = format!("the {name} header has white space or control characters in it");
+            let reason = format!("invalid {name} header: white space or control characters");
             return Err(AuthRejection::Malformed(reason.into()));
         }
         let scopes = match &self.scopes_header {
-            Some(name) => text(headers, name)?.map(Scopes::parse),
+            Some(name) => header_text(headers, name)?.map(Scopes::parse),
             None => None,
         };
         Ok(Caller {
@@ -124,21 +125,24 @@ impl TrustedProxy {
     }
 }
 
-fn header(name: &str) -> Result<HeaderName, TrustedProxyError> {
+fn parse_name(name: &str) -> Result<HeaderName, TrustedProxyError> {
     name.parse().map_err(|_| TrustedProxyError::Header {
         name: name.to_owned(),
     })
 }
 
-/// The text of a header, if the request has it.
-fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, AuthRejection> {
-    let Some(value) = single(headers, name)? else {
+/// The UTF-8 text of a header.
+fn header_text<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a str>, AuthRejection> {
+    let Some(value) = single_header(headers, name)? else {
         return Ok(None);
     };
     match std::str::from_utf8(value.as_bytes()) {
         Ok(text) => Ok(Some(text)),
         Err(_) => Err(AuthRejection::Malformed(
-            format!("the {name} header is not text").into(),
+            format!("invalid {name} header: not UTF-8").into(),
         )),
     }
 }
@@ -155,6 +159,6 @@ impl std::fmt::Debug for TrustedProxy {
 
 impl Authenticator for TrustedProxy {
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
-        Box::pin(ready(self.find(headers)))
+        Box::pin(ready(self.identify(headers)))
     }
 }

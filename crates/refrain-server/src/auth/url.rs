@@ -1,4 +1,4 @@
-//! URLs of other servers.
+//! Checked HTTP URLs of other servers.
 
 use http::Uri;
 use std::net::IpAddr;
@@ -10,76 +10,76 @@ pub(crate) struct SafeUrl {
     pub(crate) tls: bool,
     /// The host, without the brackets of an IPv6 address.
     pub(crate) host: String,
-    /// Scheme, host and port as in the text.
+    /// Scheme, host and port, as written.
     pub(crate) origin: String,
 }
 
-/// Why a URL is invalid.
+/// Why an HTTP URL is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum UrlError {
-    /// It cannot be parsed.
-    #[error("it is not a URL")]
+pub enum HttpUrlError {
+    /// The URL cannot be parsed.
+    #[error("malformed URL")]
     Malformed,
-    /// It has no scheme or no authority.
-    #[error("it is not a URL with a scheme and a host")]
+    /// The scheme or the host is missing.
+    #[error("expected an absolute URL with scheme and host")]
     Relative,
-    /// Its scheme is neither `https` nor `http`.
-    #[error("it is not an https URL")]
+    /// The scheme is neither `https` nor `http`.
+    #[error("unsupported scheme: use https")]
     Scheme,
-    /// Its scheme is `http`, and its host is not this machine.
-    #[error("plain http is for this machine only: use https")]
+    /// The scheme is `http`, and the host is not a loopback host.
+    #[error("plain http is allowed for loopback hosts only: use https")]
     PlainHttp,
-    /// It has a user name or a password.
-    #[error("it may not have a user or a password")]
+    /// The URL contains a user name or a password.
+    #[error("a user name or password is not allowed")]
     UserInfo,
-    /// Its host is empty.
-    #[error("it has no host")]
+    /// The host is empty.
+    #[error("empty host")]
     NoHost,
-    /// It has a query.
-    #[error("it may not have a query")]
+    /// The URL contains a query.
+    #[error("a query is not allowed")]
     Query,
-    /// It has a fragment.
-    #[error("it may not have a fragment")]
+    /// The URL contains a fragment.
+    #[error("a fragment is not allowed")]
     Fragment,
-    /// It is too long.
-    #[error("it is longer than {limit} bytes")]
+    /// The URL is too long.
+    #[error("longer than {limit} bytes")]
     TooLong {
-        /// The limit.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Its scheme is `https`, and the build has no TLS.
+    /// The scheme is `https`, and the build has no TLS.
     #[error("https needs the cargo feature `tls`")]
     NoTls,
-    /// Its scheme is `https`, and this machine has no trusted certificates.
-    #[error("this machine trusts no certificates: install some, or set SSL_CERT_FILE")]
+    /// The scheme is `https`, and this machine has no root certificates.
+    #[error("no root certificates found: install some, or set SSL_CERT_FILE")]
     NoCertificates,
 }
 
 impl SafeUrl {
-    /// Parses a URL whose scheme is `https`, or `http` for this machine.
-    pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
+    /// Parses an `https` URL, or an `http` URL with a loopback host.
+    pub(crate) fn parse(text: &str) -> Result<Self, HttpUrlError> {
         let url = Self::parse_private(text)?;
         let address: Option<IpAddr> = url.host.parse().ok();
         let is_loopback = url.host.eq_ignore_ascii_case("localhost")
             || address.is_some_and(|address| address.is_loopback());
         match url.tls || is_loopback {
             true => Ok(url),
-            false => Err(UrlError::PlainHttp),
+            false => Err(HttpUrlError::PlainHttp),
         }
     }
 
-    /// Parses a URL in a private network, where plain `http` is safe.
-    pub(crate) fn parse_private(text: &str) -> Result<Self, UrlError> {
+    /// Parses a URL in a private network, where plain `http` is allowed.
+    pub(crate) fn parse_private(text: &str) -> Result<Self, HttpUrlError> {
         if text.contains('#') {
-            return Err(UrlError::Fragment);
+            return Err(HttpUrlError::Fragment);
         }
-        let uri: Uri = text.parse().map_err(|_| UrlError::Malformed)?;
+        let uri: Uri = text.parse().map_err(|_| HttpUrlError::Malformed)?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(UrlError::Relative);
+            return Err(HttpUrlError::Relative);
         };
         if authority.as_str().contains('@') {
-            return Err(UrlError::UserInfo);
+            return Err(HttpUrlError::UserInfo);
         }
         let host = authority.host();
         let host = host
@@ -89,10 +89,10 @@ impl SafeUrl {
         let tls = match scheme {
             "https" => true,
             "http" => false,
-            _ => return Err(UrlError::Scheme),
+            _ => return Err(HttpUrlError::Scheme),
         };
         if host.is_empty() {
-            return Err(UrlError::NoHost);
+            return Err(HttpUrlError::NoHost);
         }
         Ok(Self {
             tls,
@@ -139,7 +139,7 @@ mod tests {
             "https:///jwks.json",
             "https://:443/",
         ] {
-            assert!(SafeUrl::parse(bad).is_err(), "{bad} is taken");
+            assert!(SafeUrl::parse(bad).is_err(), "{bad} was accepted");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of building and changing a server.
 
-use crate::auth::{ScopeError, UrlError};
+use crate::auth::{HttpUrlError, ScopeError};
 use crate::catalog::TemplateError;
 use refrain_wire::ParamHeaderError;
 
@@ -48,7 +48,7 @@ pub enum BuildError {
         /// The URL.
         url: String,
         /// Why it is invalid.
-        reason: UrlError,
+        reason: HttpUrlError,
     },
     /// Without shared keys, other instances cannot open the advertised URL.
     #[error("an advertised URL requires keys that all instances share: set them with .keys(..)")]
@@ -135,7 +135,7 @@ pub enum BuildError {
         /// The URL.
         url: String,
         /// Why it is invalid.
-        reason: UrlError,
+        reason: HttpUrlError,
     },
     /// A URI template is invalid.
     #[error(transparent)]

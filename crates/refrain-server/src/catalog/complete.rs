@@ -2,7 +2,7 @@
 
 use super::{Catalog, CatalogEntry, Entries};
 use crate::auth::{Auth, Caller, MissingScopes};
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::limits::InstanceLimits;
 use crate::timer::within;
 use refrain_core::Principal;
@@ -78,9 +78,9 @@ impl Catalog {
         caller: Caller,
         auth: &Auth,
         limits: &InstanceLimits,
-    ) -> Result<PendingReply, Begin> {
+    ) -> Result<PendingReply, Dispatch> {
         let permit = limits.calls.acquire(None);
-        let permit = permit.map_err(|reached| Begin::Busy(reached.into()))?;
+        let permit = permit.map_err(|reached| Dispatch::Busy(reached.into()))?;
         let Some(completer) = self.completer(&params, &caller, auth)? else {
             let completion = Vec::<String>::new().into();
             let none = Reply::complete(CompleteResult { completion });
@@ -107,20 +107,20 @@ impl Catalog {
         params: &CompleteParams<'_>,
         caller: &Caller,
         auth: &Auth,
-    ) -> Result<Option<Completer>, Begin> {
+    ) -> Result<Option<Completer>, Dispatch> {
         let entries = self.entries();
         let found = find(&entries, &params.reference, &params.argument);
         // Checked first, so that the reply does not reveal what is registered.
         let needed = found.as_ref().map_or(&[][..], |(entry, _)| &entry.scopes);
-        auth.allow(caller, needed).map_err(Begin::Forbidden)?;
+        auth.allow(caller, needed).map_err(Dispatch::Forbidden)?;
         if !entries.completes() {
             let unknown = RpcError::method_not_found("completion/complete");
-            return Err(Begin::Refused(unknown));
+            return Err(Dispatch::Refused(unknown));
         }
-        let (entry, has_argument) = found.map_err(Begin::Refused)?;
+        let (entry, has_argument) = found.map_err(Dispatch::Refused)?;
         if !has_argument {
             let reason = format!("argument.name: unknown argument {:?}", params.argument);
-            return Err(Begin::Refused(RpcError::invalid_params(reason)));
+            return Err(Dispatch::Refused(RpcError::invalid_params(reason)));
         }
         Ok(entry.completers.get(params.argument.as_ref()).cloned())
     }

@@ -1,11 +1,11 @@
-//! The endpoint of a draft over HTTP.
+//! Draft endpoints over HTTP.
 
-use super::Drafted;
+use super::DraftEndpoint;
 use crate::auth::Caller;
-use crate::dispatch::{Context, Sessions, read};
+use crate::dispatch::{Context, SessionContext, read};
 use crate::http::{AllowedHosts, Body, Headers, HttpService, Mount, Responder, serve_with};
 use crate::legacy::Lifetime;
-use crate::response::Handled;
+use crate::response::Disposition;
 use crate::server::Server;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
@@ -21,27 +21,27 @@ use tokio::net::TcpListener;
 /// The endpoint for clients that speak a draft, as a tower service. Mount it at [`Draft::path`].
 #[derive(Clone, Debug)]
 pub struct DraftService {
-    drafted: Drafted,
-    endpoint: HttpService,
+    draft: DraftEndpoint,
+    http: HttpService,
 }
 
 impl DraftService {
-    /// The endpoint of this server in a draft, for requests to these hosts. The server is one built with
-    /// [`ServerBuilder::draft`](crate::ServerBuilder::draft).
+    /// The endpoint of a server that was built with [`ServerBuilder::draft`](crate::ServerBuilder::draft). Requests for
+    /// other hosts are rejected.
     pub fn new(draft: Draft, server: Server, hosts: AllowedHosts) -> Self {
         Self {
-            drafted: Drafted::new(draft, server.clone()),
-            endpoint: HttpService::new(server, hosts),
+            draft: DraftEndpoint::new(draft, server.clone()),
+            http: HttpService::new(server, hosts),
         }
     }
 
-    /// Answers one request.
+    /// Handles one request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.endpoint.handle_with(request, None, self).await
+        self.http.handle_with(request, None, self).await
     }
 }
 
@@ -53,29 +53,29 @@ impl Responder for DraftService {
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
-        let (drafted, endpoint) = (&self.drafted, &self.endpoint);
+        let (draft, http) = (&self.draft, &self.http);
         let (in_session, headers) = (headers.has_session(), headers.all());
         let message = read(bytes, true);
         let mut session = None;
         if in_session {
-            if !drafted.claims(bytes, &message) {
-                let respond = endpoint.respond_in_session(headers, message, bytes, caller, relayed);
-                return Box::pin(respond).await;
+            if !draft.needs_translation(bytes, &message) {
+                let responding = http.respond_in_session(headers, message, bytes, caller, relayed);
+                return Box::pin(responding).await;
             }
-            match endpoint.find_session(headers, &caller) {
+            match http.find_session(headers, &caller) {
                 Ok(found) => session = Some(found),
-                Err(refusal) => return *refusal,
+                Err(response) => return *response,
             }
         }
         let sessions = match &session {
-            Some(session) => Sessions::Open(session),
-            None => Sessions::Closed(Lifetime::Limited),
+            Some(session) => SessionContext::Open(session),
+            None => SessionContext::Closed(Lifetime::Limited),
         };
         let context = Context::new(caller, sessions, !relayed);
-        match drafted.accept(bytes, &message, context).await {
-            Handled::Response(response) => endpoint.answer(response).await,
-            Handled::Relay(id, relay) => {
-                Box::pin(endpoint.relay_call(id, relay, headers, bytes, relayed)).await
+        match draft.accept(bytes, &message, context).await {
+            Disposition::Response(response) => http.respond_with(response).await,
+            Disposition::Relay(id, relay) => {
+                Box::pin(http.relay_call(id, relay, headers, bytes, relayed)).await
             }
         }
     }
@@ -100,10 +100,10 @@ where
     }
 }
 
-const OFF: &str = "the MCP endpoint is /mcp; drafts are off here: \
-                   `refrain serve --drafts` or `drafts::serve` has them\n";
+const DISABLED: &str = "not found: the MCP endpoint is /mcp. Drafts are disabled: \
+                        use `refrain serve --drafts` or `drafts::serve`\n";
 
-/// Like [`serve`](crate::serve), with a server for each of these drafts beside `/mcp`, at its [path](Draft::path).
+/// Serves HTTP like [`serve`](crate::serve), with a server for each draft at its [path](Draft::path).
 pub async fn serve(
     listener: TcpListener,
     server: Server,
@@ -119,7 +119,7 @@ pub async fn serve(
         mounts.push(Mount {
             path: "/drafts/",
             server: None,
-            service: Arc::new(|_, _| Box::pin(std::future::ready(off()))),
+            service: Arc::new(|_, _| Box::pin(std::future::ready(disabled()))),
         });
     }
     serve_with(listener, server, mounts, hosts, shutdown).await
@@ -130,18 +130,18 @@ fn mount(draft: Draft, server: Server, hosts: AllowedHosts) -> Mount {
     Mount {
         path: draft.path(),
         server: Some(server),
-        service: Arc::new(move |request, pulse| {
+        service: Arc::new(move |request, activity| {
             let service = service.clone();
             Box::pin(async move {
-                let endpoint = &service.endpoint;
-                endpoint.handle_with(request, Some(&pulse), &service).await
+                let http = &service.http;
+                http.handle_with(request, Some(&activity), &service).await
             })
         }),
     }
 }
 
-fn off() -> Response<Body> {
-    let mut response = Response::new(Body::full(OFF.into()));
+fn disabled() -> Response<Body> {
+    let mut response = Response::new(Body::full(DISABLED.into()));
     *response.status_mut() = StatusCode::NOT_FOUND;
     response
 }

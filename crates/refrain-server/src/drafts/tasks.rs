@@ -1,14 +1,14 @@
-//! The drafts' requests about tasks that are more than one request of 2026-07-28.
+//! Task requests of the drafts that need more than one 2026-07-28 request.
 //!
 //! | draft | ratified |
 //! | --- | --- |
-//! | `tasks/result` | `tasks/get` until the task no longer works, with `subscriptions/listen` as a hint when to look |
-//! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task, and a finished one is an error |
-//! | `tasks/input_response` | `tasks/get`, `tasks/update`; after an invalid answer, `tasks/get` until it is asked again |
+//! | `tasks/result` | `tasks/get` until the task is no longer working, with `subscriptions/listen` as a hint when to poll |
+//! | `tasks/cancel` | `tasks/get`, `tasks/cancel`, `tasks/get`: the reply shows the task; an ended task is an error |
+//! | `tasks/input_response` | `tasks/get`, `tasks/update`; after an invalid answer, `tasks/get` until the task asks again |
 
-use super::Drafted;
+use super::DraftEndpoint;
 use crate::auth::Caller;
-use crate::response::{Handled, Response, Status};
+use crate::response::{Disposition, MessageResponse, Status};
 use crate::timer::within;
 use refrain_wire::drafts::DraftExchange;
 use refrain_wire::ratified::read_message;
@@ -17,11 +17,11 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// How often a task is looked at, whatever hints there are.
-const LOOK: Duration = Duration::from_millis(500);
-const STOPPING: &str = "this instance is stopping, and the task still works; ask again";
+/// How often a task is polled, regardless of hints.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+const STOPPING: &str = "this instance is shutting down and the task is still working: retry";
 
-/// A request about a task, as the ratified revision has it.
+/// A task request of 2026-07-28.
 struct TaskRequest<'a> {
     id: Id<'a>,
     params: Value,
@@ -36,14 +36,14 @@ impl<'a> TaskRequest<'a> {
         Some(Self { id, params })
     }
 
-    /// The request of this method with the same params.
+    /// A request with this method and the same params.
     fn write(&self, method: &str) -> Vec<u8> {
         let (id, params) = (self.id.as_json(), &self.params);
         format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#)
             .into_bytes()
     }
 
-    /// A subscription to the changes of the task.
+    /// A request to subscribe to the task's changes.
     fn write_listen(&self) -> Vec<u8> {
         let (meta, task) = (&self.params["_meta"], &self.params["taskId"]);
         let listen = json!({
@@ -54,15 +54,15 @@ impl<'a> TaskRequest<'a> {
     }
 }
 
-/// The reply to a request about a task.
-struct Replied {
+/// The reply to a task request.
+struct TaskReply {
     status: Status,
     message: Vec<u8>,
     content: Value,
 }
 
-impl Replied {
-    /// The status of the task, if the reply shows one.
+impl TaskReply {
+    /// The status of the task in the reply, if any.
     fn task_status(&self) -> Option<&str> {
         self.content["result"]["status"].as_str()
     }
@@ -72,21 +72,21 @@ impl Replied {
     }
 }
 
-impl Drafted {
-    /// Carries out a request that was translated.
-    pub(super) async fn carry_out<'a>(
+impl DraftEndpoint {
+    /// Handles a translated request.
+    pub(super) async fn handle_translated<'a>(
         &self,
         message: &'a [u8],
         exchange: &DraftExchange,
         caller: Caller,
-    ) -> Handled<'a> {
+    ) -> Disposition<'a> {
         if !exchange.waits_for_task() && !exchange.shows_task() && !exchange.settles_task() {
             let message = read_message(message);
             return self.server.accept(message, caller.into()).await;
         }
         let (this, exchange) = (self.clone(), exchange.clone());
         let message = message.to_vec();
-        Handled::Response(Response::deferred(&self.server, async move {
+        Disposition::Response(MessageResponse::deferred(&self.server, async move {
             match TaskRequest::read(&message) {
                 None => this.server.handle(&message, caller).await,
                 Some(request) if exchange.waits_for_task() => this.wait(&request, caller).await,
@@ -96,43 +96,43 @@ impl Drafted {
         }))
     }
 
-    async fn call(&self, message: &[u8], caller: &Caller) -> Replied {
+    async fn call(&self, message: &[u8], caller: &Caller) -> TaskReply {
         let mut response = self.server.handle(message, caller.clone()).await;
         let message = response.next().await.unwrap_or_default();
-        Replied {
+        TaskReply {
             status: response.status().clone(),
             content: serde_json::from_slice(&message).unwrap_or_default(),
             message,
         }
     }
 
-    fn written(&self, replied: Replied) -> Response {
-        Response::written(&self.server, replied.message).with_status(replied.status)
+    fn respond(&self, reply: TaskReply) -> MessageResponse {
+        MessageResponse::serialized(&self.server, reply.message).with_status(reply.status)
     }
 
-    /// Waits until the task no longer works. That takes a permit of its own, and not one of a call.
-    async fn wait(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+    /// Waits until the task is no longer working. Holds a permit for waiting clients, not one for calls.
+    async fn wait(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
         let _permit = match self.waiting.acquire(None) {
             Ok(permit) => permit,
-            Err(reached) => return Response::busy(&self.server, request.id, reached.into()),
+            Err(reached) => return MessageResponse::busy(&self.server, request.id, reached.into()),
         };
-        self.at_rest(request, &caller).await
+        self.wait_until_idle(request, &caller).await
     }
 
-    async fn at_rest(&self, request: &TaskRequest<'_>, caller: &Caller) -> Response {
+    async fn wait_until_idle(&self, request: &TaskRequest<'_>, caller: &Caller) -> MessageResponse {
         let get = request.write("tasks/get");
         let mut changes = None;
         loop {
-            let replied = self.call(&get, caller).await;
-            let is_working = replied.task_status() == Some("working");
-            // Without a permit for the call now: it is looked at again later.
-            let is_busy = replied.status == Status::Busy && changes.is_some();
+            let reply = self.call(&get, caller).await;
+            let is_working = reply.task_status() == Some("working");
+            // No permit for the call at the moment: poll again later.
+            let is_busy = reply.status == Status::Busy && changes.is_some();
             if !is_working && !is_busy {
-                return self.written(replied);
+                return self.respond(reply);
             }
             if self.server.is_draining() {
                 let error = RpcError::internal(STOPPING);
-                return Response::busy(&self.server, request.id, error);
+                return MessageResponse::busy(&self.server, request.id, error);
             }
             let changes = match &mut changes {
                 Some(changes) => changes,
@@ -141,58 +141,58 @@ impl Drafted {
                     none.insert(self.server.handle(&listen, caller.clone()).await)
                 }
             };
-            if let Some(None) = within(LOOK, changes.next()).await {
-                tokio::time::sleep(LOOK).await;
+            if let Some(None) = within(POLL_INTERVAL, changes.next()).await {
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
         }
     }
 
-    /// Cancels a task and shows it. A task that has ended cannot be cancelled.
-    async fn cancel(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+    /// Cancels a task and returns it. An ended task cannot be cancelled.
+    async fn cancel(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
         let get = request.write("tasks/get");
         let before = self.call(&get, &caller).await;
         match before.task_status() {
-            None => return self.written(before),
+            None => return self.respond(before),
             Some(status @ ("completed" | "failed" | "cancelled")) => {
-                return self.over(request.id, status);
+                return self.already_ended(request.id, status);
             }
             Some(_) => {}
         }
         let cancelled = self.call(&request.write("tasks/cancel"), &caller).await;
         if cancelled.is_error() {
-            return self.written(cancelled);
+            return self.respond(cancelled);
         }
         let after = self.call(&get, &caller).await;
         match after.task_status() {
-            // It ended by itself meanwhile.
-            Some(status) if status != "cancelled" => self.over(request.id, status),
-            _ => self.written(after),
+            // The task ended before it was cancelled.
+            Some(status) if status != "cancelled" => self.already_ended(request.id, status),
+            _ => self.respond(after),
         }
     }
 
-    fn over(&self, id: Id<'_>, status: &str) -> Response {
+    fn already_ended(&self, id: Id<'_>, status: &str) -> MessageResponse {
         let error = RpcError::invalid_params(format!(
-            "taskId: the task is {status} already, and cannot be called off"
+            "taskId: the task is already {status} and cannot be cancelled"
         ));
-        Response::reply(&self.server, id, "tasks/cancel", Reply::Error(error))
+        MessageResponse::reply(&self.server, id, "tasks/cancel", Reply::Error(error))
     }
 
-    /// Takes in answers. If one of them is invalid, the reply waits until it is asked again: in a draft a task that was not
-    /// answered does not work.
-    async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> Response {
+    /// Adds answers to a task. After an invalid answer, the reply waits until the task asks again: in the drafts, a task
+    /// with an open ask is not working.
+    async fn update(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
         let before = self.call(&request.write("tasks/get"), &caller).await;
         let updated = self.call(&request.write("tasks/update"), &caller).await;
         let asks = &before.content["result"]["inputRequests"];
         if !updated.is_error() && !all_valid(asks, &request.params["inputResponses"]) {
             let time = self.server.limits().round_time / 2;
-            // It is acknowledged in any case.
-            within(time, self.at_rest(request, &caller)).await;
+            // The answers are acknowledged even after a timeout.
+            within(time, self.wait_until_idle(request, &caller)).await;
         }
-        self.written(updated)
+        self.respond(updated)
     }
 }
 
-/// Whether each accepted form among the answers matches the schema that was asked for.
+/// Whether each accepted form matches the schema of its ask.
 fn all_valid(asks: &Value, answers: &Value) -> bool {
     let answers = answers.as_object().into_iter().flatten();
     let mut forms = answers.filter_map(|(key, answer)| {

@@ -1,9 +1,9 @@
-//! The body of a response: one piece, or a stream of events.
+//! The response body: a single buffer or a stream of events.
 
-use super::pulse::Busy;
-use crate::legacy::Reader;
+use super::idle::ActiveRequest;
+use crate::legacy::StreamReader;
 use crate::relay::RelayStream;
-use crate::response::Response;
+use crate::response::MessageResponse;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use std::convert::Infallible;
@@ -14,53 +14,53 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// Bytes of events that are collected before they are sent.
-const PIECE: usize = 64 << 10;
+/// Events are combined into chunks of up to about this many bytes.
+const CHUNK_BYTES: usize = 64 << 10;
 
-/// The body of a response.
+/// The body of an HTTP response.
 pub struct Body {
-    inner: Inner,
-    /// Keeps the connection of a stream busy.
-    busy: Option<Busy>,
+    kind: BodyKind,
+    /// Marks the connection as busy while a stream is open.
+    active: Option<ActiveRequest>,
 }
 
-enum Inner {
+enum BodyKind {
     Full(Option<Bytes>),
     Events(Box<EventStream>),
     Relayed(Box<RelayStream>),
 }
 
 impl Body {
-    fn new(inner: Inner) -> Self {
-        Self { inner, busy: None }
+    fn new(kind: BodyKind) -> Self {
+        Self { kind, active: None }
     }
 
     pub(super) fn empty() -> Self {
-        Self::new(Inner::Full(None))
+        Self::new(BodyKind::Full(None))
     }
 
     pub(crate) fn full(bytes: Bytes) -> Self {
-        Self::new(Inner::Full(Some(bytes)))
+        Self::new(BodyKind::Full(Some(bytes)))
     }
 
-    /// The stream of another instance, passed on.
+    /// A stream forwarded from another instance.
     pub(super) fn relayed(stream: RelayStream) -> Self {
-        Self::new(Inner::Relayed(Box::new(stream)))
+        Self::new(BodyKind::Relayed(Box::new(stream)))
     }
 
-    /// The events of this source, and a comment whenever it is silent for this long.
-    pub(super) fn events(source: Source, keep_alive: Duration) -> Self {
-        Self::new(Inner::Events(Box::new(EventStream {
+    /// The events of this source, with a comment after each `keep_alive` interval without one.
+    pub(super) fn events(source: EventSource, keep_alive: Duration) -> Self {
+        Self::new(BodyKind::Events(Box::new(EventStream {
             source,
             keep_alive,
             next: Box::pin(tokio::time::sleep(keep_alive)),
         })))
     }
 
-    /// Keeps the connection busy while this is a stream.
-    pub(super) fn keep_busy(&mut self, busy: Busy) {
-        if !matches!(self.inner, Inner::Full(_)) {
-            self.busy = Some(busy);
+    /// If this is a stream, marks the connection as busy until it ends.
+    pub(super) fn keep_active(&mut self, active: ActiveRequest) {
+        if !matches!(self.kind, BodyKind::Full(_)) {
+            self.active = Some(active);
         }
     }
 }
@@ -68,7 +68,7 @@ impl Body {
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Body")
-            .field("busy", &self.busy)
+            .field("active", &self.active)
             .finish_non_exhaustive()
     }
 }
@@ -81,75 +81,74 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let data = match &mut self.inner {
-            Inner::Full(bytes) => bytes.take(),
-            Inner::Events(stream) => ready!(stream.poll_next(cx)),
-            Inner::Relayed(stream) => ready!(stream.poll_next(cx)),
+        let data = match &mut self.kind {
+            BodyKind::Full(bytes) => bytes.take(),
+            BodyKind::Events(stream) => ready!(stream.poll_next(cx)),
+            BodyKind::Relayed(stream) => ready!(stream.poll_next(cx)),
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.inner, Inner::Full(None))
+        matches!(self.kind, BodyKind::Full(None))
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.inner {
-            Inner::Full(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
-            Inner::Events(_) | Inner::Relayed(_) => SizeHint::new(),
+        match &self.kind {
+            BodyKind::Full(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
+            }
+            BodyKind::Events(_) | BodyKind::Relayed(_) => SizeHint::new(),
         }
     }
 }
 
-/// The source of events.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it is boxed with the stream of events"
-)]
-pub(super) enum Source {
-    /// A response, and a message that was taken out of it. Dropping it, as hyper does when the client goes away, cancels the
-    /// handler.
-    Response(Option<Vec<u8>>, Response),
-    /// A stream that its client may resume. Dropping it only stops reading.
-    Replayed {
-        reader: Reader,
-        /// Does the stream begin with an event id, so that the client can resume it before there is a message?
-        greets: bool,
+#[expect(clippy::large_enum_variant, reason = "the event stream boxes it")]
+pub(super) enum EventSource {
+    /// A response, after its first message. Dropping it cancels the handler: hyper does so when the client disconnects.
+    Response(Option<Vec<u8>>, MessageResponse),
+    /// A resumable stream. Dropping it only stops reading.
+    Resumable {
+        reader: StreamReader,
+        /// Whether the stream starts with an empty event, whose id lets the client resume before the first message.
+        starts_with_id: bool,
     },
 }
 
 struct EventStream {
-    source: Source,
-    /// A stream that is silent for this long gets a comment.
+    source: EventSource,
     keep_alive: Duration,
     next: Pin<Box<Sleep>>,
 }
 
 impl EventStream {
-    /// The messages that are ready.
+    /// The messages that are ready, or a comment when `keep_alive` has elapsed.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut out = Vec::new();
         match &mut self.source {
-            Source::Response(first, _) => {
+            EventSource::Response(first, _) => {
                 if let Some(message) = first.take() {
-                    event(&mut out, &message);
+                    write_event(&mut out, &message);
                 }
             }
-            Source::Replayed { reader, greets } => {
-                if std::mem::take(greets) {
+            EventSource::Resumable {
+                reader,
+                starts_with_id,
+            } => {
+                if std::mem::take(starts_with_id) {
                     out.extend_from_slice(format!("id: {}\ndata:\n\n", reader.id()).as_bytes());
                 }
             }
         }
-        while out.len() < PIECE {
+        while out.len() < CHUNK_BYTES {
             let next = match &mut self.source {
-                Source::Response(_, response) => response
+                EventSource::Response(_, response) => response
                     .poll_next(cx)
-                    .map(|next| next.map(|(_, message)| event(&mut out, &message))),
-                Source::Replayed { reader, .. } => reader.poll_next(cx).map(|next| {
+                    .map(|next| next.map(|(_, message)| write_event(&mut out, &message))),
+                EventSource::Resumable { reader, .. } => reader.poll_next(cx).map(|next| {
                     next.map(|(_, message)| {
                         out.extend_from_slice(format!("id: {}\n", reader.id()).as_bytes());
-                        event(&mut out, &message);
+                        write_event(&mut out, &message);
                     })
                 }),
             };
@@ -168,7 +167,7 @@ impl EventStream {
     }
 }
 
-fn event(out: &mut Vec<u8>, message: &[u8]) {
+fn write_event(out: &mut Vec<u8>, message: &[u8]) {
     out.extend_from_slice(b"event: message\ndata: ");
     out.extend_from_slice(message);
     out.extend_from_slice(b"\n\n");

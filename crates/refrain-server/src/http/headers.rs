@@ -1,61 +1,67 @@
-//! The checks of a request's headers: host, origin, and that they match the body.
+//! Checks of request headers: host, origin, and consistency with the body.
 
-use crate::dispatch::Request;
+use crate::dispatch::ParsedRequest;
 use http::{HeaderMap, HeaderValue, Uri};
 use refrain_wire::{RpcError, decode_header};
 use std::borrow::Cow;
 
-/// How a value in its base64 form begins.
-const ENCODED: &str = "=?base64?";
+/// The prefix of a base64-encoded header value.
+const BASE64_PREFIX: &str = "=?base64?";
 
-/// The hosts a server answers for. A request for another host, or from a page of another one, is refused: that is
-/// what keeps a web page from reaching a local server by DNS rebinding.
+/// The accepted values of the `Host` and `Origin` headers.
+///
+/// Requests for other hosts, or from web pages of other hosts, are rejected. This protects local servers from DNS
+/// rebinding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHosts(Option<Vec<String>>);
 
 impl AllowedHosts {
-    /// This machine only: `localhost`, `127.0.0.1` and `[::1]`, on any port.
+    /// `localhost`, `127.0.0.1` and `[::1]`, with any port.
     pub fn local() -> Self {
         Self::only(["localhost", "127.0.0.1", "[::1]"])
     }
 
-    /// These hosts. A name without a port allows every port.
+    /// These hosts. A host without a port matches any port.
     pub fn only<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Self {
         let lower = |host: S| host.into().to_ascii_lowercase();
         Self(Some(hosts.into_iter().map(lower).collect()))
     }
 
-    /// Any host: for servers behind a proxy that checks, with authentication on.
+    /// Any host, for servers with authentication behind a proxy that checks the host.
     pub fn any() -> Self {
         Self(None)
     }
 
-    fn has(&self, host: &[u8]) -> bool {
+    fn contains(&self, host: &[u8]) -> bool {
         let Some(hosts) = &self.0 else { return true };
-        // The port is what comes after the last colon, unless that is one of an address in brackets.
+        // The port follows the last colon, unless that colon is part of an IPv6 address in brackets.
         let name = match host.iter().rposition(|byte| matches!(byte, b':' | b']')) {
             Some(at) if host[at] == b':' => &host[..at],
             _ => host,
         };
-        // As almost every client writes it.
+        // Fast path: almost every client sends lower case without a port.
         hosts.iter().any(|allowed| allowed.as_bytes() == name)
             || hosts.iter().map(String::as_bytes).any(|allowed| {
                 allowed.eq_ignore_ascii_case(host) || allowed.eq_ignore_ascii_case(name)
             })
     }
 
-    /// May a request to this host, from this origin, come in?
-    pub(super) fn admit(&self, heads: &Headers<'_>, uri: &Uri) -> Result<(), HostError> {
-        let host = match heads.host.value {
+    pub(super) fn check(&self, headers: &Headers<'_>, uri: &Uri) -> Result<(), HostError> {
+        let host = match headers.host.value {
             Some(host) => Some(host.as_bytes()),
             None => uri
                 .authority()
                 .map(|authority| authority.as_str().as_bytes()),
         };
-        if !host.is_some_and(|host| self.has(host)) || heads.host.twice {
-            return Err(HostError::Host);
+        if !host.is_some_and(|host| self.contains(host)) || headers.host.repeated {
+            let host = host.map(|host| String::from_utf8_lossy(host).into_owned());
+            return Err(match (host, headers.host.repeated) {
+                (None, _) => HostError::Missing,
+                (Some(_), true) => HostError::Repeated,
+                (Some(host), false) => HostError::Host(host),
+            });
         }
-        let Some(origin) = heads.origin.value else {
+        let Some(origin) = headers.origin.value else {
             return Ok(());
         };
         let from = origin
@@ -63,90 +69,102 @@ impl AllowedHosts {
             .ok()
             .and_then(|origin| origin.split_once("://"))
             .map(|(_, host)| host.as_bytes());
-        if from.is_some_and(|host| self.has(host)) && !heads.origin.twice {
+        if from.is_some_and(|host| self.contains(host)) && !headers.origin.repeated {
             return Ok(());
         }
-        Err(HostError::Origin)
+        let origin = String::from_utf8_lossy(origin.as_bytes());
+        Err(HostError::Origin(origin.into_owned()))
     }
 }
 
-/// Why a request to another host, or from a page of another origin, is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+/// Why the `Host` or `Origin` header is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HostError {
-    #[error("this server does not answer for the host in the Host header")]
-    Host,
-    #[error("this server does not answer pages of the origin in the Origin header")]
-    Origin,
+    #[error("missing Host header")]
+    Missing,
+    #[error("repeated Host header")]
+    Repeated,
+    #[error("host {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    Host(String),
+    #[error("origin {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    Origin(String),
 }
 
-/// The headers that are looked at, found in one pass: that costs less than looking each of them up.
+/// The headers that the endpoint reads, collected in one pass, which costs less than a lookup for each.
 #[derive(Debug)]
 pub(crate) struct Headers<'a> {
     all: &'a HeaderMap,
-    host: Head<'a>,
-    origin: Head<'a>,
-    content_type: Head<'a>,
-    version: Head<'a>,
-    method: Head<'a>,
-    name: Head<'a>,
-    relay: Head<'a>,
-    session: Head<'a>,
+    host: SingleHeader<'a>,
+    origin: SingleHeader<'a>,
+    content_type: SingleHeader<'a>,
+    version: SingleHeader<'a>,
+    method: SingleHeader<'a>,
+    name: SingleHeader<'a>,
+    relay: SingleHeader<'a>,
+    session: SingleHeader<'a>,
 }
 
-/// One header: its last value, and whether there were several.
+/// A header that must not be repeated, with its last value.
 #[derive(Debug, Default)]
-struct Head<'a> {
+struct SingleHeader<'a> {
     value: Option<&'a HeaderValue>,
-    twice: bool,
+    repeated: bool,
 }
 
 impl<'a> Headers<'a> {
     pub(crate) fn read(headers: &'a HeaderMap) -> Self {
-        let mut heads = Self {
+        let mut found = Self {
             all: headers,
-            host: Head::default(),
-            origin: Head::default(),
-            content_type: Head::default(),
-            version: Head::default(),
-            method: Head::default(),
-            name: Head::default(),
-            relay: Head::default(),
-            session: Head::default(),
+            host: SingleHeader::default(),
+            origin: SingleHeader::default(),
+            content_type: SingleHeader::default(),
+            version: SingleHeader::default(),
+            method: SingleHeader::default(),
+            name: SingleHeader::default(),
+            relay: SingleHeader::default(),
+            session: SingleHeader::default(),
         };
         for (name, value) in headers {
-            let head = match name.as_str() {
-                "host" => &mut heads.host,
-                "origin" => &mut heads.origin,
-                "content-type" => &mut heads.content_type,
-                "mcp-protocol-version" => &mut heads.version,
-                "mcp-method" => &mut heads.method,
-                "mcp-name" => &mut heads.name,
-                "refrain-relay" => &mut heads.relay,
-                "mcp-session-id" => &mut heads.session,
+            let header = match name.as_str() {
+                "host" => &mut found.host,
+                "origin" => &mut found.origin,
+                "content-type" => &mut found.content_type,
+                "mcp-protocol-version" => &mut found.version,
+                "mcp-method" => &mut found.method,
+                "mcp-name" => &mut found.name,
+                "refrain-relay" => &mut found.relay,
+                "mcp-session-id" => &mut found.session,
                 _ => continue,
             };
-            head.twice |= head.value.replace(value).is_some();
+            header.repeated |= header.value.replace(value).is_some();
         }
-        heads
+        found
     }
 
-    /// All headers of the request.
     pub(crate) fn all(&self) -> &'a HeaderMap {
         self.all
     }
 
-    /// The header that authenticates a relayed request.
     pub(super) fn relay(&self) -> Option<&'a HeaderValue> {
         self.relay.value
     }
 
-    /// Does the request name a legacy session?
+    /// Whether the request belongs to a legacy session.
     pub(crate) fn has_session(&self) -> bool {
         self.session.value.is_some()
     }
 
+    /// The media type of the body, for error messages.
+    pub(super) fn content_type(&self) -> Cow<'a, str> {
+        let value = self
+            .content_type
+            .value
+            .map_or(&b""[..], HeaderValue::as_bytes);
+        String::from_utf8_lossy(value)
+    }
+
     pub(super) fn is_json(&self) -> bool {
-        // As almost every client writes it.
+        // Fast path: almost every client sends exactly this.
         if self
             .content_type
             .value
@@ -161,8 +179,8 @@ impl<'a> Headers<'a> {
             .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
     }
 
-    /// Do the metadata headers say what the body says?
-    pub(crate) fn check(&self, method: &str, request: &Request<'_>) -> Result<(), RpcError> {
+    /// Checks that the metadata headers equal the fields of the body.
+    pub(crate) fn check(&self, method: &str, request: &ParsedRequest<'_>) -> Result<(), RpcError> {
         let version = &request.meta().protocol_version;
         matches(&self.version, "MCP-Protocol-Version", version, false)?;
         matches(&self.method, "Mcp-Method", method, false)?;
@@ -173,41 +191,46 @@ impl<'a> Headers<'a> {
     }
 }
 
-fn matches(header: &Head<'_>, shown: &str, body: &str, encoded: bool) -> Result<(), RpcError> {
-    let Head {
+fn matches(
+    header: &SingleHeader<'_>,
+    name: &str,
+    body: &str,
+    encoded: bool,
+) -> Result<(), RpcError> {
+    let SingleHeader {
         value: Some(value),
-        twice: false,
+        repeated: false,
     } = header
     else {
-        let problem = if header.twice {
-            "is there more than once"
+        let problem = if header.repeated {
+            "repeated"
         } else {
-            "is missing"
+            "missing"
         };
         return Err(RpcError::header_mismatch(format!(
-            "the {shown} header {problem}; it must say what the body says"
+            "{problem} {name} header: expected {body:?} as in the body"
         )));
     };
-    let is_encoded = encoded && body.starts_with(ENCODED);
+    let is_encoded = encoded && body.starts_with(BASE64_PREFIX);
     if value.as_bytes() == body.as_bytes() && body.is_ascii() && !is_encoded {
         return Ok(());
     }
-    let value = value.to_str().map_err(|_| {
-        RpcError::header_mismatch(format!(
-            "the {shown} header has characters that are not ASCII"
-        ))
-    })?;
-    let said = if encoded {
+    let value = value
+        .to_str()
+        .map_err(|_| RpcError::header_mismatch(format!("invalid {name} header: not ASCII")))?;
+    let decoded = if encoded {
         decode_header(value).ok_or_else(|| {
-            RpcError::header_mismatch(format!("the {shown} header is not valid base64 of UTF-8"))
+            RpcError::header_mismatch(format!(
+                "invalid {name} header {value:?}: not base64 of UTF-8"
+            ))
         })?
     } else {
         Cow::Borrowed(value)
     };
-    if said == body {
+    if decoded == body {
         return Ok(());
     }
     Err(RpcError::header_mismatch(format!(
-        "the {shown} header says {said:?} and the body says {body:?}"
+        "{name} header {decoded:?} does not match {body:?} in the body"
     )))
 }

@@ -1,23 +1,23 @@
-//! Legacy clients over HTTP: sessions, and streams that can be resumed.
+//! Legacy clients over HTTP: sessions and resumable streams.
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
-//! | POST of `initialize` | the session's id in a header |
-//! | POST of a request | one JSON object, or a stream of events as soon as there is more to say or it takes long |
+//! | POST of `initialize` | the session id in a header |
+//! | POST of a request | one JSON object if it completes promptly, otherwise a stream of events |
 //! | POST of a response or a notification | 202 |
-//! | GET | notifications outside of calls, or with `Last-Event-ID` the rest of a stream |
-//! | DELETE | the session ends |
+//! | GET | notifications outside of calls; with `Last-Event-ID`, the rest of a stream |
+//! | DELETE | 204, and the session ends |
 //!
-//! An instance that does not hold the session relays the request. If the holder is gone, it serves the request itself.
+//! Another instance relays the request to the session's holder. If the holder is gone, it serves the request itself.
 
-use super::body::Source;
-use super::{Body, HttpService, accepted, events, json};
+use super::body::EventSource;
+use super::{Body, BoxedResponse, HttpService, accepted, event_stream, json};
 use crate::auth::Caller;
-use crate::dispatch::{Context, Parsed, Sessions};
-use crate::legacy::{EventId, Purpose, Reader, ResumeError, Session};
+use crate::dispatch::{Context, ParsedMessage, SessionContext};
+use crate::legacy::{EventId, Purpose, Session, StreamReader, StreamResumeError};
 use crate::metrics::Refusal;
 use crate::relay::RelayRequest;
-use crate::response::{Handled, MessageKind, Status};
+use crate::response::{Disposition, MessageKind, Status};
 use crate::timer::within;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
@@ -30,36 +30,33 @@ use std::time::Duration;
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 pub(super) const NO_SESSION_ID: &str =
-    "there is no Mcp-Session-Id header; open a session with initialize";
+    "missing Mcp-Session-Id header: open a session with initialize";
 pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-/// A call that is done by then is answered with one object; otherwise the client gets a stream that it can resume.
-const PROMPT: Duration = Duration::from_millis(500);
+/// A call that takes longer is answered with a resumable stream instead of one JSON object.
+const PROMPT_TIME: Duration = Duration::from_millis(500);
 
-/// Is a request with another method than POST one about a session?
-pub(super) fn is_about_session(parts: &Parts) -> bool {
-    is_for_sessions(&parts.method) && parts.headers.contains_key(SESSION)
+/// Whether this is a GET or DELETE request of a session.
+pub(super) fn is_session_request(parts: &Parts) -> bool {
+    is_session_method(&parts.method) && parts.headers.contains_key(SESSION)
 }
 
-/// Do legacy clients use this method, in a session?
-pub(super) fn is_for_sessions(method: &Method) -> bool {
+pub(super) fn is_session_method(method: &Method) -> bool {
     method == Method::GET || method == Method::DELETE
 }
 
-type Refused = Box<Response<Body>>;
-
 impl HttpService {
-    /// Answers a POST in a session.
+    /// Handles a POST in a session.
     pub(crate) async fn respond_in_session(
         &self,
         headers: &HeaderMap,
-        message: Parsed<'_>,
+        message: ParsedMessage<'_>,
         bytes: &[u8],
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
         let session = match self.find_session(headers, &caller) {
             Ok(session) => session,
-            Err(refused) => return *refused,
+            Err(response) => return *response,
         };
         let (server, legacy) = (&self.server, &self.server.0.legacy);
         let request = RelayRequest {
@@ -79,20 +76,20 @@ impl HttpService {
             }
             Err(error) => {
                 let status = StatusCode::BAD_REQUEST;
-                return self.refuse(Refusal::InvalidRequest, status, None, &error);
+                return self.reject_with(Refusal::InvalidRequest, status, None, &error);
             }
         }
-        let context = |relays| Context::new(caller.clone(), Sessions::Open(&session), relays);
+        let context = |relays| Context::new(caller.clone(), SessionContext::Open(&session), relays);
         let response = match server.accept(message.clone(), context(!relayed)).await {
-            Handled::Response(response) => response,
-            Handled::Relay(id, to) => match self.relay_session(&to.holder, id, request).await {
+            Disposition::Response(response) => response,
+            Disposition::Relay(id, to) => match self.relay_session(&to.holder, id, request).await {
                 Some(response) => return response,
                 None => server.handle_message(message, context(false)).await,
             },
         };
         match response.is_call() {
-            true => self.answer_call(&session, response).await,
-            false => self.answer(response).await,
+            true => self.respond_to_call(&session, response).await,
+            false => self.respond_with(response).await,
         }
     }
 
@@ -101,7 +98,7 @@ impl HttpService {
         &self,
         headers: &HeaderMap,
         caller: &Caller,
-    ) -> Result<Session, Refused> {
+    ) -> Result<Session, BoxedResponse> {
         let legacy = &self.server.0.legacy;
         let mut ids = headers.get_all(SESSION).iter();
         let id = ids.next().and_then(|id| id.to_str().ok());
@@ -110,34 +107,35 @@ impl HttpService {
             Some(Ok(session)) => session,
             Some(Err(reason)) => {
                 tracing::debug!(%reason, "session id rejected");
-                return Err(self.no_session());
+                return Err(self.session_not_found());
             }
-            None => return Err(self.no_session()),
+            None => return Err(self.session_not_found()),
         };
         let version = headers.get(VERSION).map(HeaderValue::to_str);
         let revision = session.revision.as_str();
         if version.is_some_and(|version| version.ok() != Some(revision)) {
-            let reason =
-                format!("the MCP-Protocol-Version header must be that of the session, {revision}");
+            let reason = format!(
+                "MCP-Protocol-Version header does not match the session's revision {revision}"
+            );
             let status = StatusCode::BAD_REQUEST;
             return Err(self.reject(Refusal::UnsupportedVersion, status, reason));
         }
         match legacy.has_ended(&session) {
-            true => Err(self.no_session()),
+            true => Err(self.session_not_found()),
             false => Ok(session),
         }
     }
 
-    fn no_session(&self) -> Refused {
-        let reason = "this is no session, or its time is over; open another with initialize";
+    fn session_not_found(&self) -> BoxedResponse {
+        let reason = "unknown or expired session in Mcp-Session-Id: open another with initialize";
         self.reject(Refusal::Session, StatusCode::NOT_FOUND, reason)
     }
 
-    /// Rejects a message with the headers of a session except for its id.
-    pub(super) fn refuse_without_session(
+    /// Rejects a message that has the version header of a legacy session, but no session id.
+    pub(super) fn reject_without_session(
         &self,
         headers: &HeaderMap,
-        message: &Parsed<'_>,
+        message: &ParsedMessage<'_>,
     ) -> Option<Response<Body>> {
         let id = match message {
             Ok(Incoming::Message(Message::Request { id, method, params }))
@@ -154,23 +152,27 @@ impl HttpService {
         let version = headers.get(VERSION).and_then(|value| value.to_str().ok());
         version.and_then(Revision::parse)?;
         let error = RpcError::invalid_request(NO_SESSION_ID);
-        Some(self.refuse(Refusal::Session, StatusCode::BAD_REQUEST, id, &error))
+        Some(self.reject_with(Refusal::Session, StatusCode::BAD_REQUEST, id, &error))
     }
 
-    /// Answers a call: with one object if it is done at once, otherwise on a stream.
-    async fn answer_call(&self, session: &Session, response: crate::Response) -> Response<Body> {
+    /// Sends the response to a call: one JSON object if it completes promptly, otherwise a stream.
+    async fn respond_to_call(
+        &self,
+        session: &Session,
+        response: crate::MessageResponse,
+    ) -> Response<Body> {
         let legacy = &self.server.0.legacy;
         let id = response.id().map(|id| id.as_json().to_owned());
         let purpose = id.map(Purpose::Call);
         let reader = legacy.stream(session, vec![response], purpose.as_ref());
-        if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT, reader.peek()).await {
+        if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT_TIME, reader.peek()).await {
             legacy.forget_stream(&reader);
             return json(reply);
         }
-        self.replay(session, reader)
+        self.resumable_stream(session, reader)
     }
 
-    /// Answers all messages of a batch: on a stream, if one of them is a request.
+    /// Handles all messages of a batch. The responses share a stream.
     async fn respond_to_batch(
         &self,
         session: &Session,
@@ -180,50 +182,53 @@ impl HttpService {
         let mut responses = Vec::with_capacity(batch.len());
         for message in batch {
             let message = parse(message.get().as_bytes()).map(Incoming::Message);
-            let context = Context::new(caller.clone(), Sessions::Open(session), false);
+            let context = Context::new(caller.clone(), SessionContext::Open(session), false);
             responses.push(self.server.handle_message(message, context).await);
         }
-        let is_retryable = |response: &crate::Response| {
+        let is_retryable = |response: &crate::MessageResponse| {
             matches!(response.status(), Status::Forbidden(_) | Status::Busy)
         };
-        let is_done = |response: &crate::Response| {
+        let is_done = |response: &crate::MessageResponse| {
             matches!(response.status(), Status::Accepted | Status::Replied)
         };
         let any_done = responses.iter().any(is_done);
         let first = responses.iter().position(is_retryable);
         if let Some(first) = first.filter(|_| !any_done) {
-            // Nothing of the batch was done: the status says so.
-            return self.answer(responses.swap_remove(first)).await;
+            // No message was processed, so the HTTP status can report the failure.
+            return self.respond_with(responses.swap_remove(first)).await;
         }
         responses.retain(|response| *response.status() != Status::Accepted);
         if responses.is_empty() {
             return accepted();
         }
         let reader = self.server.0.legacy.stream(session, responses, None);
-        self.replay(session, reader)
+        self.resumable_stream(session, reader)
     }
 
-    /// A stream of events that can be resumed.
-    fn replay(&self, session: &Session, reader: Reader) -> Response<Body> {
+    fn resumable_stream(&self, session: &Session, reader: StreamReader) -> Response<Body> {
         let keep_alive = self.server.0.services.limits.keep_alive;
-        // Clients of earlier revisions take every event for a message.
-        let greets = session.revision >= Revision::V2025_11_25;
-        events(Source::Replayed { reader, greets }, keep_alive)
+        // Clients of earlier revisions treat every event as a message.
+        let starts_with_id = session.revision >= Revision::V2025_11_25;
+        let source = EventSource::Resumable {
+            reader,
+            starts_with_id,
+        };
+        event_stream(source, keep_alive)
     }
 
-    /// Answers a GET or a DELETE about a session.
-    pub(super) async fn about_session(
+    /// Handles a GET or DELETE request of a session.
+    pub(super) async fn handle_session_request(
         &self,
         parts: &Parts,
         caller: Caller,
         relayed: bool,
     ) -> Response<Body> {
         if let Err(missing) = self.server.0.auth.allow(&caller, &[]) {
-            return self.forbid(missing);
+            return self.reject_missing_scopes(missing);
         }
         let session = match self.find_session(&parts.headers, &caller) {
             Ok(session) => session,
-            Err(refused) => return *refused,
+            Err(response) => return *response,
         };
         let legacy = &self.server.0.legacy;
         let last = parts.headers.get(LAST_EVENT);
@@ -252,21 +257,25 @@ impl HttpService {
             return response;
         }
         let reader = match after {
-            None => legacy.stream_changes(&session, caller).map_err(Into::into),
-            Some(None) => Err(ResumeError::Malformed),
+            None => legacy
+                .stream_notifications(&session, caller)
+                .map_err(Into::into),
+            Some(None) => Err(StreamResumeError::Malformed),
             Some(Some(after)) => legacy.resume(&session, &after, caller),
         };
         match reader {
-            Ok(reader) => self.replay(&session, reader),
-            Err(error) => self.refuse_stream(error),
+            Ok(reader) => self.resumable_stream(&session, reader),
+            Err(error) => self.reject_resume(error),
         }
     }
 
-    fn refuse_stream(&self, error: ResumeError) -> Response<Body> {
+    fn reject_resume(&self, error: StreamResumeError) -> Response<Body> {
         let refusal = match error {
-            ResumeError::Subscribe(_) => Refusal::Busy,
-            ResumeError::Elsewhere => Refusal::Elsewhere,
-            ResumeError::Malformed | ResumeError::Replaced | ResumeError::Gone => {
+            StreamResumeError::Subscribe(_) => Refusal::Busy,
+            StreamResumeError::Elsewhere => Refusal::Elsewhere,
+            StreamResumeError::Malformed
+            | StreamResumeError::Replaced
+            | StreamResumeError::Gone => {
                 let (refusal, status) = (Refusal::InvalidRequest, StatusCode::BAD_REQUEST);
                 return *self.reject(refusal, status, error.to_string());
             }

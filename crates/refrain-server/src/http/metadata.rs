@@ -1,7 +1,7 @@
-//! The resource metadata, served.
+//! The protected resource metadata over HTTP.
 
 use super::{Body, JSON};
-use crate::auth::{Published, WELL_KNOWN};
+use crate::auth::{PublishedMetadata, WELL_KNOWN};
 use crate::server::Server;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -10,12 +10,15 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-/// Serves a server's [`ResourceMetadata`](crate::ResourceMetadata) as a tower service: to be mounted beside
-/// [`HttpService`](crate::HttpService). [`serve`](crate::serve) does that by itself.
+/// A server's [`ResourceMetadata`](crate::ResourceMetadata) as a tower service. Mount it next to
+/// [`HttpService`](crate::HttpService); [`serve`](crate::serve) does so by itself.
 ///
 /// ```
-/// # use refrain_server::{AllowedHosts, HttpService, MetadataService, ResourceMetadata, Server};
-/// # fn main() -> Result<(), refrain_server::BuildError> {
+/// use refrain::auth::ResourceMetadata;
+/// use refrain::runtime::server::MetadataService;
+/// use refrain::server::{AllowedHosts, HttpService, Server};
+///
+/// # fn main() -> Result<(), refrain::server::BuildError> {
 /// let metadata = ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"]);
 /// let server = Server::builder("docs", "1.0").resource_metadata(metadata).build()?;
 /// let mut app: axum::Router = axum::Router::new();
@@ -29,22 +32,22 @@ use std::task::{Context, Poll};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct MetadataService(Arc<Published>);
+pub struct MetadataService(Arc<PublishedMetadata>);
 
 impl MetadataService {
-    /// The metadata of this server, if it has any.
+    /// The metadata of this server. `None` if it has none.
     pub fn new(server: &Server) -> Option<Self> {
         server.0.auth.metadata.clone().map(Self)
     }
 
-    /// The paths at which clients look for them: the well-known one followed by that of the resource, and the
-    /// well-known one by itself.
+    /// The paths where clients look for the metadata: the well-known path followed by the path of the resource, and the
+    /// well-known path alone.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         let own = Some(self.0.path.as_str()).filter(|path| *path != WELL_KNOWN);
         own.into_iter().chain([WELL_KNOWN])
     }
 
-    /// Answers one request. The metadata is public.
+    /// Handles one request, without authentication.
     pub fn handle<B>(&self, request: &http::Request<B>) -> Response<Body> {
         if request.method() != Method::GET {
             let mut response = Response::new(Body::empty());
@@ -61,8 +64,9 @@ impl MetadataService {
         response
     }
 
-    /// Is this a path of theirs, where the endpoint is `/mcp`? A proxy may know it by another path.
-    pub(super) fn is_at(&self, path: &str) -> bool {
+    /// Whether the metadata is served at this path. `/mcp` is always included: behind a proxy, the public path of the
+    /// resource may differ.
+    pub(super) fn matches(&self, path: &str) -> bool {
         let own = path.strip_prefix(WELL_KNOWN) == Some("/mcp");
         own || self.paths().any(|known| known == path)
     }

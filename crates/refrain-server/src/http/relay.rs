@@ -1,23 +1,23 @@
-//! Requests that are relayed to their holder, and those that other instances relay here.
+//! Relayed requests over HTTP, in both directions.
 
-use super::{Body, HttpService, ROUND, json};
+use super::{Body, BoxedResponse, HttpService, ROUND, json};
 use crate::legacy::{Session, lost_call};
 use crate::live::{call_gone, holder_unreachable};
 use crate::metrics::{LiveCallEvent, Refusal};
-use crate::record;
 use crate::relay::{
-    Holder, LastEvent, RelayClaims, RelayError, RelayRefusal, RelayRequest, RelayStream, RelayTo,
-    is_stream,
+    Holder, LastEvent, PendingRelay, RelayAuthError, RelayClaims, RelayError, RelayRequest,
+    RelayStream, is_stream,
 };
-use crate::response::Handled;
+use crate::response::Disposition;
+use crate::wire_recorder;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::legacy;
 use refrain_wire::ratified::{write_error, write_reply};
 use refrain_wire::{Id, Reply, RpcError};
 
-/// The headers of a holder's response that are passed on.
-const PASSED_ON: [HeaderName; 7] = [
+/// The headers of a holder's response that are forwarded to the client.
+const FORWARDED_HEADERS: [HeaderName; 7] = [
     CONTENT_TYPE,
     CACHE_CONTROL,
     RETRY_AFTER,
@@ -29,41 +29,41 @@ const PASSED_ON: [HeaderName; 7] = [
 
 impl HttpService {
     /// Authenticates a request that another instance relayed here.
-    pub(super) fn relayed(&self, header: &HeaderValue) -> Result<RelayClaims, Box<Response<Body>>> {
+    pub(super) fn relayed(&self, header: &HeaderValue) -> Result<RelayClaims, BoxedResponse> {
         let accepted = self.server.0.relay.accept(header);
-        accepted.map_err(|refusal| match refusal {
-            RelayRefusal::OtherInstance => {
-                let reason = "the Refrain-Relay header was made for another instance";
+        accepted.map_err(|error| match error {
+            RelayAuthError::OtherInstance => {
+                let reason = "Refrain-Relay header is for another instance";
                 self.reject(Refusal::Elsewhere, StatusCode::MISDIRECTED_REQUEST, reason)
             }
-            refusal => {
-                tracing::warn!(reason = %refusal, "relayed request rejected");
-                self.no_relay()
+            error => {
+                tracing::warn!(%error, "relayed request rejected");
+                self.reject_relay()
             }
         })
     }
 
     /// The response to a request with an invalid `Refrain-Relay` header.
-    pub(super) fn no_relay(&self) -> Box<Response<Body>> {
-        let reason = "the Refrain-Relay header was not made for this request by an instance of this server; leave it out. \
-             The instances of a server need the same keys, and clocks that agree";
+    pub(super) fn reject_relay(&self) -> BoxedResponse {
+        let reason = "invalid Refrain-Relay header: clients must not send it. If another instance sent it, both need the \
+             same keys and synchronized clocks";
         self.reject(Refusal::Forbidden, StatusCode::FORBIDDEN, reason)
     }
 
-    /// Relays a request to the instance that holds its live call. A relayed request is not relayed again.
+    /// Relays a request to the holder of its live call. A relayed request is not relayed again.
     pub(crate) async fn relay_call(
         &self,
         id: Option<Id<'_>>,
-        relay: Box<RelayTo>,
+        relay: Box<PendingRelay>,
         headers: &HeaderMap,
         body: &[u8],
         relayed: bool,
     ) -> Response<Body> {
         if relayed {
-            let response = Handled::Relay(id, relay).here(&self.server);
-            return self.answer(response).await;
+            let response = Disposition::Relay(id, relay).without_relay(&self.server);
+            return self.respond_with(response).await;
         }
-        let RelayTo { holder, caller, .. } = *relay;
+        let PendingRelay { holder, caller, .. } = *relay;
         let request = RelayRequest {
             method: &Method::POST,
             headers,
@@ -91,26 +91,26 @@ impl HttpService {
         self.live_error(id, error)
     }
 
-    /// Relays a request without an id of its own to the holder of its session. `None`: it is served here.
+    /// Relays a request without an id to the holder of its session. Returns `None` if it must be served here.
     pub(super) async fn relay_to_holder(
         &self,
         session: &Session,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        match self.server.0.relay.reaches(&session.holder) {
+        match self.server.0.relay.can_reach(&session.holder) {
             true => self.relay_session(&session.holder, None, request).await,
             false => None,
         }
     }
 
-    /// Relays a request of a legacy session. `None`: the holder is gone, and the request is served here.
+    /// Relays a request of a legacy session. Returns `None` if the holder is gone and it must be served here.
     pub(super) async fn relay_session(
         &self,
         holder: &Holder,
         id: Option<Id<'_>>,
         request: RelayRequest<'_>,
     ) -> Option<Response<Body>> {
-        let last = self.last_of_legacy(holder, id);
+        let last = self.legacy_last_event(holder, id);
         let error = match self.relay(holder, request, last).await {
             Ok(response) => return Some(response),
             Err(error) => error,
@@ -121,7 +121,7 @@ impl HttpService {
             .metrics
             .live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
-            tracing::warn!(%holder, %error, "session taken over: its holder is gone");
+            tracing::warn!(%holder, %error, "holder gone, session taken over");
             return None;
         }
         let error = holder_unreachable(holder, &error);
@@ -131,27 +131,27 @@ impl HttpService {
         })
     }
 
-    /// The last event of a relayed stream of a legacy session that broke off: that the call is lost, if its holder is gone.
-    /// Otherwise the client resumes the stream.
-    fn last_of_legacy(&self, holder: &Holder, id: Option<Id<'_>>) -> LastEvent {
+    /// The last event of an interrupted stream of a legacy session: a "call lost" error if the holder is gone. Otherwise
+    /// the client can resume the stream.
+    fn legacy_last_event(&self, holder: &Holder, id: Option<Id<'_>>) -> LastEvent {
         let (relay, holder) = (self.server.0.relay.clone(), holder.clone());
         let id = id.map(|id| id.as_json().to_owned());
         Box::new(move |error| {
             Box::pin(async move {
-                tracing::warn!(%holder, %error, "relayed stream broke off");
+                tracing::warn!(%holder, %error, "relayed stream interrupted");
                 let id = id?;
                 if !relay.is_gone(&holder).await {
                     return None;
                 }
                 let mut out = Vec::with_capacity(256);
                 legacy::write_error(&mut out, Some(&id), &lost_call());
-                record::sent("", &out);
+                wire_recorder::record("", &out);
                 Some(out)
             })
         })
     }
 
-    /// Sends a request to its holder, and passes the response on.
+    /// Sends a request to its holder and forwards the response.
     async fn relay(
         &self,
         holder: &Holder,
@@ -162,14 +162,14 @@ impl HttpService {
         let mut response = Response::new(if is_stream(head.headers()) {
             Body::relayed(RelayStream::new(body, last))
         } else {
-            let whole = body.whole().await?;
-            match whole.is_empty() {
+            let bytes = body.collect().await?;
+            match bytes.is_empty() {
                 true => Body::empty(),
-                false => Body::full(whole),
+                false => Body::full(bytes),
             }
         });
         *response.status_mut() = head.status();
-        for name in PASSED_ON {
+        for name in FORWARDED_HEADERS {
             if let Some(value) = head.headers().get(&name) {
                 response.headers_mut().insert(name, value.clone());
             }
@@ -178,7 +178,7 @@ impl HttpService {
         Ok(response)
     }
 
-    /// An error of a call, which is a reply like any other.
+    /// The error of a live call, sent as a reply with HTTP status 200.
     fn live_error(&self, id: Option<Id<'_>>, error: RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(512);
         let info = &self.server.0.services.info;

@@ -1,7 +1,6 @@
-//! The hyper fronts: they accept connections, route `/mcp` or `/metrics`, the resource metadata, `/healthz` and `/readyz`,
-//! and drain.
+//! The hyper server: accepts connections, routes requests and drains on shutdown.
 
-use super::pulse::Pulse;
+use super::idle::Activity;
 use super::{Body, HttpService, MetadataService};
 use crate::AllowedHosts;
 use crate::server::Server;
@@ -23,27 +22,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
-/// A service beside `/mcp`.
+/// A service mounted next to `/mcp`.
 #[derive(Clone)]
 pub(crate) struct Mount {
-    /// Its path; one that ends with a slash is a prefix.
+    /// The path, or a prefix if it ends with a slash.
     pub(crate) path: &'static str,
-    /// The server behind it, which is started and drained with the others.
+    /// A server to start and drain with the main one.
     pub(crate) server: Option<Server>,
-    pub(crate) service: Arc<Mounted>,
+    pub(crate) service: Arc<MountedService>,
 }
 
-type Mounted = dyn Fn(Request<Incoming>, Arc<Pulse>) -> Answering + Send + Sync;
-type Answering = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
+type MountedService = dyn Fn(Request<Incoming>, Arc<Activity>) -> ResponseFuture + Send + Sync;
+type ResponseFuture = Pin<Box<dyn Future<Output = Response<Body>> + Send>>;
 
 impl Mount {
-    fn is_at(&self, path: &str) -> bool {
+    fn matches(&self, path: &str) -> bool {
         path == self.path || self.path.ends_with('/') && path.starts_with(self.path)
     }
 }
 
-/// Serves until `shutdown` is done, then drains: `/readyz` says no and flows are handed on at their checkpoints; after
-/// the grace no connection is accepted; running calls are waited for, up to the drain time.
+/// Serves HTTP until `shutdown` resolves, then drains.
+///
+/// Draining first makes `/readyz` return 503 and moves flows to other instances at their checkpoints. After
+/// `drain_grace` no connection is accepted, and running calls have `drain_time` to finish.
 pub async fn serve(
     listener: TcpListener,
     server: Server,
@@ -53,7 +54,7 @@ pub async fn serve(
     serve_with(listener, server, Vec::new(), hosts, shutdown).await
 }
 
-/// The same, with further services beside `/mcp`.
+/// [`serve`] with further services next to `/mcp`.
 pub(crate) async fn serve_with(
     listener: TcpListener,
     server: Server,
@@ -63,17 +64,17 @@ pub(crate) async fn serve_with(
 ) -> io::Result<()> {
     let mounted = mounts.iter().filter_map(|mount| mount.server.clone());
     let servers: Vec<Server> = [server.clone()].into_iter().chain(mounted).collect();
-    let front = Front::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
-    let mut connections = Connections::new(front);
+    let routes = Routes::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
+    let mut connections = OpenConnections::new(routes);
     let workers: Vec<Worker> = servers.iter().map(Worker::start).collect();
     let mut shutdown = std::pin::pin!(shutdown);
     let grace = tokio::time::sleep(Duration::ZERO);
     let mut grace = std::pin::pin!(grace);
-    // Independent of the server: the application may drain it without stopping this front.
+    // Not `is_draining`: the application may drain the server without stopping to serve.
     let mut stopping = false;
     loop {
         tokio::select! {
-            () = connections.tend(&listener) => {}
+            () = connections.step(&listener) => {}
             () = &mut shutdown, if !stopping => {
                 stopping = true;
                 servers.iter().for_each(Server::start_draining);
@@ -86,29 +87,29 @@ pub(crate) async fn serve_with(
         }
     }
     drop(listener);
-    // No answer can arrive any more.
+    // Answers can no longer arrive.
     servers.iter().for_each(Server::close_live);
-    // Idle connections end at once.
+    // Idle connections close immediately.
     for connection in &connections.open {
-        connection.pulse.finish();
+        connection.activity.close();
     }
     let all = async {
         while connections.tasks.join_next().await.is_some() {}
-        // Calls without a client are at work too.
+        // Live calls may run without a connection.
         for server in &servers {
             server.0.services.limits.live.wait_until_idle().await;
         }
     };
-    let patience = server.limits().drain_time;
-    if within(patience, all).await.is_none() {
+    let drain_time = server.limits().drain_time;
+    if within(drain_time, all).await.is_none() {
         tracing::warn!(
             running = running(&servers),
-            "drain time is over: running calls are dropped"
+            "drain time elapsed, running calls dropped"
         );
     }
     let mut stopping = JoinSet::new();
     for worker in workers {
-        stopping.spawn(worker.stopped(patience));
+        stopping.spawn(worker.stopped(drain_time));
     }
     while stopping.join_next().await.is_some() {}
     Ok(())
@@ -118,11 +119,12 @@ fn running(servers: &[Server]) -> usize {
     servers.iter().map(Server::running).sum()
 }
 
-/// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` is done, and no calls. For a port that only operators can
-/// reach: keep it open until [`serve`] is done, so that draining can be watched.
+/// Serves `/metrics`, `/healthz` and `/readyz` until `shutdown` resolves.
 ///
-/// A port on a loopback address answers only for `localhost`, `127.0.0.1`, `[::1]` and the address itself, with any port:
-/// otherwise a web page could read it by DNS rebinding. Other ports answer for any host.
+/// Use a port that only operators can reach. Keep it open until [`serve`] returns, to observe draining.
+///
+/// On a loopback address, only the hosts `localhost`, `127.0.0.1`, `[::1]` and the address itself are allowed, to
+/// prevent DNS rebinding. Otherwise any host is allowed.
 #[cfg(feature = "metrics")]
 pub async fn serve_metrics(
     listener: TcpListener,
@@ -130,17 +132,17 @@ pub async fn serve_metrics(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let hosts = metrics_hosts(listener.local_addr()?.ip()).map(Arc::new);
-    let mut connections = Connections::new(Front::Metrics(server, hosts));
+    let mut connections = OpenConnections::new(Routes::Metrics(server, hosts));
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         tokio::select! {
-            () = connections.tend(&listener) => {}
+            () = connections.step(&listener) => {}
             () = &mut shutdown => return Ok(()),
         }
     }
 }
 
-/// The hosts that a port at this address answers for. `None`: any.
+/// The allowed hosts of a metrics port at this address. `None`: any.
 #[cfg(feature = "metrics")]
 fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
     let address = address.to_canonical();
@@ -152,13 +154,13 @@ fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
 
 /// The routes of a port.
 #[derive(Clone)]
-enum Front {
+enum Routes {
     Endpoint(HttpService, Arc<[Mount]>),
     #[cfg(feature = "metrics")]
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
-impl Front {
+impl Routes {
     fn server(&self) -> &Server {
         match self {
             Self::Endpoint(service, _) => &service.server,
@@ -168,62 +170,63 @@ impl Front {
     }
 }
 
-/// The open connections of a port, with one clock for all.
-struct Connections {
-    front: Front,
-    look: Interval,
+/// The open connections of a port.
+struct OpenConnections {
+    routes: Routes,
+    idle_check: Interval,
     tasks: JoinSet<()>,
     open: Vec<Connection>,
 }
 
 struct Connection {
-    pulse: Arc<Pulse>,
+    activity: Arc<Activity>,
+    /// The request count at the last check.
     seen: u64,
     task: AbortHandle,
 }
 
-impl Connections {
-    fn new(front: Front) -> Self {
+impl OpenConnections {
+    fn new(routes: Routes) -> Self {
         // An interval of zero panics.
-        let idle_time = front.server().limits().idle_time;
+        let idle_time = routes.server().limits().idle_time;
         Self {
-            look: tokio::time::interval(idle_time.max(Duration::from_millis(1))),
-            front,
+            idle_check: tokio::time::interval(idle_time.max(Duration::from_millis(1))),
+            routes,
             tasks: JoinSet::new(),
             open: Vec::new(),
         }
     }
 
     /// Accepts one connection, or closes idle ones.
-    async fn tend(&mut self, listener: &TcpListener) {
+    async fn step(&mut self, listener: &TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => self.begin(stream),
+                Ok((stream, _)) => self.open(stream),
                 Err(error) => {
-                    // Most likely out of file descriptors.
+                    // Usually out of file descriptors: wait before the next attempt.
                     tracing::warn!(%error, "failed to accept a connection");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             },
-            _ = self.look.tick() => self.close_idle(),
+            _ = self.idle_check.tick() => self.close_idle(),
             Some(_) = self.tasks.join_next() => {}
         }
     }
 
-    fn begin(&mut self, stream: TcpStream) {
+    fn open(&mut self, stream: TcpStream) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
-        let pulse = Arc::<Pulse>::default();
+        let activity = Arc::<Activity>::default();
         let task = self
             .tasks
-            .spawn(connection(stream, self.front.clone(), pulse.clone()));
+            .spawn(connection(stream, self.routes.clone(), activity.clone()));
         self.open.push(Connection {
-            pulse,
+            activity,
             seen: u64::MAX,
             task,
         });
-        // Removes ended ones before the list grows.
+        // Removes closed connections before the list grows.
         if self.open.len() == self.open.capacity() {
             self.open
                 .retain(|connection| !connection.task.is_finished());
@@ -232,7 +235,7 @@ impl Connections {
 
     fn close_idle(&mut self) {
         self.open.retain_mut(|connection| {
-            if connection.pulse.is_idle_since(&mut connection.seen) {
+            if connection.activity.is_idle_since(&mut connection.seen) {
                 connection.task.abort();
             }
             !connection.task.is_finished()
@@ -240,44 +243,44 @@ impl Connections {
     }
 }
 
-async fn connection(stream: TcpStream, front: Front, pulse: Arc<Pulse>) {
-    let service = service_fn(|request| route(&front, &pulse, request));
+async fn connection(stream: TcpStream, routes: Routes, activity: Arc<Activity>) {
+    let service = service_fn(|request| route(&routes, &activity, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    let mut finishing = false;
+    let mut closing = false;
     let ended = poll_fn(|cx| {
-        if !finishing && pulse.is_finishing(cx.waker()) {
-            finishing = true;
+        if !closing && activity.is_closing(cx.waker()) {
+            closing = true;
             connection.as_mut().graceful_shutdown();
         }
         connection.as_mut().poll(cx)
     });
     if let Err(error) = ended.await {
-        tracing::debug!(%error, "a connection ended");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
 async fn route(
-    front: &Front,
-    pulse: &Arc<Pulse>,
+    routes: &Routes,
+    activity: &Arc<Activity>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
-    pulse.beat();
+    activity.request_received();
     #[cfg(feature = "metrics")]
-    if let Front::Metrics(_, Some(hosts)) = front
-        && let Err(reason) = hosts.admit(
+    if let Routes::Metrics(_, Some(hosts)) = routes
+        && let Err(reason) = hosts.check(
             &super::headers::Headers::read(request.headers()),
             request.uri(),
         )
     {
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
-    Ok(match (request.uri().path(), front) {
-        ("/mcp", Front::Endpoint(service, _)) => {
-            service.handle_with(request, Some(pulse), service).await
+    Ok(match (request.uri().path(), routes) {
+        ("/mcp", Routes::Endpoint(service, _)) => {
+            service.handle_with(request, Some(activity), service).await
         }
         #[cfg(feature = "metrics")]
-        ("/metrics", Front::Metrics(server, _)) => {
+        ("/metrics", Routes::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));
             let content_type = http::HeaderValue::from_static(crate::METRICS_CONTENT_TYPE);
             let headers = response.headers_mut();
@@ -285,21 +288,27 @@ async fn route(
             response
         }
         ("/healthz", _) => plain(StatusCode::OK, "ok\n"),
-        ("/readyz", _) if front.server().is_draining() => {
+        ("/readyz", _) if routes.server().is_draining() => {
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, Front::Endpoint(service, mounts)) => {
-            if let Some(mount) = mounts.iter().find(|mount| mount.is_at(path)) {
-                return Ok((mount.service)(request, pulse.clone()).await);
+        (path, Routes::Endpoint(service, mounts)) => {
+            if let Some(mount) = mounts.iter().find(|mount| mount.matches(path)) {
+                return Ok((mount.service)(request, activity.clone()).await);
             }
             match MetadataService::new(&service.server) {
-                Some(metadata) if metadata.is_at(path) => metadata.handle(&request),
-                _ => plain(StatusCode::NOT_FOUND, "the MCP endpoint is /mcp\n"),
+                Some(metadata) if metadata.matches(path) => metadata.handle(&request),
+                _ => plain(
+                    StatusCode::NOT_FOUND,
+                    "not found: the MCP endpoint is /mcp\n",
+                ),
             }
         }
         #[cfg(feature = "metrics")]
-        (_, Front::Metrics(..)) => plain(StatusCode::NOT_FOUND, "the metrics are at /metrics\n"),
+        (_, Routes::Metrics(..)) => plain(
+            StatusCode::NOT_FOUND,
+            "not found: metrics are at /metrics\n",
+        ),
     })
 }
 
@@ -314,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_metrics_port_asks_for_its_host_on_a_loopback_address_only() {
+    fn metrics_hosts_are_restricted_on_loopback_addresses_only() {
         for local in ["127.0.0.1", "127.8.0.1", "::1", "::ffff:127.0.0.1"] {
             assert!(metrics_hosts(local.parse().unwrap()).is_some(), "{local}");
         }

@@ -1,12 +1,12 @@
-//! The ids of events.
+//! Event ids.
 //!
 //! ```text
-//! instance 16 ‖ - ‖ stream ‖ - ‖ place ‖ - ‖ purpose
+//! instance 16 ‖ - ‖ stream ‖ - ‖ sequence ‖ - ‖ purpose
 //! ```
 //!
-//! The purpose tells an instance that never had the stream what to do: `l` is the stream of the session, `c` and the
-//! base64url of a request id that of a call. It needs no seal: an invented one harms only its client. It is left out of the
-//! ids of batches, of calls with a long id, and of replies, which are the last events of their streams.
+//! The purpose tells other instances what the stream is for: `l` for notifications of the session, `c` followed by the
+//! base64url of the request id for a call. It is not sealed, because a forged id affects only its client. It is omitted for
+//! batches, for calls with long ids, and for replies, which are the last events of their streams.
 
 use super::RequestId;
 use base64::Engine;
@@ -14,18 +14,19 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of the longest request id in an event id.
-const LONGEST_ID: usize = 64;
-/// Characters of the longest purpose.
-const LONGEST_PURPOSE: usize = 128;
+/// The longest request id, in bytes, that an event id can contain.
+const MAX_REQUEST_ID: usize = 64;
+/// The longest accepted purpose.
+const MAX_PURPOSE: usize = 128;
 
-/// Names an event: the instance that has the stream, the stream, and the event's place in it.
+/// Identifies an event by instance, stream and sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
     pub(crate) instance: String,
     pub(super) stream: u64,
-    pub(super) place: u64,
-    /// The purpose as text.
+    /// The number of the event in its stream, from 1. 0 is the start of the stream.
+    pub(super) sequence: u64,
+    /// The serialized purpose.
     pub(super) purpose: Option<Arc<str>>,
 }
 
@@ -35,15 +36,15 @@ impl EventId {
         Some(Self {
             instance: parts.next()?.to_owned(),
             stream: parts.next()?.parse().ok()?,
-            place: parts.next()?.parse().ok()?,
+            sequence: parts.next()?.parse().ok()?,
             purpose: parts
                 .next()
-                .filter(|purpose| purpose.len() <= LONGEST_PURPOSE)
+                .filter(|purpose| purpose.len() <= MAX_PURPOSE)
                 .map(Arc::from),
         })
     }
 
-    /// The purpose of the stream, if the id has one.
+    /// The purpose of the stream, if the id contains a valid one.
     pub(crate) fn purpose(&self) -> Option<Purpose> {
         Purpose::parse(self.purpose.as_deref()?)
     }
@@ -51,7 +52,7 @@ impl EventId {
 
 impl fmt::Display for EventId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}-{}", self.instance, self.stream, self.place)?;
+        write!(f, "{}-{}-{}", self.instance, self.stream, self.sequence)?;
         match &self.purpose {
             Some(purpose) => write!(f, "-{purpose}"),
             None => Ok(()),
@@ -63,28 +64,28 @@ impl fmt::Display for EventId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Notifications outside of calls.
-    Listening,
-    /// The response to the request with this id, as JSON.
+    Notifications,
+    /// The response to the request with this id, which is JSON.
     Call(String),
 }
 
 impl Purpose {
     pub(super) fn text(&self) -> Option<String> {
         match self {
-            Self::Listening => Some("l".to_owned()),
+            Self::Notifications => Some("l".to_owned()),
             Self::Call(id) => {
-                (id.len() <= LONGEST_ID).then(|| format!("c{}", URL_SAFE_NO_PAD.encode(id)))
+                (id.len() <= MAX_REQUEST_ID).then(|| format!("c{}", URL_SAFE_NO_PAD.encode(id)))
             }
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
         if text == "l" {
-            return Some(Self::Listening);
+            return Some(Self::Notifications);
         }
         let id = URL_SAFE_NO_PAD.decode(text.strip_prefix('c')?).ok()?;
         let id = String::from_utf8(id).ok()?;
-        // It is written into a message as it is.
+        // The id is copied into a message, so it must be valid JSON.
         let is_id = RequestId::parse(&id).is_some() && !id.contains(char::is_control);
         is_id.then_some(Self::Call(id))
     }
@@ -98,7 +99,7 @@ mod tests {
     fn event_id_round_trips_with_its_purpose() {
         for purpose in [
             None,
-            Some(Purpose::Listening),
+            Some(Purpose::Notifications),
             Some(Purpose::Call("7".to_owned())),
             Some(Purpose::Call("\"a-b\"".to_owned())),
         ] {
@@ -106,7 +107,7 @@ mod tests {
             let id = EventId {
                 instance: "00000000000000ff".to_owned(),
                 stream: 3,
-                place: 9,
+                sequence: 9,
                 purpose: text.map(Arc::from),
             };
             let parsed = EventId::parse(&id.to_string()).expect("an event id");

@@ -1,9 +1,9 @@
-//! A request of a legacy session while it is answered: how messages are written, and the asks that are open.
+//! A request of a legacy session in flight: serializes its messages and tracks its open asks.
 
 use super::{LegacySessions, Session};
 use crate::live::LiveAnswer;
-use crate::record;
 use crate::rounds::Round;
+use crate::wire_recorder;
 use refrain_wire::legacy::{self, write_ask, write_cancelled};
 use refrain_wire::{Ask, Id, Reply, RpcError};
 use std::collections::BTreeMap;
@@ -14,17 +14,17 @@ use std::task::Context;
 use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
-/// A request of a legacy session. Dropping it withdraws its asks.
+/// A request of a legacy session in flight. Dropping it withdraws its asks.
 pub(crate) struct LegacyExchange {
     legacy: Arc<LegacySessions>,
     pub(crate) session: Session,
-    /// The id of the session, if this request opened it.
+    /// The session id, if this request opened the session.
     pub(crate) opened: Option<String>,
-    /// The ids of the open asks, by key.
-    open: BTreeMap<String, String>,
+    /// The request ids of the open asks, by key.
+    open_asks: BTreeMap<String, String>,
     answers: Option<mpsc::Sender<LiveAnswer>>,
-    /// Fires when the session expires and answers are rejected. Set with the first ask.
-    session_ends: Option<Pin<Box<Sleep>>>,
+    /// The deadline after which answers are rejected. Set with the first ask.
+    session_expiry: Option<Pin<Box<Sleep>>>,
 }
 
 impl LegacyExchange {
@@ -37,13 +37,13 @@ impl LegacyExchange {
             legacy: legacy.clone(),
             session: session.clone(),
             opened,
-            open: BTreeMap::new(),
+            open_asks: BTreeMap::new(),
             answers: None,
-            session_ends: None,
+            session_expiry: None,
         })
     }
 
-    /// Connects a call with the answers to its asks.
+    /// Delivers answers to the call.
     pub(crate) fn connect(&mut self, round: &mut Round) {
         let limit = self.legacy.services.limits.flow.asks;
         let (sender, answers) = mpsc::channel(limit.max(1));
@@ -51,17 +51,17 @@ impl LegacyExchange {
         self.answers = Some(sender);
     }
 
-    /// Does a call only wait for answers that would be rejected, since the session has expired?
-    pub(crate) fn is_over(&mut self, round: &Round, cx: &mut Context<'_>) -> bool {
-        let ends = self.session_ends.as_mut();
-        if !ends.is_some_and(|ends| ends.as_mut().poll(cx).is_ready()) {
+    /// Whether the session has expired while the call only waits for answers, which would be rejected.
+    pub(crate) fn is_expired(&mut self, round: &Round, cx: &mut Context<'_>) -> bool {
+        let expiry = self.session_expiry.as_mut();
+        if !expiry.is_some_and(|expiry| expiry.as_mut().poll(cx).is_ready()) {
             return false;
         }
         let is_open = |id: &String| self.legacy.is_open(&self.session, id);
-        round.is_idle() && self.open.values().any(is_open)
+        round.is_idle() && self.open_asks.values().any(is_open)
     }
 
-    /// The messages for new asks, and for those that are withdrawn.
+    /// Serializes new asks, and cancellations of withdrawn ones.
     pub(crate) fn write_asks(
         &mut self,
         asks: Vec<(String, Ask)>,
@@ -70,7 +70,7 @@ impl LegacyExchange {
         let mut messages: Vec<Vec<u8>> = Vec::with_capacity(asks.len());
         messages.extend(withdrawn.iter().filter_map(|key| self.withdraw(key)));
         for (key, ask) in asks {
-            // An ask that was dropped and is made again has another id.
+            // A repeated ask gets a new id.
             messages.extend(self.withdraw(&key));
             messages.extend(self.ask(key, &ask));
         }
@@ -80,18 +80,18 @@ impl LegacyExchange {
     fn ask(&mut self, key: String, ask: &Ask) -> Option<Vec<u8>> {
         let (legacy, session) = (&self.legacy, &self.session);
         let answers = self.answers.as_ref()?;
-        let ends = || Box::pin(tokio::time::sleep(legacy.left(session)));
-        self.session_ends.get_or_insert_with(ends);
+        let expiry = || Box::pin(tokio::time::sleep(legacy.time_left(session)));
+        self.session_expiry.get_or_insert_with(expiry);
         let id = legacy.open_ask(session, &key, ask.kind(), answers);
         let mut out = Vec::with_capacity(512);
         write_ask(&mut out, &id, ask, session.revision);
-        self.open.insert(key, id);
+        self.open_asks.insert(key, id);
         Some(out)
     }
 
-    /// Withdraws an ask. One that was answered needs no message.
+    /// Withdraws an ask. Returns the cancellation, unless the ask was answered.
     fn withdraw(&mut self, key: &str) -> Option<Vec<u8>> {
-        let id = self.open.remove(key)?;
+        let id = self.open_asks.remove(key)?;
         self.legacy.withdraw_ask(&id).then(|| {
             let mut out = Vec::with_capacity(256);
             write_cancelled(&mut out, &id, "the answer is no longer needed");
@@ -101,11 +101,11 @@ impl LegacyExchange {
 
     /// Withdraws all open asks.
     pub(crate) fn withdraw_all(&mut self) -> Vec<Vec<u8>> {
-        let keys: Vec<String> = self.open.keys().cloned().collect();
+        let keys: Vec<String> = self.open_asks.keys().cloned().collect();
         keys.iter().filter_map(|key| self.withdraw(key)).collect()
     }
 
-    /// Writes the reply. An error has no id if the message had none.
+    /// Serializes the reply. Without an id, only errors are written.
     pub(crate) fn write_reply(&self, out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply) {
         match (id, reply) {
             (Some(id), reply) => legacy::write_reply(out, id, reply, self.session.revision),
@@ -115,21 +115,21 @@ impl LegacyExchange {
     }
 
     pub(crate) fn record(&self, method: &str, message: &[u8]) {
-        record::sent_older(self.session.revision, method, message);
+        wire_recorder::record_legacy(self.session.revision, method, message);
     }
 }
 
-/// The error of a call that waits for an answer when its session expires.
-pub(crate) fn session_over() -> RpcError {
+/// The error of a call that waits for an answer while its session expires.
+pub(crate) fn session_expired() -> RpcError {
     RpcError::call_over(
-        "the call was given up: the time of the session is over, and no answer is taken any more; what it did so far is done; \
-         open another session with initialize, and call again",
+        "the session expired while the call waited for an answer. Completed work is not undone. Open another session with \
+         initialize, then call again",
     )
 }
 
 impl Drop for LegacyExchange {
     fn drop(&mut self) {
-        for id in self.open.values() {
+        for id in self.open_asks.values() {
             self.legacy.withdraw_ask(id);
         }
     }

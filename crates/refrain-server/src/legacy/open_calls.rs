@@ -1,7 +1,7 @@
-//! The calls and open asks of legacy sessions on this instance.
+//! Calls and open asks of legacy sessions on this instance.
 //!
-//! The id of an ask is `number ‖ - ‖ base64url( sealed( holder ) )`. The seal is made for this number and session. So any
-//! instance tells an ask of the session from an invented id, and knows which instance waits for the answer.
+//! The request id of an ask is `number ‖ - ‖ base64url( sealed( holder ) )`, bound to the number and the session. So every
+//! instance can verify the id and find the instance that waits for the answer.
 
 use super::{LegacySessions, Session};
 use crate::live::{LiveAnswer, LiveAnswerError};
@@ -13,10 +13,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
-/// Characters of the longest id of an ask.
-const LONGEST: usize = 1024;
+/// The longest accepted id of an ask.
+const MAX_ID: usize = 1024;
 
-/// The id of a request as it is compared: a text, however it was escaped, or a number as it was written.
+/// A normalized request id: an unescaped string, or the literal of a number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RequestId {
     Text(String),
@@ -24,6 +24,7 @@ pub(crate) enum RequestId {
 }
 
 impl RequestId {
+    /// Reads the id of a valid message.
     pub(crate) fn read(json: &str) -> Self {
         match serde_json::from_str(json) {
             Ok(text) => Self::Text(text),
@@ -31,7 +32,7 @@ impl RequestId {
         }
     }
 
-    /// Reads a value that may be neither a text nor a number.
+    /// Parses a request id. `None` if it is neither a string nor a number.
     pub(crate) fn parse(json: &str) -> Option<Self> {
         match Self::read(json) {
             Self::Number(number) => {
@@ -43,14 +44,14 @@ impl RequestId {
     }
 }
 
-/// The open calls and asks.
+/// Open calls and asks.
 #[derive(Default)]
 pub(super) struct OpenCalls {
     /// The number of the last ask.
-    last: u64,
-    /// By the id of the request that asks.
+    last_number: u64,
+    /// Open asks, by request id.
     asks: HashMap<String, OpenAsk>,
-    /// How each call is cancelled, by session and request id.
+    /// Cancellation signals of calls, by session and request id.
     calls: HashMap<(Arc<str>, RequestId), Arc<Notify>>,
 }
 
@@ -62,7 +63,7 @@ struct OpenAsk {
 }
 
 impl LegacySessions {
-    /// Opens an ask of a session. Returns the id of the request that asks.
+    /// Opens an ask of a session. Returns its request id.
     pub(super) fn open_ask(
         &self,
         session: &Session,
@@ -71,8 +72,8 @@ impl LegacySessions {
         answers: &mpsc::Sender<LiveAnswer>,
     ) -> String {
         let mut open = self.open.lock();
-        open.last += 1;
-        let number = open.last.to_string();
+        open.last_number += 1;
+        let number = open.last_number.to_string();
         let holder = self.relay.own.to_string();
         let binding = binding(session, &number);
         let sealed = self.services.sealer.seal_bytes(&binding, holder.as_bytes());
@@ -87,9 +88,9 @@ impl LegacySessions {
         id
     }
 
-    /// The instance that asked under this id in this session. `None`: the id is invented.
-    pub(super) fn asked_by(&self, session: &Session, id: &str) -> Option<Holder> {
-        if id.len() > LONGEST {
+    /// The holder in the request id of an ask. `None` if the id is invalid for this session.
+    pub(super) fn holder_of_ask(&self, session: &Session, id: &str) -> Option<Holder> {
+        if id.len() > MAX_ID {
             return None;
         }
         let (number, sealed) = id.split_once('-')?;
@@ -99,20 +100,20 @@ impl LegacySessions {
         Holder::parse(std::str::from_utf8(&holder).ok()?)
     }
 
-    /// Closes an ask. `false`: it was answered.
+    /// Closes an ask. Returns false if it was already answered.
     pub(super) fn withdraw_ask(&self, id: &str) -> bool {
         self.open.lock().asks.remove(id).is_some()
     }
 
-    /// Does this ask of the session wait for its answer?
+    /// Whether this ask of the session waits for its answer.
     pub(super) fn is_open(&self, session: &Session, id: &str) -> bool {
         let open = self.open.lock();
         let ask = open.asks.get(id);
         ask.is_some_and(|ask| ask.session == session.key)
     }
 
-    /// Receives an answer. `false`: the ask is not open here. A malformed answer ends the ask like an error of the client:
-    /// its request gets no other.
+    /// Delivers an answer. Returns false if the ask is not open on this instance. A malformed answer fails the ask, because
+    /// its request gets no other response.
     pub(super) fn answer_ask(&self, session: &Session, id: &str, response: &Response<'_>) -> bool {
         if !self.is_open(session, id) {
             return false;
@@ -127,15 +128,19 @@ impl LegacySessions {
             },
             Err(message) => Err(LiveAnswerError::Client(message.clone().into_owned())),
         };
-        // The channel has room for as many answers as there are asks; an error means that the call is over.
+        // The channel has capacity for all asks. Sending fails only if the call has ended.
         let key = ask.key;
         let _ = ask.answers.try_send(LiveAnswer { key, answer });
         true
     }
 
-    /// Begins a call that its client can cancel.
-    pub(super) fn begin_call(self: &Arc<Self>, session: &Session, id: RequestId) -> Call {
-        let call = Call {
+    /// Registers a call, so that its client can cancel it.
+    pub(super) fn register_call(
+        self: &Arc<Self>,
+        session: &Session,
+        id: RequestId,
+    ) -> CancellableCall {
+        let call = CancellableCall {
             legacy: self.clone(),
             key: (session.key.clone(), id),
             cancelled: Arc::default(),
@@ -146,7 +151,7 @@ impl LegacySessions {
         call
     }
 
-    /// Cancels a call. `false`: there is no such call here.
+    /// Cancels a call. Returns false if it does not run on this instance.
     pub(super) fn cancel_call(&self, session: &Session, id: RequestId) -> bool {
         let key = (session.key.clone(), id);
         let cancelled = self.open.lock().calls.remove(&key);
@@ -167,24 +172,24 @@ fn binding(session: &Session, number: &str) -> Vec<u8> {
     format!("ask {} {number}", session.key).into_bytes()
 }
 
-/// A call that its client can cancel. It is over when this is dropped.
-pub(super) struct Call {
+/// A registered call. Dropping it removes the registration.
+pub(super) struct CancellableCall {
     legacy: Arc<LegacySessions>,
     key: (Arc<str>, RequestId),
     cancelled: Arc<Notify>,
 }
 
-impl Call {
-    /// Waits until it is cancelled.
+impl CancellableCall {
+    /// Waits until the call is cancelled.
     pub(super) async fn cancelled(&self) {
         self.cancelled.notified().await;
     }
 }
 
-impl Drop for Call {
+impl Drop for CancellableCall {
     fn drop(&mut self) {
         let mut open = self.legacy.open.lock();
-        // Another call may have its id now.
+        // A later call may use the same id.
         let known = open.calls.get(&self.key);
         if known.is_some_and(|known| Arc::ptr_eq(known, &self.cancelled)) {
             open.calls.remove(&self.key);
@@ -197,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_a_text_or_a_number() {
+    fn request_id_is_a_string_or_a_number() {
         for json in ["7", "-1.5"] {
             let id = RequestId::Number(json.to_owned());
             assert_eq!(RequestId::parse(json), Some(id));

@@ -1,10 +1,10 @@
-//! A session, and its id: a sealed token that any instance opens.
+//! Sessions and their ids, which are sealed tokens that every instance can open.
 //!
 //! ```text
 //! base64url( sealed( format 1 ‖ revision 1 ‖ capabilities 1 ‖ expires 8 ‖ key 16 ‖ holder ) )
 //! ```
 //!
-//! It is bound to the audience and to the principal that opened the session; for others it is invalid.
+//! The id is bound to the audience and to the principal that opened the session.
 
 use super::LegacySessions;
 use crate::relay::Holder;
@@ -17,15 +17,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FORMAT: u8 = 2;
-/// Bytes before the holder.
-const FIXED: usize = 27;
-/// Characters of the longest id.
-const LONGEST: usize = 1024;
+/// The length of the content before the holder.
+const FIXED_BYTES: usize = 27;
+/// The longest accepted id.
+const MAX_ID: usize = 1024;
 
 /// A legacy session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
-    /// Its name in memory. It does not reveal the id.
+    /// The key of its state in memory. It does not reveal the id.
     pub(crate) key: Arc<str>,
     pub(crate) revision: Revision,
     pub(super) capabilities: Capabilities,
@@ -38,9 +38,9 @@ pub(crate) struct Session {
 /// How long a session lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
-    /// `session_time`.
+    /// The limit `session_time`.
     Limited,
-    /// As long as the process.
+    /// The lifetime of the process.
     Process,
 }
 
@@ -66,7 +66,7 @@ impl Session {
     }
 
     fn decode(content: &[u8]) -> Option<Self> {
-        let (content, holder) = content.split_at_checked(FIXED)?;
+        let (content, holder) = content.split_at_checked(FIXED_BYTES)?;
         let [FORMAT, revision, bits, ..] = *content else {
             return None;
         };
@@ -110,7 +110,7 @@ fn key_text(key: [u8; 16]) -> Arc<str> {
 }
 
 impl LegacySessions {
-    /// Opens a session for this caller. Returns its id, too.
+    /// Opens a session for this caller. Returns the session and its id.
     pub(crate) fn open(
         &self,
         initialize: &Initialize,
@@ -139,14 +139,14 @@ impl LegacySessions {
     }
 
     /// The time until a session expires.
-    pub(super) fn left(&self, session: &Session) -> Duration {
+    pub(super) fn time_left(&self, session: &Session) -> Duration {
         let now = self.services.source.unix_seconds();
         Duration::from_secs(session.expires.saturating_sub(now))
     }
 
-    /// The session of this id, if this caller opened it.
+    /// The session with this id, if this caller opened it.
     pub(crate) fn find(&self, id: &str, principal: &Principal) -> Result<Session, OpenError> {
-        if id.len() > LONGEST {
+        if id.len() > MAX_ID {
             return Err(OpenError::Length);
         }
         let sealed = URL_SAFE_NO_PAD.decode(id);
@@ -160,13 +160,13 @@ impl LegacySessions {
         Ok(session)
     }
 
-    /// The binding of the ids of this caller's sessions.
+    /// The binding of this caller's session ids.
     fn binding(&self, principal: &Principal) -> Vec<u8> {
         binding(&self.services.sealer.options().audience, principal)
     }
 }
 
-/// The audience with its length, whether the caller has a name, and the name.
+/// Length-prefixed audience, whether the caller is named, and its name.
 fn binding(audience: &str, principal: &Principal) -> Vec<u8> {
     let mut binding = b"session".to_vec();
     binding.extend_from_slice(&(audience.len() as u64).to_be_bytes());
@@ -183,7 +183,7 @@ pub(super) mod tests {
     use refrain_wire::legacy::decode_initialize;
     use std::collections::HashSet;
 
-    /// A session of an anonymous client.
+    /// Opens a session of an anonymous client.
     pub(in crate::legacy) fn open(server: &Server) -> Session {
         let params = r#"{"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}"#;
         let params = serde_json::from_str(params).expect("JSON");
@@ -218,8 +218,8 @@ pub(super) mod tests {
         let callers = [
             ("a", anonymous.clone()),
             ("a", named("")),
-            ("a", named("nobody ")),
-            ("a", named("nobody")),
+            ("a", named("alice ")),
+            ("a", named("alice")),
             ("a\u{1}", anonymous),
             ("", named("a")),
         ];

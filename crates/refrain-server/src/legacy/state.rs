@@ -1,6 +1,6 @@
-//! The state of sessions that is held in memory: log level, subscriptions, and whether the client ended it.
+//! In-memory state of sessions: log level, subscriptions, and whether the client ended the session.
 //!
-//! A session that never set anything has no entry. Entries are removed when their session expires.
+//! Sessions with default state have no entry. Entries are removed when their session expires.
 
 use super::{LegacySessions, Session};
 use refrain_wire::LogLevel;
@@ -9,20 +9,20 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// Sessions that have an entry.
-const SESSIONS: usize = 65_536;
-/// Bytes of the subscribed URIs of all sessions.
-const BYTES: usize = 64 * 1024 * 1024;
-/// The log level of a session that set none.
+/// The maximum number of entries.
+const MAX_SESSIONS: usize = 65_536;
+/// The maximum size of the subscribed URIs of all sessions.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The log level of sessions that do not set one.
 const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
 /// The state of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SessionState {
-    /// The client has ended it.
+    /// Whether the client ended the session.
     pub(super) ended: bool,
     level: Option<LogLevel>,
-    /// The resources that it is subscribed to.
+    /// The URIs of subscribed resources.
     pub(super) uris: Vec<String>,
 }
 
@@ -32,59 +32,65 @@ impl SessionState {
     }
 }
 
-/// The limit that was reached.
+/// The limit that a change of state would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateError {
+    /// A limit of the session.
     Session,
+    /// A limit of this instance.
     Instance,
 }
 
-/// The state of all sessions that are held here.
+/// The state of all sessions on this instance.
 #[derive(Default)]
-pub(super) struct States {
-    of: HashMap<Arc<str>, Entry>,
-    /// Bytes of all subscribed URIs.
+pub(super) struct SessionStates {
+    entries: HashMap<Arc<str>, StateEntry>,
+    /// The total size of the subscribed URIs.
     bytes: usize,
 }
 
-struct Entry {
+struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
     /// When the session expires, in seconds since 1970.
     expires: u64,
 }
 
-impl States {
-    /// The state of a session, with a new entry if there is none.
+impl SessionStates {
+    /// The state of a session. Adds an entry if necessary.
     fn entry(
         &mut self,
         session: &Session,
         now: u64,
     ) -> Result<Arc<watch::Sender<SessionState>>, StateError> {
-        if let Some(entry) = self.of.get(&session.key) {
+        if let Some(entry) = self.entries.get(&session.key) {
             return Ok(entry.state.clone());
         }
-        if self.of.len() >= SESSIONS {
+        if self.entries.len() >= MAX_SESSIONS {
             self.remove_expired(now);
         }
-        if self.of.len() >= SESSIONS {
+        if self.entries.len() >= MAX_SESSIONS {
             return Err(StateError::Instance);
         }
-        let entry = Entry {
+        let entry = StateEntry {
             state: Arc::default(),
             expires: session.expires,
         };
         let state = entry.state.clone();
-        self.of.insert(session.key.clone(), entry);
+        self.entries.insert(session.key.clone(), entry);
         Ok(state)
     }
 
-    /// Removes the entries of expired sessions, and empty ones that no stream watches.
+    /// Removes entries of expired sessions, and default entries that no stream watches.
     fn remove_expired(&mut self, now: u64) {
-        self.of.retain(|_, Entry { state, expires }| {
-            let empty = state.receiver_count() == 0 && *state.borrow() == SessionState::default();
-            now < *expires && !empty
+        self.entries.retain(|_, StateEntry { state, expires }| {
+            let is_unused =
+                state.receiver_count() == 0 && *state.borrow() == SessionState::default();
+            now < *expires && !is_unused
         });
-        let states = self.of.values().map(|entry| entry.state.borrow().bytes());
+        let states = self
+            .entries
+            .values()
+            .map(|entry| entry.state.borrow().bytes());
         self.bytes = states.sum();
     }
 }
@@ -96,10 +102,10 @@ impl LegacySessions {
         read: impl Fn(&SessionState) -> Option<T>,
     ) -> Option<T> {
         let states = self.states.lock();
-        read(&states.of.get(&session.key)?.state.borrow())
+        read(&states.entries.get(&session.key)?.state.borrow())
     }
 
-    /// Changes the state of a session, which may need this many bytes more.
+    /// Changes the state of a session, which may grow by `more` bytes.
     fn change_state(
         &self,
         session: &Session,
@@ -108,7 +114,7 @@ impl LegacySessions {
     ) -> Result<(), StateError> {
         let mut states = self.states.lock();
         let state = states.entry(session, self.services.source.unix_seconds())?;
-        if states.bytes.saturating_add(more) > BYTES {
+        if states.bytes.saturating_add(more) > MAX_BYTES {
             return Err(StateError::Instance);
         }
         let before = state.borrow().bytes();
@@ -121,7 +127,7 @@ impl LegacySessions {
         changed
     }
 
-    /// The revision, capabilities and log level of the session.
+    /// The negotiated revision and capabilities, and the log level.
     pub(crate) fn agreed(&self, session: &Session) -> SessionSettings {
         let level = self.read_state(session, |state| state.level);
         SessionSettings {
@@ -136,10 +142,10 @@ impl LegacySessions {
         ended.is_some()
     }
 
-    /// The state of a session, and its changes.
+    /// Watches the state of a session.
     pub(super) fn watch(&self, session: &Session) -> watch::Receiver<SessionState> {
         let now = self.services.source.unix_seconds();
-        // Without room for an entry the state does not change either.
+        // If the limit prevents an entry, the state cannot change either.
         let state = self.states.lock().entry(session, now).unwrap_or_default();
         state.subscribe()
     }
@@ -168,14 +174,14 @@ impl LegacySessions {
     }
 
     pub(super) fn unsubscribe(&self, session: &Session, uri: &str) {
-        // Only a new entry can be refused, and that would be empty.
+        // Fails only if an entry cannot be added, and then there is no subscription.
         let _ = self.change_state(session, 0, |state| {
             state.uris.retain(|known| known != uri);
             Ok(())
         });
     }
 
-    /// Ends a session, and its calls and streams here. Without room for an entry, its id stays valid.
+    /// Ends a session with its calls and streams on this instance. If no entry can be added, the session id stays valid.
     pub(crate) fn end(&self, session: &Session) {
         let ended = self.change_state(session, 0, |state| {
             *state = SessionState {
@@ -185,7 +191,7 @@ impl LegacySessions {
             Ok(())
         });
         if ended.is_err() {
-            tracing::warn!("no room to remember that a session ended");
+            tracing::warn!("session limit reached, ended session stays valid");
         }
         self.cancel_calls(session);
     }
@@ -193,7 +199,7 @@ impl LegacySessions {
     /// Removes the state of a session whose id cannot be used again.
     pub(crate) fn forget(&self, session: &Session) {
         let mut states = self.states.lock();
-        if let Some(entry) = states.of.remove(&session.key) {
+        if let Some(entry) = states.entries.remove(&session.key) {
             states.bytes -= entry.state.borrow().bytes();
         }
     }

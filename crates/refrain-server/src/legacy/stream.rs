@@ -1,8 +1,9 @@
-//! A stream of events that can be resumed.
+//! A resumable stream of events.
 //!
-//! Invariants: events that were read are kept as long as there is room, so that a client that comes back gets those it
-//! missed; asks and replies that were not read are kept while the stream goes on. A client that comes back may miss
-//! notifications, but never asks or replies.
+//! Invariants:
+//! - Unread asks and replies are never dropped while the stream is open. A resuming client may miss notifications, but
+//!   never asks or replies.
+//! - Events that were read stay available until the size limit is reached.
 
 use super::EventId;
 use crate::response::MessageKind;
@@ -16,80 +17,81 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-/// Events of one stream that are kept.
-const EVENTS: usize = 1024;
+/// The maximum number of stored events.
+const MAX_EVENTS: usize = 1024;
 
 /// A stream of events.
 pub(super) struct Stream {
     pub(super) instance: String,
     pub(super) number: u64,
     pub(super) session: Arc<str>,
-    /// The purpose in the ids of its events.
+    /// The purpose in its event ids.
     pub(super) purpose: Option<Arc<str>>,
-    /// Bytes that may be kept of it.
-    pub(super) room: usize,
-    /// Bytes that are kept of all streams that are not forgotten.
-    pub(super) kept: Arc<AtomicUsize>,
-    pub(super) state: Mutex<State>,
+    /// The maximum size.
+    pub(super) limit: usize,
+    /// The current size of all streams.
+    pub(super) stored: Arc<AtomicUsize>,
+    pub(super) state: Mutex<StreamState>,
 }
 
 #[derive(Default)]
-pub(super) struct State {
-    phase: Phase,
-    events: VecDeque<Event>,
+pub(super) struct StreamState {
+    phase: StreamPhase,
+    events: VecDeque<StoredEvent>,
     bytes: usize,
-    /// The place of the last event, counted from 1.
+    /// The sequence number of the last event.
     last: u64,
-    /// The place of the last dropped event that is no notification.
-    lost: u64,
-    /// The place of the reply.
-    replied: Option<u64>,
-    /// The place of the last event that the present reader took, or had before it came back.
-    taken: u64,
-    /// Readers so far. Only the latest reads.
+    /// The sequence number of the last dropped ask or reply.
+    last_dropped: u64,
+    /// The sequence number of the reply.
+    reply: Option<u64>,
+    /// The sequence number of the last event that the current reader has received.
+    last_read: u64,
+    /// The number of readers so far. Only the latest is active.
     readers: u64,
-    attached: bool,
-    /// Tasks that wait for a change.
+    /// Whether the latest reader still exists.
+    has_reader: bool,
+    /// The tasks that wait for a change.
     wakers: Vec<Waker>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Phase {
+enum StreamPhase {
     #[default]
     Open,
     /// No event follows.
-    Over,
-    /// It cannot be resumed either.
-    Forgotten,
+    Ended,
+    /// It can no longer be resumed.
+    Removed,
 }
 
-struct Event {
-    place: u64,
+struct StoredEvent {
+    sequence: u64,
     kind: MessageKind,
     message: Bytes,
 }
 
-impl State {
-    /// Drops events that there is no room for: first those that were read, then notifications.
-    fn make_room(&mut self, room: usize) {
-        while self.bytes > room || self.events.len() > EVENTS {
-            let is_note = |event: &Event| event.kind == MessageKind::Notification;
-            let at = match self.events.front() {
-                Some(first) if first.place <= self.taken => Some(0),
-                _ => self.events.iter().position(is_note),
+impl StreamState {
+    /// Drops events until the limits are met: first events that were read, then notifications.
+    fn shrink_to(&mut self, limit: usize) {
+        while self.bytes > limit || self.events.len() > MAX_EVENTS {
+            let is_notification = |event: &StoredEvent| event.kind == MessageKind::Notification;
+            let index = match self.events.front() {
+                Some(first) if first.sequence <= self.last_read => Some(0),
+                _ => self.events.iter().position(is_notification),
             };
-            let Some(event) = at.and_then(|at| self.events.remove(at)) else {
+            let Some(event) = index.and_then(|index| self.events.remove(index)) else {
                 return;
             };
             self.bytes -= event.message.len();
-            if !is_note(&event) {
-                self.lost = self.lost.max(event.place);
+            if !is_notification(&event) {
+                self.last_dropped = self.last_dropped.max(event.sequence);
             }
         }
     }
 
-    /// Wakes the task at the next change.
-    fn wait(&mut self, cx: &Context<'_>) {
+    /// Registers the task to be woken by the next change.
+    fn register(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());
         }
@@ -97,120 +99,125 @@ impl State {
 }
 
 impl Stream {
-    /// Adds a message.
     pub(super) fn push(&self, kind: MessageKind, message: Vec<u8>) {
         let mut state = self.state.lock();
-        if state.phase >= Phase::Over {
+        if state.phase >= StreamPhase::Ended {
             return;
         }
         let before = state.bytes;
         state.last += 1;
         state.bytes += message.len();
-        let place = state.last;
+        let sequence = state.last;
         if kind == MessageKind::Reply {
-            state.replied = Some(place);
+            state.reply = Some(sequence);
         }
-        state.events.push_back(Event {
-            place,
+        state.events.push_back(StoredEvent {
+            sequence,
             kind,
             message: message.into(),
         });
-        state.make_room(self.room);
-        self.count(&state, before);
+        state.shrink_to(self.limit);
+        self.update_stored(&state, before);
         wake(state);
     }
 
-    /// Drops this many bytes, if possible.
+    /// Drops events of this total size, if possible.
     pub(super) fn shrink(&self, excess: usize) {
         let mut state = self.state.lock();
         let before = state.bytes;
-        state.make_room(before.saturating_sub(excess));
-        self.count(&state, before);
+        state.shrink_to(before.saturating_sub(excess));
+        self.update_stored(&state, before);
     }
 
-    /// Counts the kept bytes, which were `before`.
-    fn count(&self, state: &State, before: usize) {
-        if state.phase < Phase::Forgotten {
-            self.kept.fetch_add(state.bytes, Ordering::Relaxed);
-            self.kept.fetch_sub(before, Ordering::Relaxed);
+    /// Updates the size of all streams. `before` is the previous size of this one.
+    fn update_stored(&self, state: &StreamState, before: usize) {
+        if state.phase < StreamPhase::Removed {
+            self.stored.fetch_add(state.bytes, Ordering::Relaxed);
+            self.stored.fetch_sub(before, Ordering::Relaxed);
         }
     }
 
-    pub(super) fn finish(&self) {
+    pub(super) fn end(&self) {
         let mut state = self.state.lock();
-        state.phase = state.phase.max(Phase::Over);
+        state.phase = state.phase.max(StreamPhase::Ended);
         wake(state);
     }
 
-    pub(super) fn forget(&self) {
+    pub(super) fn remove(&self) {
         let mut state = self.state.lock();
-        if state.phase < Phase::Forgotten {
-            state.phase = Phase::Forgotten;
-            self.kept.fetch_sub(state.bytes, Ordering::Relaxed);
+        if state.phase < StreamPhase::Removed {
+            state.phase = StreamPhase::Removed;
+            self.stored.fetch_sub(state.bytes, Ordering::Relaxed);
         }
         wake(state);
     }
 
-    /// Reads from the beginning.
-    pub(super) fn read(self: &Arc<Self>) -> Reader {
+    /// Reads from the start.
+    pub(super) fn read(self: &Arc<Self>) -> StreamReader {
         self.attach(self.state.lock(), 0)
     }
 
-    /// Reads what follows this place, if all of it is kept.
-    pub(super) fn read_after(self: &Arc<Self>, place: u64) -> Option<Reader> {
+    /// Reads the events after this sequence number. `None` if an ask or reply among them was dropped.
+    pub(super) fn read_after(self: &Arc<Self>, sequence: u64) -> Option<StreamReader> {
         let state = self.state.lock();
-        let is_kept = state.lost <= place && place <= state.last;
-        is_kept.then(|| self.attach(state, place))
+        let is_complete = state.last_dropped <= sequence && sequence <= state.last;
+        is_complete.then(|| self.attach(state, sequence))
     }
 
-    fn attach(self: &Arc<Self>, mut state: MutexGuard<'_, State>, place: u64) -> Reader {
+    fn attach(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, StreamState>,
+        sequence: u64,
+    ) -> StreamReader {
         state.readers += 1;
-        state.attached = true;
-        // Another reader may have taken more.
-        state.taken = place;
+        state.has_reader = true;
+        // The previous reader may have received more.
+        state.last_read = sequence;
         let number = state.readers;
-        // The reader before this one ends.
+        // Ends the previous reader.
         wake(state);
-        Reader {
+        StreamReader {
             stream: self.clone(),
             number,
-            place,
+            sequence,
         }
     }
 
-    pub(super) fn is_read(&self) -> bool {
-        self.state.lock().attached
+    pub(super) fn has_reader(&self) -> bool {
+        self.state.lock().has_reader
     }
 
-    /// Waits until everything was read.
+    /// Waits until all events were read.
     pub(super) async fn drained(&self) {
-        self.until(|state| state.taken >= state.last || state.phase >= Phase::Over)
+        self.until(|state| state.last_read >= state.last || state.phase >= StreamPhase::Ended)
             .await;
     }
 
-    pub(super) async fn forgotten(&self) {
-        self.until(|state| state.phase == Phase::Forgotten).await;
+    pub(super) async fn removed(&self) {
+        self.until(|state| state.phase == StreamPhase::Removed)
+            .await;
     }
 
-    /// Waits until no client has read for this long, or the stream is over.
+    /// Waits until there was no reader for this long, or the stream ends.
     pub(super) async fn abandoned(&self, after: Duration) {
-        let is_over = |state: &State| state.phase >= Phase::Over;
+        let has_ended = |state: &StreamState| state.phase >= StreamPhase::Ended;
         loop {
-            self.until(|state| !state.attached || is_over(state)).await;
-            let back = self.until(|state| state.attached || is_over(state));
-            if within(after, back).await.is_none() || is_over(&self.state.lock()) {
+            self.until(|state| !state.has_reader || has_ended(state))
+                .await;
+            let reattached = self.until(|state| state.has_reader || has_ended(state));
+            if within(after, reattached).await.is_none() || has_ended(&self.state.lock()) {
                 return;
             }
         }
     }
 
-    async fn until(&self, is: impl Fn(&State) -> bool) {
+    async fn until(&self, condition: impl Fn(&StreamState) -> bool) {
         poll_fn(|cx| {
             let mut state = self.state.lock();
-            match is(&state) {
+            match condition(&state) {
                 true => Poll::Ready(()),
                 false => {
-                    state.wait(cx);
+                    state.register(cx);
                     Poll::Pending
                 }
             }
@@ -219,78 +226,81 @@ impl Stream {
     }
 }
 
-/// Wakes all tasks that wait for a change, outside of the lock: a waker is foreign code.
-fn wake(mut state: MutexGuard<'_, State>) {
+/// Wakes waiting tasks without the lock, because a waker may run arbitrary code.
+fn wake(mut state: MutexGuard<'_, StreamState>) {
     let wakers = std::mem::take(&mut state.wakers);
     drop(state);
     wakers.into_iter().for_each(Waker::wake);
 }
 
-/// Reads a stream. Dropping it leaves the stream to another reader.
-pub(crate) struct Reader {
+/// Reads a stream. Dropping it does not end the stream.
+pub(crate) struct StreamReader {
     pub(super) stream: Arc<Stream>,
     number: u64,
-    place: u64,
+    sequence: u64,
 }
 
-impl Reader {
-    /// The id of the event that was read last; before the first, one from which the whole stream follows.
+impl StreamReader {
+    /// The id of the last event that was read, or of the start of the stream.
     pub(crate) fn id(&self) -> EventId {
         let stream = &self.stream;
-        let replied = stream.state.lock().replied;
+        let reply = stream.state.lock().reply;
         let purpose = stream.purpose.clone();
         EventId {
             instance: stream.instance.clone(),
             stream: stream.number,
-            place: self.place,
-            purpose: purpose.filter(|_| replied.is_none_or(|replied| self.place < replied)),
+            sequence: self.sequence,
+            purpose: purpose.filter(|_| reply.is_none_or(|reply| self.sequence < reply)),
         }
     }
 
-    /// The next message. `None`: no message follows, or another client reads now.
+    /// The next message. `None` at the end of the stream, or if another reader has replaced this one.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<(MessageKind, Bytes)>> {
         let mut state = self.stream.state.lock();
-        let next = ready!(self.poll_in(&mut state, cx));
-        Poll::Ready(next.map(|(place, kind, message)| {
-            self.place = place;
-            state.taken = place;
+        let next = ready!(self.poll_locked(&mut state, cx));
+        Poll::Ready(next.map(|(sequence, kind, message)| {
+            self.sequence = sequence;
+            state.last_read = sequence;
             wake(state);
             (kind, message)
         }))
     }
 
-    fn poll_in(
+    fn poll_locked(
         &self,
-        state: &mut State,
+        state: &mut StreamState,
         cx: &mut Context<'_>,
     ) -> Poll<Option<(u64, MessageKind, Bytes)>> {
-        // A stream with a gap ends: the client comes back and gets the error.
-        if state.readers != self.number || state.lost > self.place {
+        // After a gap the stream ends. The client resumes and gets the error.
+        if state.readers != self.number || state.last_dropped > self.sequence {
             return Poll::Ready(None);
         }
-        let next = state.events.iter().find(|event| event.place > self.place);
+        let next = state
+            .events
+            .iter()
+            .find(|event| event.sequence > self.sequence);
         if let Some(event) = next {
-            return Poll::Ready(Some((event.place, event.kind, event.message.clone())));
+            return Poll::Ready(Some((event.sequence, event.kind, event.message.clone())));
         }
-        if state.phase >= Phase::Over {
+        if state.phase >= StreamPhase::Ended {
             return Poll::Ready(None);
         }
-        state.wait(cx);
+        state.register(cx);
         Poll::Pending
     }
 
-    /// The next message, without taking it.
+    /// The next message, which is not marked as read.
     pub(crate) async fn peek(&self) -> Option<(MessageKind, Bytes)> {
-        let next = poll_fn(|cx| self.poll_in(&mut self.stream.state.lock(), cx)).await;
+        let next = poll_fn(|cx| self.poll_locked(&mut self.stream.state.lock(), cx)).await;
         next.map(|(_, kind, message)| (kind, message))
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         let mut state = self.stream.state.lock();
         if state.readers == self.number {
-            state.attached = false;
+            state.has_reader = false;
             wake(state);
         }
     }

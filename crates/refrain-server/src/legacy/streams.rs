@@ -1,25 +1,25 @@
-//! The streams of this instance: responses and notifications are sent on them, whether a client reads or not.
+//! The resumable streams of this instance. Messages are stored on them, whether or not a client reads.
 //!
-//! A GET with `Last-Event-ID` resumes a stream. It was relayed to the holder of the session before, unless this instance
-//! has the stream.
+//! A GET with `Last-Event-ID` resumes a stream. Before that, the request is relayed to the holder of the session, unless
+//! this instance has the stream.
 //!
-//! | the stream | of a call | of the session |
+//! | the stream | of a call | of notifications |
 //! | --- | --- | --- |
-//! | is kept here | goes on after that event | goes on after that event |
-//! | is no longer kept here | an error | begins anew, unless another is read |
-//! | was at the holder, which is gone | an error as the reply: the call is lost | begins anew here |
-//! | is at another instance | an error: try again | begins anew here |
+//! | is stored here | resumes after the event | resumes after the event |
+//! | is no longer stored here | error | restarts, unless a client reads another |
+//! | was stored by the holder, which is gone | error reply: the call is lost | restarts here |
+//! | is stored by another instance | error: try again | restarts here |
 
-use super::listening::Listening;
+use super::notifications::SessionNotifications;
 use super::request::HELD_ELSEWHERE;
-use super::stream::{Reader, Stream};
+use super::stream::{Stream, StreamReader};
 use super::{EventId, LegacySessions, Purpose, RequestId, Session, lost_call};
 use crate::auth::Caller;
 use crate::limits::ServerLimits;
-use crate::record;
-use crate::response::{MessageKind, Response};
+use crate::response::{MessageKind, MessageResponse};
 use crate::subscriptions::SubscribeError;
 use crate::timer::within;
+use crate::wire_recorder;
 use parking_lot::Mutex;
 use refrain_wire::legacy;
 use std::collections::{BTreeSet, HashMap};
@@ -27,39 +27,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
-/// Streams that are kept for clients that come back.
-pub(super) const STREAMS: usize = 4096;
+/// The maximum number of stored streams.
+pub(super) const MAX_STREAMS: usize = 4096;
 
 /// The streams of this instance.
 pub(super) struct Streams {
     instance: String,
     next: AtomicU64,
-    /// Bytes that may be kept of one stream, and of all.
-    room: (usize, usize),
-    /// Bytes that are kept of all.
-    pub(super) kept: Arc<AtomicUsize>,
-    pub(super) open: Mutex<Open>,
+    /// The maximum size of one stream.
+    stream_limit: usize,
+    /// The maximum size of all streams.
+    total_limit: usize,
+    /// The current size of all streams.
+    pub(super) stored: Arc<AtomicUsize>,
+    pub(super) open: Mutex<OpenStreams>,
 }
 
 #[derive(Default)]
-pub(super) struct Open {
+pub(super) struct OpenStreams {
     pub(super) streams: HashMap<u64, Arc<Stream>>,
-    /// Streams that are over.
-    over: BTreeSet<u64>,
-    /// The stream of each session for notifications outside of calls.
-    listening: HashMap<Arc<str>, u64>,
+    /// Ended streams, oldest first.
+    ended: BTreeSet<u64>,
+    /// The notification stream of each session.
+    notifications: HashMap<Arc<str>, u64>,
 }
 
 /// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ResumeError {
-    #[error("the Last-Event-ID header is not one that this server gave out")]
+pub(crate) enum StreamResumeError {
+    #[error("malformed Last-Event-ID header")]
     Malformed,
-    #[error("another stream of this session has taken the place of this one")]
+    #[error("another stream of this session has replaced this one")]
     Replaced,
-    #[error("the stream of this event is no longer kept; what came after it is lost")]
+    #[error("the events after Last-Event-ID are no longer available")]
     Gone,
-    /// A restarted instance is another one.
+    /// Stored by another instance, or lost in a restart.
     #[error("{HELD_ELSEWHERE}")]
     Elsewhere,
     #[error(transparent)]
@@ -71,22 +73,23 @@ impl Streams {
         Self {
             instance,
             next: AtomicU64::new(1),
-            room: (limits.resume_bytes, limits.resume_bytes_all),
-            kept: Arc::default(),
+            stream_limit: limits.resume_bytes,
+            total_limit: limits.resume_bytes_all,
+            stored: Arc::default(),
             open: Mutex::default(),
         }
     }
 
-    /// Begins a stream of this session.
-    pub(super) fn begin(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
+    /// Opens a stream of this session.
+    pub(super) fn open_stream(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Stream {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
             purpose: purpose.and_then(Purpose::text).map(Arc::from),
-            room: self.room.0,
-            kept: self.kept.clone(),
+            limit: self.stream_limit,
+            stored: self.stored.clone(),
             state: Mutex::default(),
         });
         self.open.lock().streams.insert(number, stream.clone());
@@ -96,52 +99,54 @@ impl Streams {
     /// Adds a message to a stream.
     pub(super) fn push(&self, stream: &Stream, kind: MessageKind, message: Vec<u8>) {
         stream.push(kind, message);
-        if !self.make_room() {
-            let kept = self.kept.load(Ordering::Relaxed);
-            stream.shrink(kept.saturating_sub(self.room.1));
+        if !self.evict_ended() {
+            let stored = self.stored.load(Ordering::Relaxed);
+            stream.shrink(stored.saturating_sub(self.total_limit));
         }
     }
 
-    /// Makes this the stream of its session for notifications outside of calls. The one before it ends.
-    fn listen_on(&self, stream: &Stream) {
+    /// Makes this the notification stream of its session. Removes the previous one.
+    fn replace_notifications(&self, stream: &Stream) {
         let mut open = self.open.lock();
-        let before = open.listening.insert(stream.session.clone(), stream.number);
-        let before = before.and_then(|number| open.streams.get(&number).cloned());
+        let previous = open
+            .notifications
+            .insert(stream.session.clone(), stream.number);
+        let previous = previous.and_then(|number| open.streams.get(&number).cloned());
         drop(open);
-        if let Some(before) = before {
-            self.forget(&before);
+        if let Some(previous) = previous {
+            self.forget(&previous);
         }
     }
 
-    /// Does a client read the stream of this session for notifications outside of calls?
-    fn is_listening(&self, session: &Session) -> bool {
+    /// Whether a client reads the notification stream of this session.
+    fn has_notification_reader(&self, session: &Session) -> bool {
         let open = self.open.lock();
-        let number = open.listening.get(&session.key);
+        let number = open.notifications.get(&session.key);
         let stream = number.and_then(|number| open.streams.get(number).cloned());
         drop(open);
-        stream.is_some_and(|stream| stream.is_read())
+        stream.is_some_and(|stream| stream.has_reader())
     }
 
     /// Ends a stream. It can still be resumed.
-    pub(super) fn finish(&self, stream: &Stream) {
-        stream.finish();
+    pub(super) fn end(&self, stream: &Stream) {
+        stream.end();
         let mut open = self.open.lock();
         if open.streams.contains_key(&stream.number) {
-            open.over.insert(stream.number);
+            open.ended.insert(stream.number);
         }
         drop(open);
-        self.make_room();
+        self.evict_ended();
     }
 
-    /// Forgets the oldest streams that are over while there are too many. `false`: that was not enough.
-    fn make_room(&self) -> bool {
+    /// Removes the oldest ended streams while a limit is exceeded. Returns false if that was not enough.
+    fn evict_ended(&self) -> bool {
         loop {
             let open = self.open.lock();
-            let many = open.streams.len() > STREAMS;
-            if !many && self.kept.load(Ordering::Relaxed) <= self.room.1 {
+            let too_many = open.streams.len() > MAX_STREAMS;
+            if !too_many && self.stored.load(Ordering::Relaxed) <= self.total_limit {
                 return true;
             }
-            let oldest = open.over.first();
+            let oldest = open.ended.first();
             let oldest = oldest.and_then(|oldest| open.streams.get(oldest).cloned());
             drop(open);
             match oldest {
@@ -151,39 +156,43 @@ impl Streams {
         }
     }
 
-    /// The rest of a stream of this session, after this event.
-    pub(super) fn resume(&self, session: &Session, after: &EventId) -> Result<Reader, ResumeError> {
+    /// Resumes a stream of this session after this event.
+    pub(super) fn resume(
+        &self,
+        session: &Session,
+        after: &EventId,
+    ) -> Result<StreamReader, StreamResumeError> {
         if after.instance != self.instance {
-            return Err(ResumeError::Elsewhere);
+            return Err(StreamResumeError::Elsewhere);
         }
         let stream = self.open.lock().streams.get(&after.stream).cloned();
         let stream = stream.filter(|stream| stream.session == session.key);
-        let reader = stream.and_then(|stream| stream.read_after(after.place));
-        reader.ok_or(ResumeError::Gone)
+        let reader = stream.and_then(|stream| stream.read_after(after.sequence));
+        reader.ok_or(StreamResumeError::Gone)
     }
 
-    /// Ends a stream that cannot be resumed any more.
+    /// Removes a stream. It can no longer be resumed.
     pub(super) fn forget(&self, stream: &Stream) {
         let mut open = self.open.lock();
         open.streams.remove(&stream.number);
-        open.over.remove(&stream.number);
-        if open.listening.get(&stream.session) == Some(&stream.number) {
-            open.listening.remove(&stream.session);
+        open.ended.remove(&stream.number);
+        if open.notifications.get(&stream.session) == Some(&stream.number) {
+            open.notifications.remove(&stream.session);
         }
         drop(open);
-        stream.forget();
+        stream.remove();
     }
 }
 
 impl LegacySessions {
-    /// Sends responses on a stream that they share.
+    /// Sends responses on a shared stream.
     pub(crate) fn stream(
         self: &Arc<Self>,
         session: &Session,
-        responses: Vec<Response>,
+        responses: Vec<MessageResponse>,
         purpose: Option<&Purpose>,
-    ) -> Reader {
-        let stream = self.streams.begin(session, purpose);
+    ) -> StreamReader {
+        let stream = self.streams.open_stream(session, purpose);
         let reader = stream.read();
         let (this, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
@@ -200,13 +209,18 @@ impl LegacySessions {
         reader
     }
 
-    async fn drive(self: Arc<Self>, session: Session, mut response: Response, stream: Arc<Stream>) {
+    async fn drive(
+        self: Arc<Self>,
+        session: Session,
+        mut response: MessageResponse,
+        stream: Arc<Stream>,
+    ) {
         let id = response.id().map(|id| RequestId::read(id.as_json()));
-        let call = id.map(|id| self.begin_call(&session, id));
+        let call = id.map(|id| self.register_call(&session, id));
         let sending = async {
             while let Some((kind, message)) = response.next_message().await {
                 self.streams.push(&stream, kind, message);
-                // A handler that reports progress all the time must not hold up others.
+                // A handler that reports progress constantly must not block other tasks.
                 if kind == MessageKind::Notification {
                     tokio::task::yield_now().await;
                 }
@@ -224,89 +238,95 @@ impl LegacySessions {
         }
     }
 
-    /// Sends the notifications of a session outside of calls on a stream, for as long as a client may come back.
-    pub(crate) fn stream_changes(
+    /// Sends the notifications of a session on a new stream, until it can no longer be resumed.
+    pub(crate) fn stream_notifications(
         self: &Arc<Self>,
         session: &Session,
         caller: Caller,
-    ) -> Result<Reader, SubscribeError> {
-        let listening = self.listen(session, caller)?;
-        let stream = self.streams.begin(session, Some(&Purpose::Listening));
-        self.streams.listen_on(&stream);
+    ) -> Result<StreamReader, SubscribeError> {
+        let notifications = self.listen(session, caller)?;
+        let stream = self
+            .streams
+            .open_stream(session, Some(&Purpose::Notifications));
+        self.streams.replace_notifications(&stream);
         let reader = stream.read();
-        tokio::spawn(self.clone().notify(listening, stream));
+        tokio::spawn(self.clone().notify(notifications, stream));
         Ok(reader)
     }
 
-    async fn notify(self: Arc<Self>, mut listening: Listening, stream: Arc<Stream>) {
+    async fn notify(self: Arc<Self>, mut notifications: SessionNotifications, stream: Arc<Stream>) {
         let notifying = async {
-            while let Some(message) = listening.next().await {
+            while let Some(message) = notifications.next().await {
                 self.streams.push(&stream, MessageKind::Ask, message);
-                // Changes that a slow client was not told yet are noted only once.
+                // For a slow client, repeated changes are merged while they wait in the subscription.
                 stream.drained().await;
             }
         };
-        let is_over = tokio::select! {
+        let has_ended = tokio::select! {
             () = notifying => true,
             () = stream.abandoned(self.services.limits.resume_time) => false,
         };
-        // Releases its permit.
-        drop(listening);
-        match is_over {
+        // Releases the permit of the subscription.
+        drop(notifications);
+        match has_ended {
             true => self.end_stream(&stream).await,
             false => self.streams.forget(&stream),
         }
     }
 
-    /// Ends a stream, and keeps it for a client that comes back for the rest, unless it is forgotten before.
+    /// Ends a stream, and removes it after `resume_time`.
     pub(super) async fn end_stream(&self, stream: &Stream) {
-        self.streams.finish(stream);
-        within(self.services.limits.resume_time, stream.forgotten()).await;
+        self.streams.end(stream);
+        within(self.services.limits.resume_time, stream.removed()).await;
         self.streams.forget(stream);
     }
 
-    /// Forgets the stream of a call whose reply the client gets without it.
-    pub(crate) fn forget_stream(&self, reader: &Reader) {
+    /// Removes the stream of a call whose reply was sent without it.
+    pub(crate) fn forget_stream(&self, reader: &StreamReader) {
         self.streams.forget(&reader.stream);
     }
 
-    /// The rest of a stream that broke, after this event.
+    /// Resumes a broken stream after this event.
     pub(crate) fn resume(
         self: &Arc<Self>,
         session: &Session,
         after: &EventId,
         caller: Caller,
-    ) -> Result<Reader, ResumeError> {
+    ) -> Result<StreamReader, StreamResumeError> {
         let error = match self.streams.resume(session, after) {
             Ok(reader) => return Ok(reader),
             Err(error) => error,
         };
         match (after.purpose(), error) {
-            // Each would replace the other for ever.
-            (Some(Purpose::Listening), ResumeError::Gone) if self.streams.is_listening(session) => {
-                Err(ResumeError::Replaced)
+            // Otherwise two clients would replace each other's stream endlessly.
+            (Some(Purpose::Notifications), StreamResumeError::Gone)
+                if self.streams.has_notification_reader(session) =>
+            {
+                Err(StreamResumeError::Replaced)
             }
-            (Some(Purpose::Listening), _) => Ok(self.stream_changes(session, caller)?),
-            (Some(Purpose::Call(id)), ResumeError::Elsewhere) if self.is_lost(session, after) => {
+            (Some(Purpose::Notifications), _) => Ok(self.stream_notifications(session, caller)?),
+            (Some(Purpose::Call(id)), StreamResumeError::Elsewhere)
+                if self.is_lost(session, after) =>
+            {
                 Ok(self.report_lost(session, &id))
             }
             (_, error) => Err(error),
         }
     }
 
-    /// Was the stream of this event lost with the holder of the session? If the holder could be reached, the request was
-    /// relayed to it.
+    /// Whether the stream was lost with the holder of the session. If the holder were reachable, the request would have been
+    /// relayed.
     fn is_lost(&self, session: &Session, after: &EventId) -> bool {
         let holder = &session.holder;
         holder.url.is_some() && !self.relay.is_own(holder) && after.instance == holder.id()
     }
 
-    /// A stream whose only message says that the call with this id is lost.
-    fn report_lost(self: &Arc<Self>, session: &Session, id: &str) -> Reader {
+    /// A stream with one message: the error that the call with this request id is lost.
+    fn report_lost(self: &Arc<Self>, session: &Session, id: &str) -> StreamReader {
         let mut message = Vec::with_capacity(256);
         legacy::write_error(&mut message, Some(id), &lost_call());
-        record::sent_older(session.revision, "", &message);
-        let stream = self.streams.begin(session, None);
+        wire_recorder::record_legacy(session.revision, "", &message);
+        let stream = self.streams.open_stream(session, None);
         self.streams.push(&stream, MessageKind::Reply, message);
         let (this, reader) = (self.clone(), stream.read());
         tokio::spawn(async move { this.end_stream(&stream).await });

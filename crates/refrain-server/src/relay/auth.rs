@@ -1,7 +1,7 @@
 //! The sealed header that authenticates a relayed request.
 //!
-//! All instances share the keys, so the holder does not authenticate the caller again. The header is valid for one
-//! instance, one request and a few seconds.
+//! All instances share the keys, so the holder does not authenticate the caller again. A header is valid for one
+//! instance and one request, for a few seconds.
 
 use super::{Holder, LAST_EVENT, RelayRequest, SESSION};
 use crate::auth::{Caller, Scopes};
@@ -19,29 +19,29 @@ const VALID_FOR: u64 = 30;
 /// The content of the header.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RelayClaims {
-    /// The instance that it is for.
+    /// The id of the receiving instance.
     pub(super) to: String,
-    /// When it was made, in seconds since 1970.
+    /// When it was created, in seconds since 1970.
     at: u64,
-    /// The digest of the request.
+    /// The digest of the relayed request.
     request: String,
     principal: Option<String>,
     /// `None`: all scopes.
     scopes: Option<Vec<String>>,
-    /// When the caller's grant expires, in seconds since 1970.
+    /// When the caller's access expires, in seconds since 1970.
     expires: Option<u64>,
 }
 
 /// Why the header of a relayed request was rejected.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RelayRefusal {
+pub(crate) enum RelayAuthError {
     #[error("malformed base64url")]
     Encoding,
     #[error("seal: {0}")]
     Seal(#[from] OpenError),
     #[error("malformed content")]
     Content,
-    #[error("made for another instance")]
+    #[error("for another instance")]
     OtherInstance,
     #[error("expired")]
     Expired,
@@ -59,7 +59,7 @@ impl RelayClaims {
         Self {
             to: to.id(),
             at: source.unix_seconds(),
-            request: digest_of(request.method, sent, request.body),
+            request: request_digest(request.method, sent, request.body),
             principal: caller.principal.id().map(ToOwned::to_owned),
             scopes: caller.scopes.names(),
             expires: caller.expires.and_then(seconds),
@@ -70,8 +70,8 @@ impl RelayClaims {
         now.abs_diff(self.at) > VALID_FOR + skew.as_secs()
     }
 
-    /// The caller, if the header was made for this request.
-    pub(crate) fn caller_of(
+    /// The caller, if the header belongs to this request.
+    pub(crate) fn into_caller(
         self,
         method: &Method,
         headers: &HeaderMap,
@@ -79,7 +79,7 @@ impl RelayClaims {
     ) -> Option<Caller> {
         let expires = self.expires.map(Duration::from_secs);
         let (principal, scopes) = (self.principal, self.scopes);
-        (self.request == digest_of(method, headers, body)).then(|| Caller {
+        (self.request == request_digest(method, headers, body)).then(|| Caller {
             principal: principal.map_or_else(Principal::anonymous, Principal::new),
             scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
             expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
@@ -87,8 +87,8 @@ impl RelayClaims {
     }
 }
 
-/// The digest of a request: its method, session, event and body.
-fn digest_of(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
+/// The digest of method, session, last event id and body.
+fn request_digest(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
     let mut digest = Context::new(&SHA256);
     let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());
     for part in [

@@ -1,25 +1,25 @@
-//! An instance that holds calls or sessions, and the URL that it advertises.
+//! An instance that holds calls or sessions.
 
-use crate::auth::url::{SafeUrl, UrlError};
+use crate::auth::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
 use crate::http_client::check_tls;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes of the longest URL: it is part of every session id.
-const LONGEST: usize = 512;
+/// The longest advertised URL in bytes. It is part of every session id.
+const MAX_URL_BYTES: usize = 512;
 
-/// A process, and where others reach it. Written `INSTANCE` or `INSTANCE URL`, the instance in 16 hexadecimal digits.
+/// An instance id and its advertised URL. As text: `INSTANCE` or `INSTANCE URL`, with 16 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
-    /// A random number that the process drew when it started.
+    /// A random number, chosen when the process starts.
     pub(crate) instance: u64,
-    /// The URL of its endpoint, if it advertises one.
+    /// The advertised URL of its endpoint.
     pub(crate) url: Option<Arc<str>>,
 }
 
 impl Holder {
-    /// The holder that a process is. Checks its URL.
+    /// The holder for this process. Checks the URL.
     pub(super) fn new(instance: u64, url: Option<String>) -> Result<Self, BuildError> {
         if let Some(url) = &url {
             let invalid = |reason| BuildError::Advertise {
@@ -27,8 +27,10 @@ impl Holder {
                 reason,
             };
             let web = SafeUrl::parse_private(url).map_err(invalid)?;
-            if url.len() > LONGEST {
-                return Err(invalid(UrlError::TooLong { limit: LONGEST }));
+            if url.len() > MAX_URL_BYTES {
+                return Err(invalid(HttpUrlError::TooLong {
+                    limit: MAX_URL_BYTES,
+                }));
             }
             if web.tls {
                 check_tls().map_err(invalid)?;
@@ -40,7 +42,7 @@ impl Holder {
         })
     }
 
-    /// The instance as text.
+    /// The instance id as text.
     pub(crate) fn id(&self) -> String {
         format!("{:016x}", self.instance)
     }
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn invalid_url_is_rejected() {
-        let long = format!("http://a/{}", "x".repeat(LONGEST));
+        let long = format!("http://a/{}", "x".repeat(MAX_URL_BYTES));
         for url in ["", "10.0.0.8", "ftp://a/", "http://user@a/", &long] {
             assert!(Holder::new(7, Some(url.to_owned())).is_err(), "{url}");
         }

@@ -1,4 +1,4 @@
-//! The response of a holder, with its timeouts.
+//! The response of a holder, with timeouts.
 
 use super::RelayError;
 use bytes::Bytes;
@@ -12,36 +12,36 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
-/// The largest answer that is passed on in one piece.
-pub(super) const LARGEST: usize = 64 * 1024 * 1024;
+/// The largest response that is not a stream.
+pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// The body of a response.
+/// The body of a holder's response.
 pub(crate) struct RelayBody {
     body: Incoming,
-    /// How long the holder may be silent.
-    longest: Duration,
-    silence: Pin<Box<Sleep>>,
+    /// The longest time without data.
+    timeout: Duration,
+    deadline: Pin<Box<Sleep>>,
 }
 
 impl RelayBody {
-    pub(super) fn new(body: Incoming, longest: Duration) -> Self {
+    pub(super) fn new(body: Incoming, timeout: Duration) -> Self {
         Self {
             body,
-            longest,
-            silence: Box::pin(tokio::time::sleep(longest)),
+            timeout,
+            deadline: Box::pin(tokio::time::sleep(timeout)),
         }
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, RelayError>>> {
-        if self.silence.as_mut().poll(cx).is_ready() {
+        if self.deadline.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Some(Err(RelayError::Timeout)));
         }
         loop {
             let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(cx)) else {
                 return Poll::Ready(None);
             };
-            let until = Instant::now() + self.longest;
-            self.silence.as_mut().reset(until);
+            let until = Instant::now() + self.timeout;
+            self.deadline.as_mut().reset(until);
             match frame.map(|frame| frame.into_data()) {
                 Ok(Ok(data)) => return Poll::Ready(Some(Ok(data))),
                 Ok(Err(_trailers)) => {}
@@ -50,31 +50,31 @@ impl RelayBody {
         }
     }
 
-    /// The whole body.
-    pub(crate) async fn whole(mut self) -> Result<Bytes, RelayError> {
-        let mut whole = Vec::new();
-        while let Some(piece) = std::future::poll_fn(|cx| self.poll_next(cx)).await {
-            let piece = piece?;
-            if whole.len() + piece.len() > LARGEST {
+    /// Reads the whole body.
+    pub(crate) async fn collect(mut self) -> Result<Bytes, RelayError> {
+        let mut bytes = Vec::new();
+        while let Some(chunk) = std::future::poll_fn(|cx| self.poll_next(cx)).await {
+            let chunk = chunk?;
+            if bytes.len() + chunk.len() > MAX_BYTES {
                 return Err(RelayError::TooLarge);
             }
-            whole.extend_from_slice(&piece);
+            bytes.extend_from_slice(&chunk);
         }
-        Ok(whole.into())
+        Ok(bytes.into())
     }
 }
 
-/// Makes the last message of a stream that broke off, if there is one to send.
+/// Creates the last message of an interrupted stream, if any.
 pub(crate) type LastEvent = Box<
     dyn FnOnce(RelayError) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>> + Send + Sync,
 >;
 
-/// A stream of events that is passed on as it comes.
+/// A stream of events that is forwarded unchanged.
 pub(crate) enum RelayStream {
     Open(RelayBody, Option<LastEvent>),
-    /// The stream broke off.
-    Broken(Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>),
-    Over,
+    /// The stream was interrupted; the last message is being created.
+    Interrupted(Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>>),
+    Ended,
 }
 
 impl RelayStream {
@@ -82,33 +82,33 @@ impl RelayStream {
         Self::Open(body, Some(last))
     }
 
-    /// The next piece of the stream.
+    /// The next chunk of the stream.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self {
                 Self::Open(body, last) => match (ready!(body.poll_next(cx)), last.take()) {
-                    (Some(Ok(piece)), taken) => {
+                    (Some(Ok(chunk)), taken) => {
                         *last = taken;
-                        return Poll::Ready(Some(piece));
+                        return Poll::Ready(Some(chunk));
                     }
-                    (Some(Err(error)), Some(last)) => *self = Self::Broken(last(error)),
-                    _ => *self = Self::Over,
+                    (Some(Err(error)), Some(last)) => *self = Self::Interrupted(last(error)),
+                    _ => *self = Self::Ended,
                 },
-                Self::Broken(last) => {
+                Self::Interrupted(last) => {
                     let message = ready!(last.as_mut().poll(cx));
-                    *self = Self::Over;
+                    *self = Self::Ended;
                     if let Some(message) = message {
                         let event = [b"\n\nevent: message\ndata: ", &*message, b"\n\n"].concat();
                         return Poll::Ready(Some(event.into()));
                     }
                 }
-                Self::Over => return Poll::Ready(None),
+                Self::Ended => return Poll::Ready(None),
             }
         }
     }
 }
 
-/// Is this the head of a stream of events?
+/// Whether a response with these headers is a stream of events.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE);
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))

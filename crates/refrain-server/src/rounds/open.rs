@@ -6,7 +6,7 @@ use super::start::OpenedFlow;
 use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
-use crate::relay::{Holder, RelayTo};
+use crate::relay::{Holder, PendingRelay};
 use refrain_core::{OpenError, Sealer, Snapshot, Start};
 use refrain_wire::RpcError;
 
@@ -21,7 +21,7 @@ pub(super) enum OpenedCall<'a> {
     /// The flow is parked on this instance.
     Attached(AttachedCall<'a>),
     /// The flow is parked on another instance.
-    Relay(Box<RelayTo>),
+    Relay(Box<PendingRelay>),
 }
 
 impl<'a> AdmittedCall<'a> {
@@ -79,8 +79,8 @@ impl<'a> AdmittedCall<'a> {
         let token = opened.map_err(|reason| self.invalid_token(reason))?;
         match Holder::parse(&token.holder) {
             Some(holder) if rounds.relay.is_own(&holder) => {}
-            Some(holder) if rounds.relay.reaches(&holder) => {
-                return Ok(OpenedCall::Relay(Box::new(RelayTo {
+            Some(holder) if rounds.relay.can_reach(&holder) => {
+                return Ok(OpenedCall::Relay(Box::new(PendingRelay {
                     _permit: Some(self.permit),
                     holder,
                     caller: self.caller,

@@ -1,4 +1,4 @@
-//! The open subscriptions and their pending changes.
+//! Open subscriptions and their pending changes.
 
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 
-pub(super) const STOPPING: &str = "the server is stopping; listen again";
+pub(super) const STOPPING: &str = "the server is shutting down: subscribe again";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -33,7 +33,7 @@ impl Registry {
         })
     }
 
-    /// Opens a subscription to the changes that match a filter, until the caller's access expires.
+    /// Opens a subscription to the changes that match the filter, until the caller's access expires.
     pub(crate) fn subscribe(
         self: &Arc<Self>,
         filter: Filter,
@@ -44,7 +44,7 @@ impl Registry {
         if listeners.closed {
             return Err(SubscribeError::Closed);
         }
-        // Anonymous callers cannot be told apart.
+        // Anonymous callers are indistinguishable, so they have no limit per caller.
         let key = caller.principal.id();
         let key = key.map(|id| LimitKey::Principal(id.into()));
         let permit = self.limiter.acquire(key)?;
@@ -79,12 +79,12 @@ impl Registry {
         });
     }
 
-    /// Notifies the clients that may read it of a change of the resource at this URI, in its normal form.
-    pub(crate) fn resource_updated(&self, uri: &str, may: impl Fn(&Caller) -> bool) {
+    /// Notifies allowed clients that the resource at this normalized URI changed.
+    pub(crate) fn resource_updated(&self, uri: &str, is_allowed: impl Fn(&Caller) -> bool) {
         self.notify(|listener, pending| {
             let uris = listener.uris.iter().enumerate();
             let mut matching = uris.filter(|(_, known)| *known == uri).peekable();
-            if matching.peek().is_none() || !may(&listener.caller) {
+            if matching.peek().is_none() || !is_allowed(&listener.caller) {
                 return false;
             }
             for (index, _) in matching {
@@ -96,54 +96,54 @@ impl Registry {
         });
     }
 
-    /// Ends every subscription and rejects new ones.
+    /// Ends all subscriptions and rejects new ones.
     pub(crate) fn close(&self) {
         self.listeners.lock().closed = true;
         self.notify(|_, pending| {
-            pending.ended = Some(STOPPING);
+            pending.end_reason = Some(STOPPING);
             true
         });
     }
 
-    /// Wakes each client for which `note` has noted a change.
-    fn notify(&self, note: impl Fn(&Listener, &mut Pending) -> bool) {
+    /// Wakes each client for which `add_change` returns true.
+    fn notify(&self, add_change: impl Fn(&Listener, &mut Pending) -> bool) {
         let mut wakers = Vec::new();
         for listener in &self.listeners.lock().open {
             let mut pending = listener.pending.lock();
-            if note(listener, &mut pending) {
+            if add_change(listener, &mut pending) {
                 wakers.extend(pending.waker.take());
             }
         }
-        // Outside of the locks: a waker may run any code.
+        // Without the locks, because a waker may run arbitrary code.
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(super) fn forget(&self, listener: &Arc<Listener>) {
+    pub(super) fn remove(&self, listener: &Arc<Listener>) {
         let mut listeners = self.listeners.lock();
         listeners.open.retain(|open| !Arc::ptr_eq(open, listener));
     }
 }
 
-/// One client: its filter, and the pending changes.
+/// A subscribed client with its filter and pending changes.
 #[derive(Debug)]
 pub(super) struct Listener {
     pub(super) caller: Caller,
     pub(super) filter: Filter,
-    /// The filter's URIs in their normal form, in its order.
+    /// The normalized URIs of the filter, in the same order.
     pub(super) uris: Vec<String>,
     pub(super) pending: Mutex<Pending>,
 }
 
-/// Changes that the client was not notified of yet.
+/// Changes that were not sent to the client yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) tools: bool,
     pub(super) prompts: bool,
     pub(super) resources: bool,
-    /// Indexes into the filter's list of URIs, each at most once.
+    /// Indexes into the URIs of the filter, each at most once.
     pub(super) uris: VecDeque<usize>,
-    /// Why the subscription is over, once it is.
-    pub(super) ended: Option<&'static str>,
+    /// Why the subscription ends.
+    pub(super) end_reason: Option<&'static str>,
     pub(super) waker: Option<Waker>,
 }
 

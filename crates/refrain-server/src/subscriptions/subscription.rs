@@ -1,4 +1,4 @@
-//! The stream of one client.
+//! The stream of notifications to one client.
 
 use super::registry::{Listener, Pending, Registry, STOPPING};
 use crate::limits::Permit;
@@ -16,29 +16,29 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 use tokio::time::Sleep;
 
-const EXPIRED: &str = "the access token has expired; listen again with another";
+const EXPIRED: &str = "the access token has expired: subscribe again with a new one";
 
-/// The stream of one client. Dropping it ends the subscription.
+/// A stream of notifications to one client. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Subscription {
     registry: Arc<Registry>,
     listener: Arc<Listener>,
     /// The changes of the tasks in its filter.
     tasks: Option<Box<TaskSubscription>>,
-    stage: Stage,
+    stage: SubscriptionStage,
     /// Fires when the caller's access expires.
-    left: Option<Pin<Box<Sleep>>>,
+    expiry: Option<Pin<Box<Sleep>>>,
     _permit: Permit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum SubscriptionStage {
     Open,
     Listening,
-    /// The reply was sent, the cancellation follows. In this order: clients take the first of them for the end, and a
-    /// cancelled subscription for a lost one.
+    /// The reply was sent, the cancellation follows. Clients stop at the first of the two, and treat a cancellation as a
+    /// lost subscription.
     Ending(&'static str),
-    Over,
+    Ended,
 }
 
 impl Subscription {
@@ -48,7 +48,7 @@ impl Subscription {
         tasks: Option<Box<TaskSubscription>>,
         permit: Permit,
     ) -> Self {
-        let left = listener.caller.expires.map(|end| {
+        let expiry = listener.caller.expires.map(|end| {
             let left = end.duration_since(SystemTime::now());
             Box::pin(tokio::time::sleep(left.unwrap_or_default()))
         });
@@ -56,13 +56,13 @@ impl Subscription {
             registry,
             listener,
             tasks,
-            stage: Stage::Open,
-            left,
+            stage: SubscriptionStage::Open,
+            expiry,
             _permit: permit,
         }
     }
 
-    /// The next message of the stream. `None` when it is over.
+    /// The next message of the stream. `None` at its end.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -71,33 +71,33 @@ impl Subscription {
     ) -> Poll<Option<Vec<u8>>> {
         let mut out = Vec::with_capacity(256);
         match self.stage {
-            Stage::Open => match self.poll_open(cx) {
+            SubscriptionStage::Open => match self.poll_open(cx) {
                 Poll::Ready(Ok(filter)) => {
-                    self.stage = Stage::Listening;
+                    self.stage = SubscriptionStage::Listening;
                     write_acknowledged(&mut out, id, &filter);
                 }
                 Poll::Ready(Err(error)) => {
-                    self.stage = Stage::Over;
+                    self.stage = SubscriptionStage::Ended;
                     write_error(&mut out, Some(id.as_json()), &error);
                 }
                 Poll::Pending => {
                     self.expire(cx);
                     let mut pending = self.listener.pending.lock();
-                    let Some(reason) = pending.ended else {
+                    let Some(reason) = pending.end_reason else {
                         pending.waker = Some(cx.waker().clone());
                         return Poll::Pending;
                     };
-                    self.stage = Stage::Ending(reason);
+                    self.stage = SubscriptionStage::Ending(reason);
                     write_listen_end(&mut out, id, server_info);
                 }
             },
-            Stage::Listening => {
+            SubscriptionStage::Listening => {
                 self.expire(cx);
                 let mut pending = self.listener.pending.lock();
                 if let Some(change) = pending.next(&self.listener.filter) {
                     write_change(&mut out, id, change);
-                } else if let Some(reason) = pending.ended {
-                    self.stage = Stage::Ending(reason);
+                } else if let Some(reason) = pending.end_reason {
+                    self.stage = SubscriptionStage::Ending(reason);
                     write_listen_end(&mut out, id, server_info);
                 } else {
                     pending.waker = Some(cx.waker().clone());
@@ -108,16 +108,16 @@ impl Subscription {
                     write_task_change(&mut out, id, &ready!(tasks.poll_next(cx)));
                 }
             }
-            Stage::Ending(reason) => {
-                self.stage = Stage::Over;
+            SubscriptionStage::Ending(reason) => {
+                self.stage = SubscriptionStage::Ended;
                 write_listen_cancelled(&mut out, id, reason);
             }
-            Stage::Over => return Poll::Ready(None),
+            SubscriptionStage::Ended => return Poll::Ready(None),
         }
         Poll::Ready(Some(out))
     }
 
-    /// The next change as `write` returns it. `None`: the subscription has ended.
+    /// The next change, serialized with `write`. `None` if the subscription has ended.
     pub(crate) fn poll_change<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +128,7 @@ impl Subscription {
         if let Some(change) = pending.next(&self.listener.filter) {
             return Poll::Ready(Some(write(change)));
         }
-        if pending.ended.is_some() {
+        if pending.end_reason.is_some() {
             return Poll::Ready(None);
         }
         pending.waker = Some(cx.waker().clone());
@@ -140,7 +140,7 @@ impl Subscription {
         change.map(write)
     }
 
-    /// The acknowledged filter: of its tasks, those that were found.
+    /// The filter to acknowledge, with those of its tasks that exist.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<Result<Filter, RpcError>> {
         let mut filter = self.listener.filter.clone();
         if let Some(tasks) = &mut self.tasks {
@@ -149,23 +149,23 @@ impl Subscription {
         Poll::Ready(Ok(filter))
     }
 
-    /// Ends it once the caller's access has expired, without the pending changes.
+    /// Ends the subscription and drops pending changes once the caller's access has expired.
     fn expire(&mut self, cx: &mut Context<'_>) {
-        if let Some(left) = &mut self.left
-            && left.as_mut().poll(cx).is_ready()
+        if let Some(expiry) = &mut self.expiry
+            && expiry.as_mut().poll(cx).is_ready()
         {
-            self.left = None;
+            self.expiry = None;
             *self.listener.pending.lock() = Pending {
-                ended: Some(EXPIRED),
+                end_reason: Some(EXPIRED),
                 ..Pending::default()
             };
         }
     }
 
-    /// Ends the stream after the pending changes, except those of tasks.
+    /// Ends the stream after the pending changes of lists and resources.
     pub(crate) fn end(&self) {
         let mut pending = self.listener.pending.lock();
-        pending.ended = Some(STOPPING);
+        pending.end_reason = Some(STOPPING);
         let waker = pending.waker.take();
         drop(pending);
         waker.into_iter().for_each(Waker::wake);
@@ -174,6 +174,6 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.registry.forget(&self.listener);
+        self.registry.remove(&self.listener);
     }
 }

@@ -4,7 +4,7 @@
 
 use crate::auth::{Caller, MissingScopes};
 use crate::catalog::complete::PendingReply;
-use crate::dispatch::Begin;
+use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
 use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
@@ -70,13 +70,13 @@ impl Tasks {
         self: &Arc<Self>,
         params: TaskParams<'_>,
         caller: Caller,
-    ) -> Result<PendingReply, Begin> {
+    ) -> Result<PendingReply, Dispatch> {
         if !params.meta.capabilities.tasks {
             let missing = RpcError::missing_capability(&[Capability::Tasks]);
-            return Err(Begin::Refused(missing));
+            return Err(Dispatch::Refused(missing));
         }
         let permit = self.services.limits.calls.acquire(None);
-        let permit = permit.map_err(|reached: LimitReached| Begin::Busy(reached.into()))?;
+        let permit = permit.map_err(|reached: LimitReached| Dispatch::Busy(reached.into()))?;
         let (tasks, method) = (self.clone(), params.method);
         let id = TaskId::parse(&params.id);
         let sent = params.answers.0.into_iter();

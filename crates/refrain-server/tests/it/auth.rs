@@ -1,4 +1,4 @@
-//! Who is calling: bearer tokens, and flows that belong to whoever began them.
+//! Authentication: bearer tokens, custom authenticators, and flows bound to their principal.
 
 use crate::support::{Instance, Request, start, text, token};
 use refrain_core::{Cx, KeyRing, Principal, Result, SystemSource};
@@ -12,7 +12,7 @@ const BOB: &str = "bob-0123456789abcdef";
 
 async fn whoami(cx: Cx) -> Result<String> {
     let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("nobody");
+    let id = cx.principal().id().unwrap_or("anonymous");
     Ok(format!("{} is {id}", login.name))
 }
 
@@ -34,25 +34,25 @@ fn answers() -> Value {
 }
 
 #[tokio::test]
-async fn without_a_bearer_token_nothing_is_answered() {
+async fn request_without_bearer_token_is_rejected() {
     let instance = instance().await;
-    let nothing = [
+    let requests = [
         Request::tool("whoami", json!({})),
         Request::rpc("tools/list", json!({})),
         Request::bytes("not JSON"),
         Request::bytes(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#),
     ];
-    for request in nothing {
+    for request in requests {
         let response = instance.send(&request).await;
         assert!(response.error(401, -32600).contains("Authorization"));
         assert_eq!(response.header("www-authenticate"), Some("Bearer"));
     }
-    // Whether it lives is no secret.
+    // The health check needs no authentication.
     assert_eq!(instance.get("/healthz").await.status, 200);
 }
 
 #[tokio::test]
-async fn the_refusal_has_the_id_of_the_request() {
+async fn authentication_error_has_the_request_id() {
     let instance = instance().await;
     for (request, id) in [
         (
@@ -77,10 +77,10 @@ async fn the_refusal_has_the_id_of_the_request() {
 }
 
 #[tokio::test]
-async fn a_bearer_token_that_is_not_known_is_refused() {
+async fn unknown_bearer_token_is_rejected() {
     const UNKNOWN: &str =
-        r#"Bearer error="invalid_token", error_description="the bearer token is not known""#;
-    let empty = r#"Bearer error="invalid_request", error_description="the Authorization header has no bearer token""#;
+        r#"Bearer error="invalid_token", error_description="unknown bearer token""#;
+    let empty = r#"Bearer error="invalid_request", error_description="invalid Authorization header: empty bearer token""#;
     let instance = instance().await;
     let nearly = &ALICE[..ALICE.len() - 1];
     for (value, status, expected) in [
@@ -90,7 +90,7 @@ async fn a_bearer_token_that_is_not_known_is_refused() {
         (&format!("Bearer {ALICE},{BOB}"), 401, UNKNOWN),
         ("Bearer ", 400, empty),
         ("Bearer", 400, empty),
-        // Another scheme is no attempt at all.
+        // Another scheme counts as missing credentials.
         (&format!("Basic {ALICE}"), 401, "Bearer"),
         (ALICE, 401, "Bearer"),
     ] {
@@ -103,7 +103,11 @@ async fn a_bearer_token_that_is_not_known_is_refused() {
     }
     let twice = call(ALICE).second_header("Authorization", &format!("Bearer {BOB}"));
     let response = instance.send(&twice).await;
-    assert!(response.error(400, -32600).contains("more than once"));
+    assert!(
+        response
+            .error(400, -32600)
+            .contains("repeated authorization header")
+    );
     for scheme in ["Bearer", "bearer", "BEARER"] {
         let request = Request::tool("whoami", json!({}));
         let request = request.header("Authorization", &format!("{scheme} {ALICE}"));
@@ -112,13 +116,13 @@ async fn a_bearer_token_that_is_not_known_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bearer_token_counts_in_its_header_only() {
+async fn bearer_token_is_accepted_in_the_header_only() {
     let instance = instance().await;
     let path = concat!("/mcp?access_token=", "alice-0123456789abcdef");
     assert!(path.ends_with(ALICE));
     let plain = || Request::tool("whoami", json!({})).path(path);
-    let refused = instance.send(&plain()).await;
-    assert!(refused.error(401, -32600).contains("Authorization"));
+    let rejected = instance.send(&plain()).await;
+    assert!(rejected.error(401, -32600).contains("Authorization"));
     let body = plain().param("access_token", json!(ALICE));
     instance.send(&body).await.error(401, -32600);
     let both = plain().header("Authorization", &format!("Bearer {BOB}"));
@@ -127,12 +131,12 @@ async fn a_bearer_token_counts_in_its_header_only() {
 }
 
 #[tokio::test]
-async fn a_flow_belongs_to_whoever_began_it() {
+async fn flow_token_is_bound_to_its_principal() {
     let instance = instance().await;
     let alices = token(&instance.send(&call(ALICE)).await.reply());
     let stolen = instance.send(&call(BOB).again(&alices, answers())).await;
     stolen.error(200, -32602);
-    // Bob is told what he would be told of any token that does not open.
+    // The same error as for any invalid token.
     let nonsense = instance.send(&call(BOB).again("nonsense", answers())).await;
     assert_eq!(stolen.json(), nonsense.json());
     let reply = instance
@@ -143,7 +147,7 @@ async fn a_flow_belongs_to_whoever_began_it() {
 }
 
 #[tokio::test]
-async fn a_named_principal_is_not_the_anonymous_one() {
+async fn named_principal_differs_from_anonymous() {
     let keys = KeyRing::generate(&SystemSource::new());
     let tokens = BearerTokens::new().with("", ALICE);
     let named = start(builder().keys(keys.clone()).authenticator(tokens)).await;
@@ -161,11 +165,11 @@ async fn a_named_principal_is_not_the_anonymous_one() {
         .send(&call(BOB).again(&anyones, answers()))
         .await
         .reply();
-    assert_eq!(text(&reply), "x is nobody");
+    assert_eq!(text(&reply), "x is anonymous");
 }
 
 #[tokio::test]
-async fn an_authenticator_of_ones_own_decides() {
+async fn custom_authenticator_is_used() {
     struct ByHeader;
     impl Authenticator for ByHeader {
         fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
@@ -174,7 +178,7 @@ async fn an_authenticator_of_ones_own_decides() {
                 let user = headers.get("x-user").and_then(|user| user.to_str().ok());
                 let caller = user.map(|user| Principal::new(user).into());
                 caller.ok_or_else(|| AuthRejection::Challenged {
-                    reason: "who are you?".into(),
+                    reason: "missing X-User header".into(),
                     challenge: "Custom realm=\"x\"".into(),
                 })
             })
@@ -182,10 +186,10 @@ async fn an_authenticator_of_ones_own_decides() {
     }
     let instance = start(builder().authenticator(ByHeader)).await;
     let plain = || Request::tool("whoami", json!({}));
-    let refused = instance.send(&plain()).await;
-    assert_eq!(refused.error(401, -32600), "who are you?");
+    let rejected = instance.send(&plain()).await;
+    assert_eq!(rejected.error(401, -32600), "missing X-User header");
     assert_eq!(
-        refused.header("www-authenticate"),
+        rejected.header("www-authenticate"),
         Some("Custom realm=\"x\"")
     );
     let request = plain()
@@ -195,35 +199,43 @@ async fn an_authenticator_of_ones_own_decides() {
 }
 
 #[test]
-fn no_secret_is_shown() {
+fn debug_output_contains_no_token() {
     let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
-    let shown = format!("{tokens:?} {tokens:#?}");
-    assert!(shown.contains("alice") && shown.contains("bob"));
-    assert!(!shown.contains("0123456789abcdef"), "{shown}");
+    let output = format!("{tokens:?} {tokens:#?}");
+    assert!(output.contains("alice") && output.contains("bob"));
+    assert!(!output.contains("0123456789abcdef"), "{output}");
 }
 
 #[test]
-fn a_list_of_tokens_is_read_and_its_mistakes_are_located() {
+fn token_list_errors_name_the_line() {
     let text = format!("# callers\n\n  alice {ALICE}\nbob\t{BOB}  \n");
-    let tokens = BearerTokens::parse(&text).expect("a good list");
+    let tokens = BearerTokens::parse(&text).expect("a valid list");
     assert_eq!(format!("{tokens:?}").matches("Principal").count(), 2);
-    let scoped = BearerTokens::parse(&format!("alice {ALICE} a:b  c")).expect("a good list");
+    let scoped = BearerTokens::parse(&format!("alice {ALICE} a:b  c")).expect("a valid list");
     let same = BearerTokens::new().with_scopes("alice", ALICE, ["a:b", "c"]);
     assert_eq!(format!("{scoped:?}"), format!("{same:?}"));
     for (text, line, word) in [
         (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL TOKEN"),
-        ("# nobody\n\nalice short\n".into(), 3, "16 characters"),
-        (format!("alice {ALICE}\n#\nbob {ALICE}"), 3, "twice"),
-        (format!("alice {ALICE} read \"write\""), 1, "a scope is"),
+        ("# comment\n\nalice short\n".into(), 3, "16 characters"),
+        (
+            format!("alice {ALICE}\n#\nbob {ALICE}"),
+            3,
+            "duplicate token",
+        ),
+        (
+            format!("alice {ALICE} read \"write\""),
+            1,
+            "printable ASCII",
+        ),
         (format!("alice {ALICE} offline_access"), 1, "offline_access"),
     ] {
-        let error = BearerTokens::parse(&text).expect_err("a bad list");
+        let error = BearerTokens::parse(&text).expect_err("an invalid list");
         assert_eq!(error.line, line);
-        let shown = error.to_string();
+        let output = error.to_string();
         assert!(
-            shown.contains(&format!("line {line}")) && shown.contains(word),
-            "{shown}"
+            output.contains(&format!("line {line}")) && output.contains(word),
+            "{output}"
         );
-        assert!(!shown.contains(ALICE), "{shown}");
+        assert!(!output.contains(ALICE), "{output}");
     }
 }

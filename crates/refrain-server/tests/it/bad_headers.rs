@@ -1,4 +1,4 @@
-//! Requests whose head is wrong: metadata headers, media type, method, path, host and origin.
+//! Invalid request heads: metadata headers, media type, method, path, host and origin.
 
 use crate::support::{Instance, Request, VERSION, echo, greet, start, start_for, text};
 use refrain_core::{Cx, Result};
@@ -10,7 +10,7 @@ async fn readme(_: Cx) -> Result<&'static str> {
 }
 
 fn builder() -> ServerBuilder {
-    Server::builder("heads", "1")
+    Server::builder("headers", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("größe", greet))
         .tool(Tool::new("=?base64?ZWNobw==?=", greet))
@@ -21,13 +21,13 @@ fn plain() -> Request {
     Request::tool("echo", json!({"text": "x"}))
 }
 
-async fn served(instance: &Instance, request: &Request) {
+async fn assert_served(instance: &Instance, request: &Request) {
     let response = instance.send(request).await;
     assert_eq!(text(&response.reply()), "Echo: x");
 }
 
 #[tokio::test]
-async fn metadata_headers_must_say_what_the_body_says() {
+async fn metadata_headers_must_match_the_body() {
     let instance = start(builder()).await;
     for (name, wrong) in [
         ("MCP-Protocol-Version", vec!["2025-11-25", "2026-07-2", ""]),
@@ -55,34 +55,34 @@ async fn metadata_headers_must_say_what_the_body_says() {
         assert!(missing.error(400, -32020).contains(name));
         let right = plain();
         for value in ["echo", "tools/call", "2026-07-28"] {
-            // Twice is refused even where both say the same.
+            // A repeated header is rejected even if both values are equal.
             let response = instance
                 .send(&right.clone().second_header(name, value))
                 .await;
             assert!(response.error(400, -32020).contains(name));
         }
     }
-    served(&instance, &plain()).await;
+    assert_served(&instance, &plain()).await;
 }
 
 #[tokio::test]
-async fn names_of_headers_have_no_case_and_values_may_be_padded() {
+async fn header_names_ignore_case_and_values_are_trimmed() {
     let instance = start(builder()).await;
     let other_case = plain()
         .without_header("Mcp-Name")
         .without_header("Mcp-Method")
         .second_header("MCP-NAME", "echo")
         .second_header("mcp-method", "tools/call");
-    served(&instance, &other_case).await;
+    assert_served(&instance, &other_case).await;
     let padded = plain()
         .header("Mcp-Name", "  echo  ")
         .header("Mcp-Method", "\ttools/call ")
         .header("MCP-Protocol-Version", "  2026-07-28");
-    served(&instance, &padded).await;
+    assert_served(&instance, &padded).await;
 }
 
 #[tokio::test]
-async fn a_resource_is_named_by_its_uri_and_a_list_by_nothing() {
+async fn mcp_name_is_the_uri_of_a_resource_and_absent_for_lists() {
     let instance = start(builder()).await;
     let read = instance.send(&Request::read("docs://readme")).await.reply();
     assert_eq!(read["result"]["contents"][0]["text"], "read me");
@@ -98,21 +98,21 @@ async fn a_resource_is_named_by_its_uri_and_a_list_by_nothing() {
 }
 
 #[tokio::test]
-async fn a_name_may_be_sent_in_base64() {
+async fn mcp_name_may_be_base64_encoded() {
     let instance = start(builder()).await;
-    served(
+    assert_served(
         &instance,
         &plain().header("Mcp-Name", "=?base64?ZWNobw==?="),
     )
     .await;
-    // "größe" cannot be sent otherwise: a header is ASCII.
+    // A header is ASCII, so "größe" must be encoded.
     let word = Request::tool("größe", json!({}));
     let message = instance.send(&word).await.error(400, -32020);
     assert!(message.contains("Mcp-Name"), "{message}");
     let encoded = word.clone().header("Mcp-Name", "=?base64?Z3LDtsOfZQ==?=");
     let reply = instance.send(&encoded).await.reply();
     assert_eq!(reply["result"]["resultType"], "input_required");
-    // A name that looks encoded has to be encoded itself.
+    // A name that looks encoded must be encoded itself.
     let odd = Request::tool("=?base64?ZWNobw==?=", json!({}));
     instance.send(&odd).await.error(400, -32020);
     let encoded = odd.header("Mcp-Name", "=?base64?PT9iYXNlNjQ/WldOb2J3PT0/PQ==?=");
@@ -133,13 +133,13 @@ async fn a_name_may_be_sent_in_base64() {
         let message = response.error(400, -32020);
         assert!(message.contains("Mcp-Name"), "{message}");
     }
-    // The other two are never encoded.
+    // The other headers are never decoded.
     let method = plain().header("Mcp-Method", "=?base64?dG9vbHMvY2FsbA==?=");
     instance.send(&method).await.error(400, -32020);
 }
 
 #[tokio::test]
-async fn another_revision_is_refused_with_those_that_are_spoken() {
+async fn unsupported_revision_error_lists_supported_ones() {
     let instance = start(builder()).await;
     for request in [plain(), Request::rpc("server/discover", json!({}))] {
         for version in ["2025-11-25", "1999-01-01", "2026-07-29"] {
@@ -157,7 +157,7 @@ async fn another_revision_is_refused_with_those_that_are_spoken() {
 }
 
 #[tokio::test]
-async fn the_media_type_must_be_json() {
+async fn content_type_must_be_json() {
     let instance = start(builder()).await;
     for kind in [
         "text/plain",
@@ -172,12 +172,12 @@ async fn the_media_type_must_be_json() {
     let none = instance.send(&plain().without_header("Content-Type")).await;
     none.error(415, -32600);
     for kind in ["application/json; charset=utf-8", "Application/JSON"] {
-        served(&instance, &plain().header("Content-Type", kind)).await;
+        assert_served(&instance, &plain().header("Content-Type", kind)).await;
     }
 }
 
 #[tokio::test]
-async fn the_endpoint_takes_post_and_nothing_else() {
+async fn other_methods_than_post_are_rejected() {
     let instance = start(builder()).await;
     for method in ["GET", "PUT", "DELETE", "OPTIONS"] {
         let host = instance.address;
@@ -190,7 +190,7 @@ async fn the_endpoint_takes_post_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn sessions_and_resumption_of_older_revisions_are_ignored() {
+async fn legacy_session_headers_are_ignored() {
     let instance = start(builder()).await;
     for value in ["abc", "", "1, 2"] {
         let request = plain()
@@ -207,19 +207,19 @@ async fn sessions_and_resumption_of_older_revisions_are_ignored() {
 }
 
 #[tokio::test]
-async fn a_path_that_is_not_served_is_not_found() {
+async fn unknown_path_is_not_found() {
     let instance = start(builder()).await;
     for path in ["/", "/mcp/", "/mcp2", "/MCP"] {
         let response = instance.send(&plain().path(path)).await;
         assert_eq!(response.status, 404);
-        let said = String::from_utf8_lossy(&response.body);
-        assert_eq!(said, "the MCP endpoint is /mcp\n");
+        let body = String::from_utf8_lossy(&response.body);
+        assert_eq!(body, "not found: the MCP endpoint is /mcp\n");
     }
-    served(&instance, &plain().path("/mcp?session=1")).await;
+    assert_served(&instance, &plain().path("/mcp?session=1")).await;
 }
 
 #[tokio::test]
-async fn a_notification_is_accepted_without_a_word() {
+async fn notification_is_accepted_with_an_empty_body() {
     let instance = start(builder()).await;
     for body in [
         r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#,
@@ -229,14 +229,14 @@ async fn a_notification_is_accepted_without_a_word() {
         let mut connection = instance.connect().await;
         let response = connection.exchange(&Request::bytes(body)).await;
         assert_eq!((response.status, response.body.len()), (202, 0));
-        // Nothing follows: the next response on the connection is that of the next request.
+        // The next response on the connection belongs to the next request.
         let next = connection.exchange(&plain()).await;
         assert_eq!(text(&next.reply()), "Echo: x");
     }
 }
 
 #[tokio::test]
-async fn foreign_hosts_and_origins_are_forbidden() {
+async fn unknown_hosts_and_origins_are_rejected_by_name() {
     let instance = start(builder()).await;
     for host in [
         "evil.example",
@@ -246,7 +246,9 @@ async fn foreign_hosts_and_origins_are_forbidden() {
         "",
     ] {
         let response = instance.send(&plain().header("Host", host)).await;
-        assert!(response.error(403, -32600).contains("Host"));
+        let message = response.error(403, -32600);
+        assert!(message.contains(&format!("host {host:?}")), "{message}");
+        assert!(message.contains("allowed_hosts"), "{message}");
     }
     for host in [
         "localhost",
@@ -255,7 +257,7 @@ async fn foreign_hosts_and_origins_are_forbidden() {
         "[::1]:99",
         "[::1]",
     ] {
-        served(&instance, &plain().header("Host", host)).await;
+        assert_served(&instance, &plain().header("Host", host)).await;
     }
     for origin in [
         "http://evil.example",
@@ -265,19 +267,21 @@ async fn foreign_hosts_and_origins_are_forbidden() {
         "",
     ] {
         let response = instance.send(&plain().header("Origin", origin)).await;
-        assert!(response.error(403, -32600).contains("Origin"));
+        let message = response.error(403, -32600);
+        assert!(message.contains(&format!("origin {origin:?}")), "{message}");
+        assert!(message.contains("allowed_hosts"), "{message}");
     }
     for origin in [
         "http://localhost:6274",
         "https://127.0.0.1",
         "http://[::1]:3000",
     ] {
-        served(&instance, &plain().header("Origin", origin)).await;
+        assert_served(&instance, &plain().header("Origin", origin)).await;
     }
 }
 
 #[tokio::test]
-async fn hosts_can_be_named_or_all_be_allowed() {
+async fn allowed_hosts_can_be_listed_or_any() {
     let instance = start_for(builder(), AllowedHosts::only(["MCP.example.com", "b:8443"])).await;
     for (host, status) in [
         ("mcp.example.com", 200),
@@ -294,5 +298,5 @@ async fn hosts_can_be_named_or_all_be_allowed() {
     let anywhere = plain()
         .header("Host", "evil.example")
         .header("Origin", "https://evil.example");
-    served(&instance, &anywhere).await;
+    assert_served(&instance, &anywhere).await;
 }

@@ -1,4 +1,4 @@
-//! Messages that are wrong as messages: each is answered with its own status and code, and named.
+//! Malformed messages: status, error code and text of the responses.
 
 use crate::support::{
     CAPABILITIES, Instance, Request, VERSION, asked, echo, greet, names, start, text, token,
@@ -8,7 +8,7 @@ use refrain_server::{Server, ServerLimits, Tool};
 use refrain_wire::SamplingParams;
 use serde_json::json;
 
-/// The limit of a body in these tests.
+/// The body limit of these tests.
 const BODY: usize = 100_000;
 
 async fn model(cx: Cx) -> Result<String> {
@@ -18,7 +18,7 @@ async fn model(cx: Cx) -> Result<String> {
     Ok(answer.text())
 }
 
-async fn places(cx: Cx) -> Result<String> {
+async fn count_roots(cx: Cx) -> Result<String> {
     Ok(format!("{}", cx.roots("where").await?.len()))
 }
 
@@ -27,7 +27,7 @@ async fn instance() -> Instance {
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("model", model))
-        .tool(Tool::new("places", places))
+        .tool(Tool::new("count_roots", count_roots))
         .limits(ServerLimits {
             body: BODY,
             ..ServerLimits::default()
@@ -35,7 +35,7 @@ async fn instance() -> Instance {
     start(builder).await
 }
 
-async fn good(instance: &Instance) {
+async fn assert_alive(instance: &Instance) {
     let response = instance
         .send(&Request::tool("echo", json!({"text": "still here"})))
         .await;
@@ -47,7 +47,7 @@ fn nested(depth: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_is_not_json_is_a_parse_error() {
+async fn malformed_json_is_a_parse_error() {
     let instance = instance().await;
     let whole = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
     for body in [
@@ -62,13 +62,17 @@ async fn what_is_not_json_is_a_parse_error() {
     ] {
         let response = instance.send(&Request::bytes(body)).await;
         names(&response.error(400, -32700), &["JSON"]);
-        assert_eq!(response.json().get("id"), None, "there was no id to read");
+        assert_eq!(
+            response.json().get("id"),
+            None,
+            "unreadable message has no id"
+        );
     }
-    good(&instance).await;
+    assert_alive(&instance).await;
 }
 
 #[tokio::test]
-async fn what_is_not_utf8_is_a_parse_error() {
+async fn invalid_utf8_is_a_parse_error() {
     let instance = instance().await;
     for word in [&b"\xff\xfe"[..], b"\xc3\x28", b"\xed\xa0\x80", b"\xf0\x9f"] {
         let mut body =
@@ -82,7 +86,7 @@ async fn what_is_not_utf8_is_a_parse_error() {
 }
 
 #[tokio::test]
-async fn what_is_no_request_is_an_invalid_request() {
+async fn malformed_request_is_an_invalid_request() {
     let instance = instance().await;
     for (body, id, word) in [
         ("1", None, "object"),
@@ -143,7 +147,7 @@ async fn what_is_no_request_is_an_invalid_request() {
 }
 
 #[tokio::test]
-async fn a_batch_is_an_invalid_request() {
+async fn batch_is_an_invalid_request() {
     let instance = instance().await;
     let one = String::from_utf8(Request::tool("echo", json!({"text": "x"})).message()).unwrap();
     for body in [
@@ -155,11 +159,11 @@ async fn a_batch_is_an_invalid_request() {
         let response = instance.send(&Request::bytes(body)).await;
         names(&response.error(400, -32600), &["batch"]);
     }
-    good(&instance).await;
+    assert_alive(&instance).await;
 }
 
 #[tokio::test]
-async fn a_response_is_not_accepted() {
+async fn response_is_an_invalid_request() {
     let instance = instance().await;
     for body in [
         r#"{"jsonrpc":"2.0","id":1,"result":{}}"#,
@@ -171,7 +175,7 @@ async fn a_response_is_not_accepted() {
 }
 
 #[tokio::test]
-async fn keys_given_twice_are_refused_wherever_they_are() {
+async fn duplicate_keys_are_rejected_at_every_level() {
     let instance = instance().await;
     let meta = json!({VERSION: "2026-07-28", CAPABILITIES: {}});
     let call = |params: String| {
@@ -276,11 +280,11 @@ async fn keys_given_twice_are_refused_wherever_they_are() {
         let message = response.error(status, code);
         names(&message, &[word, "twice"]);
     }
-    good(&instance).await;
+    assert_alive(&instance).await;
 }
 
 #[tokio::test]
-async fn keys_given_twice_inside_an_answer_do_no_harm() {
+async fn duplicate_keys_in_an_answer_are_reported() {
     let instance = instance().await;
     let first = instance
         .send(&Request::tool("greet", json!({})))
@@ -299,7 +303,7 @@ async fn keys_given_twice_inside_an_answer_do_no_harm() {
         &instance.send(&twice).await.error(200, -32602),
         &["login", "action"],
     );
-    // What was filled in does not fit: it is asked again, with the reason.
+    // An invalid form is asked again, with the reason.
     let twice = message(r#"{"action":"accept","content":{"name":"x","name":"y"}}"#);
     let reply = instance.send(&twice).await.reply();
     let ask = reply["result"]["inputRequests"]["login"]["params"]["message"]
@@ -322,13 +326,13 @@ async fn keys_given_twice_inside_an_answer_do_no_harm() {
 }
 
 #[tokio::test]
-async fn deep_nesting_is_an_error_and_no_crash() {
+async fn deep_nesting_is_an_error() {
     let instance = instance().await;
     let deep = nested(10_000);
-    let with = |request: Request, place: &str| {
+    let with = |request: Request, value: &str| {
         let body = String::from_utf8(request.message())
             .unwrap()
-            .replace("\"HERE\"", place);
+            .replace("\"HERE\"", value);
         Request::bytes(body)
     };
     let request = Request::tool("echo", json!({"text": "HERE"}));
@@ -339,7 +343,7 @@ async fn deep_nesting_is_an_error_and_no_crash() {
             .error(200, -32602),
         &["arguments"],
     );
-    // Up to the limit it is only a text that is none.
+    // Within the nesting limit it is only a value of the wrong type.
     let request = with(Request::tool("echo", json!({"text": "HERE"})), &nested(100));
     names(text(&instance.send(&request).await.reply()), &["text"]);
 
@@ -359,7 +363,7 @@ async fn deep_nesting_is_an_error_and_no_crash() {
             "opinion",
             json!({"role": "assistant", "model": "m", "content": ["HERE"]}),
         ),
-        ("places", "where", json!({"roots": [], "more": "HERE"})),
+        ("count_roots", "where", json!({"roots": [], "more": "HERE"})),
     ] {
         let plain = Request::tool(tool, json!({}));
         let first = instance.send(&plain).await.reply();
@@ -372,17 +376,17 @@ async fn deep_nesting_is_an_error_and_no_crash() {
             names(&message, &["inputResponses", key]);
         }
     }
-    // Where nobody reads it, it is passed over.
+    // An unknown member is not parsed.
     let request = with(
         Request::tool("echo", json!({"text": "x"})).param("more", json!("HERE")),
         &deep,
     );
     assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
-    good(&instance).await;
+    assert_alive(&instance).await;
 }
 
 #[tokio::test]
-async fn a_body_over_the_limit_is_refused() {
+async fn body_over_the_limit_is_rejected() {
     let instance = instance().await;
     let of_size = |size: usize| {
         let empty = Request::tool("echo", json!({"text": ""})).message().len();
@@ -403,11 +407,11 @@ async fn a_body_over_the_limit_is_refused() {
             }
         }
     }
-    good(&instance).await;
+    assert_alive(&instance).await;
 }
 
 #[tokio::test]
-async fn a_client_that_asks_first_is_spared_sending_a_body_over_the_limit() {
+async fn expect_header_avoids_sending_an_oversized_body() {
     let instance = instance().await;
     let mut connection = instance.connect().await;
     let head = |length: usize| {

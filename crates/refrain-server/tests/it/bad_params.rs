@@ -1,4 +1,4 @@
-//! Parameters that are wrong: metadata, names, arguments and answers.
+//! Invalid params: metadata, names, arguments and answers.
 
 use crate::support::{
     CAPABILITIES, CLIENT_INFO, Instance, LOG_LEVEL, Request, Response, VERSION, Word, asked, echo,
@@ -41,7 +41,7 @@ async fn instance() -> Instance {
 }
 
 #[tokio::test]
-async fn meta_must_say_which_revision_and_what_the_client_can_do() {
+async fn meta_must_contain_revision_and_capabilities() {
     let instance = instance().await;
     let plain = || Request::tool("echo", json!({"text": "x"}));
     let list = || Request::rpc("tools/list", json!({}));
@@ -81,7 +81,7 @@ async fn meta_must_say_which_revision_and_what_the_client_can_do() {
 }
 
 #[tokio::test]
-async fn unknown_names_are_named() {
+async fn errors_for_unknown_names_quote_the_name() {
     let instance = instance().await;
     for method in [
         "initialize",
@@ -96,7 +96,7 @@ async fn unknown_names_are_named() {
         names(&response.error(404, -32601), &[method]);
         assert_eq!(response.json()["id"], 9);
     }
-    // Names are told apart by case.
+    // Names are case-sensitive.
     for name in ["nope", "ECHO", "Echo"] {
         let response = instance.send(&Request::tool(name, json!({}))).await;
         names(&response.error(200, -32602), &["tool", name]);
@@ -112,7 +112,7 @@ async fn unknown_names_are_named() {
 }
 
 #[tokio::test]
-async fn parameters_of_the_wrong_shape_are_named() {
+async fn errors_for_malformed_params_name_the_param() {
     let instance = instance().await;
     for (request, word) in [
         (
@@ -147,7 +147,7 @@ async fn parameters_of_the_wrong_shape_are_named() {
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit_are_a_result_that_names_the_field() {
+async fn invalid_arguments_are_a_tool_error_naming_the_field() {
     let instance = instance().await;
     for (arguments, words) in [
         (json!({}), vec!["item", "count", "required"]),
@@ -182,7 +182,7 @@ async fn arguments_that_do_not_fit_are_a_result_that_names_the_field() {
         (text(&reply), &reply["result"]["isError"]),
         ("2 pen None", &json!(false))
     );
-    // No arguments at all are empty ones; a tool without any takes none.
+    // Missing arguments are empty ones. A tool without arguments rejects others.
     let none = Request::tool("order", json!({})).without_param("arguments");
     assert_eq!(
         instance.send(&none).await.reply()["result"]["isError"],
@@ -197,7 +197,7 @@ async fn arguments_that_do_not_fit_are_a_result_that_names_the_field() {
 }
 
 #[tokio::test]
-async fn answers_of_the_wrong_shape_are_named() {
+async fn errors_for_malformed_answers_name_the_ask() {
     let instance = instance().await;
     let plain = || Request::tool("greet", json!({}));
     let first = instance.send(&plain()).await.reply();
@@ -232,7 +232,7 @@ async fn answers_of_the_wrong_shape_are_named() {
             }
         }
     }
-    // What was not asked is not looked at.
+    // An answer without an ask is ignored.
     let stray = plain().again(&token(&first), json!({"other": {"any": "thing"}}));
     assert_eq!(asked(&instance.send(&stray).await.reply()), ["login"]);
 }

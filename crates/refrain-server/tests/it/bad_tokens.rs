@@ -1,4 +1,4 @@
-//! Tokens that do not open: one and the same answer, whatever the reason.
+//! Invalid tokens: the same error for every reason.
 
 use crate::support::{Clock, Instance, Request, Word, asked, greet, start, text, token};
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
@@ -37,8 +37,8 @@ fn answers() -> Value {
     json!({"login": {"action": "accept", "content": {"name": "alice"}}})
 }
 
-/// The body of a refusal, without the id it answers.
-async fn refusal(instance: &Instance, request: &Request) -> Value {
+/// The error response to a request, without its id.
+async fn rejection(instance: &Instance, request: &Request) -> Value {
     let response = instance.send(request).await;
     response.error(200, -32602);
     let mut reply = response.json();
@@ -50,11 +50,11 @@ async fn refusal(instance: &Instance, request: &Request) -> Value {
 }
 
 #[tokio::test]
-async fn every_token_that_does_not_open_gets_the_same_answer() {
+async fn every_invalid_token_gets_the_same_error() {
     let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let token = token(&instance.send(&plain()).await.reply());
-    let mut refusals = Vec::new();
+    let mut rejections = Vec::new();
 
     let flipped = |at: usize| {
         let mut bytes = token.clone().into_bytes();
@@ -78,29 +78,29 @@ async fn every_token_that_does_not_open_gets_the_same_answer() {
         "A".repeat(4000),
         "A".repeat(5000),
     ] {
-        refusals.push(refusal(&instance, &plain().again(&bad, answers())).await);
+        rejections.push(rejection(&instance, &plain().again(&bad, answers())).await);
     }
 
-    // Another tool, other arguments, another kind of call.
+    // For another tool, other arguments, another kind of call.
     for other in [
         Request::tool("say", json!({"text": "x"})),
         Request::tool("tell", json!({"text": "y"})),
         Request::prompt("tell", json!({"text": "x"})),
     ] {
-        refusals.push(refusal(&instance, &other.again(&token, answers())).await);
+        rejections.push(rejection(&instance, &other.again(&token, answers())).await);
     }
 
-    // Another service with the same keys, and another fleet.
-    let stranger = start(builder(&keys, &clock).audience("another")).await;
-    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
-    let others = KeyRing::generate(&SystemSource::new());
-    let stranger = start(builder(&others, &clock)).await;
-    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
+    // Another audience with the same keys, then other keys.
+    let other = start(builder(&keys, &clock).audience("another")).await;
+    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
+    let other_keys = KeyRing::generate(&SystemSource::new());
+    let other = start(builder(&other_keys, &clock)).await;
+    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
 
-    // A clock that is far behind; then the token's time is over.
+    // A clock that is far behind, then an expired token.
     let behind = Arc::new(Clock::default());
-    let stranger = start(builder(&keys, &behind)).await;
-    refusals.push(refusal(&stranger, &plain().again(&token, answers())).await);
+    let other = start(builder(&keys, &behind)).await;
+    rejections.push(rejection(&other, &plain().again(&token, answers())).await);
     clock.forward(110);
     let accepted = instance
         .send(&plain().again(&token, answers()))
@@ -108,17 +108,17 @@ async fn every_token_that_does_not_open_gets_the_same_answer() {
         .reply();
     assert_eq!(text(&accepted), "Hello, alice! x");
     clock.forward(1);
-    refusals.push(refusal(&instance, &plain().again(&token, answers())).await);
+    rejections.push(rejection(&instance, &plain().again(&token, answers())).await);
 
-    for other in &refusals {
-        assert_eq!(other, &refusals[0]);
+    for other in &rejections {
+        assert_eq!(other, &rejections[0]);
     }
-    let message = refusals[0]["error"]["message"].as_str().unwrap();
+    let message = rejections[0]["error"]["message"].as_str().unwrap();
     assert!(message.contains("requestState"), "{message}");
 }
 
 #[tokio::test]
-async fn a_flow_ends_with_its_own_time_however_fresh_its_token() {
+async fn flow_expires_even_if_its_token_is_fresh() {
     let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let mut reply = instance.send(&plain()).await.reply();
@@ -131,13 +131,13 @@ async fn a_flow_ends_with_its_own_time_however_fresh_its_token() {
         assert_eq!(asked(&reply), ["login"]);
     }
     clock.forward(61);
-    let late = refusal(&instance, &plain().again(&token(&reply), answers())).await;
-    let wrong = refusal(&instance, &plain().again("x", answers())).await;
+    let late = rejection(&instance, &plain().again(&token(&reply), answers())).await;
+    let wrong = rejection(&instance, &plain().again("x", answers())).await;
     assert_eq!(late, wrong);
 }
 
 #[tokio::test]
-async fn arguments_may_be_written_differently_as_long_as_they_say_the_same() {
+async fn equivalent_json_of_arguments_is_accepted() {
     let (keys, clock) = (KeyRing::generate(&SystemSource::new()), Clock::new());
     let instance = start(builder(&keys, &clock)).await;
     let first = instance.send(&plain()).await.reply();

@@ -1,4 +1,4 @@
-//! Connections that keep a server waiting, or send it too much.
+//! Idle connections and oversized bodies.
 
 use crate::support::{Instance, Request, Signals, echo, signals, start, text, within};
 use refrain_core::{Cx, Result};
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// More than a busy machine needs to send a request on a connection it has just opened.
+/// Longer than a loaded machine needs to send a request on a new connection.
 const IDLE: Duration = Duration::from_millis(500);
 
 async fn held(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -34,7 +34,7 @@ fn word() -> Request {
 }
 
 #[tokio::test]
-async fn one_that_sends_nothing_is_closed() {
+async fn idle_connection_is_closed() {
     let limits = ServerLimits {
         idle_time: IDLE,
         ..ServerLimits::default()
@@ -51,7 +51,7 @@ async fn one_that_sends_nothing_is_closed() {
 }
 
 #[tokio::test]
-async fn one_whose_call_is_at_work_is_not() {
+async fn connection_with_a_running_call_is_not_idle() {
     let limits = ServerLimits {
         idle_time: IDLE,
         ..ServerLimits::default()
@@ -65,9 +65,8 @@ async fn one_whose_call_is_at_work_is_not() {
     assert_eq!(text(&busy.response().await.reply()), "let through");
 }
 
-/// Not even a limit that makes no sense is a panic.
 #[tokio::test]
-async fn no_time_at_all_is_a_little() {
+async fn idle_time_of_zero_does_not_panic() {
     let limits = ServerLimits {
         idle_time: Duration::ZERO,
         ..ServerLimits::default()
@@ -77,19 +76,19 @@ async fn no_time_at_all_is_a_little() {
 }
 
 #[tokio::test]
-async fn a_body_far_over_the_limit_is_not_read() {
+async fn body_far_over_the_limit_closes_the_connection() {
     let limits = ServerLimits {
         body: 1000,
         discard: 4000,
         ..ServerLimits::default()
     };
     let (instance, ..) = instance(limits).await;
-    // What can be thrown away is, and the connection goes on.
+    // A body up to the discard limit is discarded, and the connection stays open.
     let mut connection = instance.connect().await;
     let over = Request::tool("echo", json!({"text": "x".repeat(2000)}));
     connection.exchange(&over).await.error(413, -32600);
     assert_eq!(text(&connection.exchange(&word()).await.reply()), "Echo: x");
-    // One that says it is larger is answered before any of it came, and there the connection ends.
+    // A larger Content-Length is rejected before the body is read, and the connection is closed.
     let head = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4001\r\n\r\n";
     connection.write(head.as_bytes()).await;
     connection.response().await.error(413, -32600);

@@ -1,4 +1,4 @@
-//! Servers that are spoken to in a draft: what waits, what streams, and what is refused.
+//! Draft endpoints: waiting for tasks, streams and errors.
 
 use crate::support::tasks::{create_of, eager};
 use crate::support::{Connection, Request, Response, names, within};
@@ -20,7 +20,7 @@ async fn work(_: Cx) -> Result<&'static str> {
     Ok("worked")
 }
 
-/// Says how far it is, and asks.
+/// Reports progress, then asks.
 async fn count(cx: Cx) -> Result<String> {
     cx.progress(1.0, Some(2.0), "half");
     let roots = cx.roots("files").await?;
@@ -34,15 +34,15 @@ fn builder(store: &MemoryStore, options: TaskOptions) -> ServerBuilder {
         .tasks(Arc::new(store.clone()), options)
 }
 
-/// A server beside `/mcp` that speaks a draft.
-struct Spoken {
+/// A draft endpoint next to `/mcp`.
+struct TestEndpoint {
     draft: Draft,
     address: SocketAddr,
     server: Server,
     serving: JoinHandle<std::io::Result<()>>,
 }
 
-impl Spoken {
+impl TestEndpoint {
     async fn start(draft: Draft, store: &MemoryStore, options: TaskOptions) -> Self {
         Self::of(draft, builder(store, options)).await
     }
@@ -53,9 +53,9 @@ impl Spoken {
         let server = server.build().expect("a server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let spoken = vec![(draft, server.clone())];
+        let drafts = vec![(draft, server.clone())];
         let (hosts, stopped) = (AllowedHosts::local(), std::future::pending());
-        let serving = drafts::serve(listener, main, spoken, hosts, stopped);
+        let serving = drafts::serve(listener, main, drafts, hosts, stopped);
         Self {
             draft,
             address,
@@ -64,12 +64,12 @@ impl Spoken {
         }
     }
 
-    /// Begins to post a message.
-    async fn begin(&self, message: &Value) -> Connection {
-        self.begin_text(&message.to_string()).await
+    /// Sends a message without waiting for the response.
+    async fn send(&self, message: &Value) -> Connection {
+        self.send_text(&message.to_string()).await
     }
 
-    async fn begin_text(&self, body: &str) -> Connection {
+    async fn send_text(&self, body: &str) -> Connection {
         let path = self.draft.path();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
@@ -83,11 +83,11 @@ impl Spoken {
     }
 
     async fn post(&self, message: &Value) -> Response {
-        self.begin(message).await.response().await
+        self.send(message).await.response().await
     }
 }
 
-impl Drop for Spoken {
+impl Drop for TestEndpoint {
     fn drop(&mut self) {
         self.serving.abort();
     }
@@ -99,77 +99,81 @@ fn request(method: &str, params: Value) -> Value {
     request
 }
 
-/// Has two wait for the result of a task, where there is one place: one is refused, whichever it is, and the other waits.
-async fn one_of_two(spoken: &Spoken, result: &Value) -> (Response, Connection) {
-    let mut one = spoken.begin(result).await;
-    let mut other = spoken.begin(result).await;
+/// Lets two clients wait for a task with a limit of one. Returns the rejection of one and the connection of the other.
+async fn wait_twice(endpoint: &TestEndpoint, result: &Value) -> (Response, Connection) {
+    let mut one = endpoint.send(result).await;
+    let mut other = endpoint.send(result).await;
     tokio::select! {
-        refused = one.response() => (refused, other),
-        refused = other.response() => (refused, one),
+        rejected = one.response() => (rejected, other),
+        rejected = other.response() => (rejected, one),
     }
 }
 
 #[tokio::test]
-async fn who_waits_for_a_task_takes_no_place_of_a_call_and_is_told_when_the_instance_stops() {
+async fn waiting_for_a_task_uses_its_own_limit_and_ends_on_shutdown() {
     for draft in WITH_TASKS {
         let store = MemoryStore::new();
         let options = TaskOptions {
             waiting: 1,
             ..eager()
         };
-        let spoken = Spoken::start(draft, &store, options).await;
+        let endpoint = TestEndpoint::start(draft, &store, options).await;
         let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
         let tool = format!("{draft}:work");
         let task = create_of(&tool, shared, Principal::anonymous()).await;
         let result = request("tasks/result", json!({"taskId": task.id()}));
-        let (refused, mut waiting) = one_of_two(&spoken, &result).await;
-        let why = refused.error(503, -32603);
-        assert!(why.contains("limit of 1 clients that wait"), "{why}");
-        assert_eq!(refused.header("retry-after"), Some("1"));
-        assert_eq!(spoken.server.running(), 0);
-        // Any other request about it is done.
+        let (rejected, mut waiting) = wait_twice(&endpoint, &result).await;
+        let message = rejected.error(503, -32603);
+        assert!(message.contains("limit of 1 clients waiting"), "{message}");
+        assert_eq!(rejected.header("retry-after"), Some("1"));
+        assert_eq!(endpoint.server.running(), 0);
+        // Other requests about the task are handled.
         let get = request("tasks/get", json!({"taskId": task.id()}));
-        assert_eq!(spoken.post(&get).await.status, 200);
+        assert_eq!(endpoint.post(&get).await.status, 200);
 
-        spoken.server.start_draining();
-        let told = waiting.response().await;
-        let why = told.error(503, -32603);
-        assert!(why.contains("stopping"), "{why}");
-        assert_eq!(told.header("retry-after"), Some("1"));
+        endpoint.server.start_draining();
+        let ended = waiting.response().await;
+        let message = ended.error(503, -32603);
+        assert!(message.contains("shutting down"), "{message}");
+        assert_eq!(ended.header("retry-after"), Some("1"));
     }
 }
 
 #[tokio::test]
-async fn a_result_that_is_waited_for_comes() {
+async fn waiting_client_receives_the_task_result() {
     for draft in WITH_TASKS {
         let store = MemoryStore::new();
-        let spoken = Spoken::start(draft, &store, eager()).await;
+        let endpoint = TestEndpoint::start(draft, &store, eager()).await;
         let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
         let tool = format!("{draft}:work");
         let task = create_of(&tool, shared, Principal::anonymous()).await;
         let result = request("tasks/result", json!({"taskId": task.id()}));
-        let mut waiting = spoken.begin(&result).await;
+        let mut waiting = endpoint.send(&result).await;
         task.complete(&json!({"content": [], "isError": false}))
             .await;
-        let told = waiting.response().await;
-        assert_eq!(told.json()["result"]["isError"], false, "{told:?}");
+        let response = waiting.response().await;
+        assert_eq!(response.json()["result"]["isError"], false, "{response:?}");
     }
 }
 
 #[tokio::test]
-async fn a_list_says_which_tools_may_become_tasks() {
+async fn tool_list_shows_task_support() {
     let support = async |draft: Option<Draft>| {
         let server = Server::builder("drafts", "1")
             .tool(Tool::new("plain", work))
             .tool(Tool::new("at_once", work).task())
             .tool(Tool::new("only", work).task_required())
             .tool(Tool::new("later", work).task_after(Duration::from_secs(1)))
-            .tool(Tool::new("when_it_wants", work).detaches())
+            .tool(Tool::new("detaching", work).detaches())
             .tool(Tool::new("live", work).detaches().live())
             .tasks(Arc::new(MemoryStore::new()), eager());
         let list = request("tools/list", json!({}));
         let answer = match draft {
-            Some(draft) => Spoken::of(draft, server).await.post(&list).await.json(),
+            Some(draft) => TestEndpoint::of(draft, server)
+                .await
+                .post(&list)
+                .await
+                .json(),
             None => {
                 let server = server.build().expect("a server");
                 let list = Request::rpc("tools/list", json!({})).message();
@@ -179,15 +183,15 @@ async fn a_list_says_which_tools_may_become_tasks() {
             }
         };
         let tools = answer["result"]["tools"].as_array().expect("tools").clone();
-        let told = |tool: &Value| {
-            let told = tool["execution"]["taskSupport"].as_str().unwrap_or("-");
-            format!("{} {told}", tool["name"].as_str().unwrap_or_default())
+        let describe = |tool: &Value| {
+            let support = tool["execution"]["taskSupport"].as_str().unwrap_or("-");
+            format!("{} {support}", tool["name"].as_str().unwrap_or_default())
         };
-        tools.iter().map(told).collect::<Vec<_>>().join(", ")
+        tools.iter().map(describe).collect::<Vec<_>>().join(", ")
     };
     let all =
-        "plain -, at_once optional, only required, later optional, when_it_wants optional, live -";
-    let none = "plain -, at_once -, only -, later -, when_it_wants -, live -";
+        "plain -, at_once optional, only required, later optional, detaching optional, live -";
+    let none = "plain -, at_once -, only -, later -, detaching -, live -";
     for draft in WITH_TASKS {
         assert_eq!(support(Some(draft)).await, all);
     }
@@ -197,14 +201,14 @@ async fn a_list_says_which_tools_may_become_tasks() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_with_what_is_asked() {
+async fn stream_ends_with_the_asks() {
     for draft in Draft::ALL {
-        let spoken = Spoken::start(draft, &MemoryStore::new(), eager()).await;
+        let endpoint = TestEndpoint::start(draft, &MemoryStore::new(), eager()).await;
         let call = request(
             "tools/call",
             json!({"name": "count", "_meta": {"progressToken": "p"}}),
         );
-        let response = spoken.post(&call).await;
+        let response = endpoint.post(&call).await;
         assert_eq!(response.header("content-type"), Some("text/event-stream"));
         let events = response.events();
         let [progress, last] = &events[..] else {
@@ -225,22 +229,22 @@ async fn a_stream_ends_with_what_is_asked() {
 }
 
 #[tokio::test]
-async fn what_a_draft_refuses_has_the_status_that_it_has_elsewhere() {
-    let spoken = Spoken::start(Draft::Second, &MemoryStore::new(), eager()).await;
-    let nope = spoken.post(&request("nope", json!({}))).await;
+async fn draft_errors_have_the_usual_http_status() {
+    let endpoint = TestEndpoint::start(Draft::Second, &MemoryStore::new(), eager()).await;
+    let nope = endpoint.post(&request("nope", json!({}))).await;
     nope.error(404, -32601);
-    let bad = spoken.post(&request("tools/call", json!([]))).await;
+    let bad = endpoint.post(&request("tools/call", json!([]))).await;
     bad.error(400, -32600);
     let answers = request("tasks/input_response", json!({"inputResponses": {}}));
-    let why = spoken.post(&answers).await.error(400, -32602);
+    let message = endpoint.post(&answers).await.error(400, -32602);
     assert!(
-        why.contains("related-task") && why.contains("tasks/input_response"),
-        "{why}"
+        message.contains("related-task") && message.contains("tasks/input_response"),
+        "{message}"
     );
 }
 
 #[tokio::test]
-async fn a_front_without_drafts_says_how_to_have_them() {
+async fn disabled_drafts_error_says_how_to_enable_them() {
     let server = Server::builder("main", "1").build().expect("a server");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -251,24 +255,29 @@ async fn a_front_without_drafts_says_how_to_have_them() {
     connection.write(head.as_bytes()).await;
     let response = connection.response().await;
     assert_eq!(response.status, 404);
-    let said = String::from_utf8_lossy(&response.body);
-    for part in ["/mcp;", "drafts are off", "--drafts", "`drafts::serve`"] {
-        assert!(said.contains(part), "{said}");
+    let body = String::from_utf8_lossy(&response.body);
+    for part in [
+        "/mcp.",
+        "Drafts are disabled",
+        "--drafts",
+        "`drafts::serve`",
+    ] {
+        assert!(body.contains(part), "{body}");
     }
     serving.abort();
 }
 
-/// What happens on a draft's path is among the numbers of the instance.
+/// Requests of a draft are counted in the metrics of the instance.
 #[tokio::test]
-async fn servers_can_count_together() {
+async fn servers_can_share_metrics() {
     let main = Server::builder("main", "1").build().expect("a server");
-    let beside = builder(&MemoryStore::new(), eager()).count_with(&main);
-    let beside = beside.build().expect("a server");
-    let mut refused = beside.handle(b"{}", Principal::anonymous()).await;
-    let answer = within("an answer", refused.next()).await;
+    let other = builder(&MemoryStore::new(), eager()).count_with(&main);
+    let other = other.build().expect("a server");
+    let mut rejected = other.handle(b"{}", Principal::anonymous()).await;
+    let answer = within("an answer", rejected.next()).await;
     assert!(answer.is_some());
-    beside.start_draining();
-    for server in [&main, &beside] {
+    other.start_draining();
+    for server in [&main, &other] {
         let text = server.metrics_text();
         for line in [
             "refrain_requests_refused_total{reason=\"invalid_request\"} 1",
@@ -282,7 +291,7 @@ async fn servers_can_count_together() {
 #[tokio::test]
 async fn id_beyond_64_bits_is_rejected_and_not_rounded() {
     let store = MemoryStore::new();
-    let spoken = Spoken::start(Draft::Second, &store, eager()).await;
+    let endpoint = TestEndpoint::start(Draft::Second, &store, eager()).await;
     for (id, method) in [
         ("123456789012345678901234567890", "tools/list"),
         ("123456789012345678901234567890", "initialize"),
@@ -290,7 +299,7 @@ async fn id_beyond_64_bits_is_rejected_and_not_rounded() {
     ] {
         let body =
             format!(r#"{{"jsonrpc": "2.0", "id": {id}, "method": "{method}", "params": {{}}}}"#);
-        let response = spoken.begin_text(&body).await.response().await;
+        let response = endpoint.send_text(&body).await.response().await;
         names(&response.error(400, -32600), &["64 bits"]);
         assert!(response.text().contains(id), "{}", response.text());
     }

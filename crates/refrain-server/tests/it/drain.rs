@@ -1,4 +1,4 @@
-//! An instance that is told to stop, or has too much to do, hands its flows on.
+//! Shutdown and overload: flows move to other instances.
 
 use crate::support::{
     Connection, Instance, Request, Signals, result, signals, start, text, token, within,
@@ -16,11 +16,11 @@ use tokio::net::TcpStream;
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Upto {
     upto: u64,
-    /// Where to wait to be let through.
+    /// The number at which to wait for the gate.
     gate: u64,
 }
 
-/// Adds up to a number, a checkpoint after each.
+/// Sums the numbers up to a limit, with a checkpoint after each.
 async fn sum(cx: Cx, signals: State<Arc<Signals>>, args: Upto) -> Result<String> {
     let (mut next, mut total) = cx.resume::<(u64, u64)>("sum")?.unwrap_or((1, 0));
     while next <= args.upto {
@@ -36,7 +36,7 @@ async fn sum(cx: Cx, signals: State<Arc<Signals>>, args: Upto) -> Result<String>
     Ok(format!("{total}"))
 }
 
-/// A few steps, each counted.
+/// Five steps, each with a signal.
 async fn steps(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let mut total = 0;
     for n in 1..=5_u32 {
@@ -69,9 +69,9 @@ fn keys() -> KeyRing {
     KeyRing::generate(&SystemSource::new())
 }
 
-/// A round without asks: a token to be sent back, and nothing to be answered.
+/// The token of a round without asks, as sent when a flow is shed.
 #[track_caller]
-fn handed_on(reply: &Value) -> String {
+fn shed_token(reply: &Value) -> String {
     assert_eq!(result(reply).get("inputRequests"), None, "{reply}");
     token(reply)
 }
@@ -81,7 +81,7 @@ async fn ready(instance: &Instance) -> u16 {
 }
 
 #[tokio::test]
-async fn health_and_readiness_are_told_apart() {
+async fn draining_instance_is_healthy_but_not_ready() {
     let (signals, _heard) = signals();
     let instance = start(builder(&keys(), &signals, ServerLimits::default())).await;
     assert_eq!(
@@ -91,7 +91,7 @@ async fn health_and_readiness_are_told_apart() {
         ),
         (200, 200)
     );
-    // Told by hand, as under axum: not ready any more, but alive and serving until it is to stop.
+    // As under axum, the server still serves until it is stopped.
     instance.server.start_draining();
     for _ in 0..10 {
         assert_eq!(
@@ -105,7 +105,7 @@ async fn health_and_readiness_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_draining_instance_hands_a_running_flow_on_and_another_finishes_it() {
+async fn flow_of_a_draining_instance_continues_at_another() {
     let ((signals, mut heard), keys) = (signals(), keys());
     let limits = ServerLimits {
         drain_grace: Duration::from_secs(2),
@@ -131,10 +131,10 @@ async fn a_draining_instance_hands_a_running_flow_on_and_another_finishes_it() {
     within("the instance to be draining", draining).await;
     assert_eq!(first.get("/healthz").await.status, 200);
     signals.open();
-    let token = handed_on(&connection.response().await.reply());
+    let token = shed_token(&connection.response().await.reply());
     assert_eq!(heard.recv().await, Some("added"));
 
-    // The instance is gone, and with it the port.
+    // The port is closed.
     let address = first.address;
     first.stopped().await;
     assert!(TcpStream::connect(address).await.is_err());
@@ -147,11 +147,11 @@ async fn a_draining_instance_hands_a_running_flow_on_and_another_finishes_it() {
     for _ in 5..=10 {
         assert_eq!(heard.try_recv(), Ok("added"));
     }
-    assert!(heard.try_recv().is_err(), "nothing was added twice");
+    assert!(heard.try_recv().is_err(), "no number was added twice");
 }
 
 #[tokio::test]
-async fn a_flow_is_handed_on_a_limited_number_of_times() {
+async fn flow_is_shed_a_limited_number_of_times() {
     for (sheds, upto) in [(0, 6), (1, 6), (2, 6), (3, 6), (8, 6)] {
         let (signals, mut heard) = signals();
         let limits = ServerLimits {
@@ -170,7 +170,7 @@ async fn a_flow_is_handed_on_a_limited_number_of_times() {
             rounds += 1;
             let again = plain
                 .clone()
-                .param("requestState", json!(handed_on(&reply)));
+                .param("requestState", json!(shed_token(&reply)));
             reply = instance.send(&again).await.reply();
         }
         assert_eq!((text(&reply), rounds), ("21", sheds.min(6)), "{sheds}");
@@ -180,7 +180,7 @@ async fn a_flow_is_handed_on_a_limited_number_of_times() {
 }
 
 #[tokio::test]
-async fn a_finished_step_is_a_place_to_hand_on_and_is_not_done_again() {
+async fn flow_is_shed_after_a_step_which_does_not_run_again() {
     let (signals, mut heard) = signals();
     let limits = ServerLimits {
         shed_above: 0,
@@ -194,7 +194,7 @@ async fn a_finished_step_is_a_place_to_hand_on_and_is_not_done_again() {
         rounds += 1;
         let again = plain
             .clone()
-            .param("requestState", json!(handed_on(&reply)));
+            .param("requestState", json!(shed_token(&reply)));
         reply = instance.send(&again).await.reply();
     }
     assert_eq!((text(&reply), rounds), ("15", 2));
@@ -202,7 +202,7 @@ async fn a_finished_step_is_a_place_to_hand_on_and_is_not_done_again() {
 }
 
 #[tokio::test]
-async fn below_the_limit_nothing_is_handed_on() {
+async fn no_flow_is_shed_below_the_limit() {
     let (signals, _heard) = signals();
     let limits = ServerLimits {
         shed_above: 1,
@@ -214,7 +214,7 @@ async fn below_the_limit_nothing_is_handed_on() {
 }
 
 #[tokio::test]
-async fn idle_connections_do_not_keep_an_instance_from_stopping() {
+async fn idle_connections_do_not_delay_shutdown() {
     let (signals, _heard) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
@@ -233,7 +233,7 @@ async fn idle_connections_do_not_keep_an_instance_from_stopping() {
 }
 
 #[tokio::test]
-async fn a_running_call_is_waited_for_when_an_instance_stops() {
+async fn shutdown_waits_for_a_running_call() {
     let (signals, mut heard) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
@@ -263,7 +263,7 @@ async fn a_running_call_is_waited_for_when_an_instance_stops() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_end_is_dropped_when_the_drain_time_is_over() {
+async fn call_is_dropped_when_the_drain_time_elapses() {
     let (signals, mut heard) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,

@@ -1,4 +1,4 @@
-//! The keys of an authorization server: fetched, kept, read again, and missed.
+//! The keys of an authorization server: fetching, caching, rotation and outages.
 
 use crate::support::issuer::{AUDIENCE, Answer, ISSUER, KeyServer, Signer, claims, jwks};
 use crate::support::{Instance, Request, echo, start, within};
@@ -17,7 +17,7 @@ fn verifier(url: String) -> JwtVerifierBuilder {
 }
 
 async fn serve(verifier: JwtVerifierBuilder) -> Instance {
-    let verifier = verifier.build().expect("a usable verifier");
+    let verifier = verifier.build().expect("a valid verifier");
     let echo = Tool::new("echo", echo);
     start(
         Server::builder("jwks", "1")
@@ -36,14 +36,14 @@ async fn status(instance: &Instance, signer: &Signer) -> u16 {
     instance.send(&call(signer)).await.status
 }
 
-/// Waits until a call is answered so: old keys are read again behind the backs of those who have one.
-async fn becomes(instance: &Instance, signer: &Signer, expected: u16) {
+/// Waits until a call has this status. Keys are refreshed in the background.
+async fn wait_for_status(instance: &Instance, signer: &Signer, expected: u16) {
     let calls = async { while status(instance, signer).await != expected {} };
     within("the keys to be read again", calls).await;
 }
 
-/// Checks that a call is answered with 503, and says when to come back.
-async fn unavailable(instance: &Instance, signer: &Signer) -> String {
+/// Asserts that a call gets 503. Returns its `Retry-After`.
+async fn assert_unavailable(instance: &Instance, signer: &Signer) -> String {
     let response = instance.send(&call(signer)).await;
     let message = response.error(503, -32603);
     assert!(message.contains("keys"), "{message}");
@@ -65,7 +65,7 @@ async fn keys_are_fetched_once_and_kept() {
 }
 
 #[tokio::test]
-async fn keys_are_rotated_without_a_restart() {
+async fn rotated_keys_are_used_without_a_restart() {
     let (old, new) = (Signer::p256("old"), Signer::ed25519("new"));
     let server = KeyServer::start(Answer::Keys(jwks(&[&old]))).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS).max_age(NEVER)).await;
@@ -75,14 +75,14 @@ async fn keys_are_rotated_without_a_restart() {
     assert_eq!(status(&instance, &old).await, 200);
     assert_eq!(server.fetches(), 2);
     server.answer(Answer::Keys(jwks(&[&new])));
-    // A key that nobody knows has the keys read again, and with that the old one is gone.
+    // An unknown key causes a fetch, which removes the old key.
     assert_eq!(status(&instance, &Signer::p256("unknown")).await, 401);
     assert_eq!(status(&instance, &old).await, 401);
     assert_eq!(status(&instance, &new).await, 200);
 }
 
 #[tokio::test]
-async fn unknown_keys_do_not_make_for_many_fetches() {
+async fn unknown_keys_do_not_cause_many_fetches() {
     let signer = Signer::p256("1");
     let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).min_interval(NEVER)).await;
@@ -92,7 +92,7 @@ async fn unknown_keys_do_not_make_for_many_fetches() {
     }
     assert_eq!(server.fetches(), 1);
     assert_eq!(status(&instance, &signer).await, 200);
-    // Nor do tokens that cannot be of anybody.
+    // Malformed tokens cause no fetch either.
     let garbage = Request::tool("echo", json!({})).header("Authorization", "Bearer x.y.z");
     let eager = serve(verifier(server.url()).min_interval(ALWAYS)).await;
     eager.send(&garbage).await.error(401, -32600);
@@ -100,7 +100,7 @@ async fn unknown_keys_do_not_make_for_many_fetches() {
 }
 
 #[tokio::test]
-async fn many_requests_at_once_make_for_one_fetch() {
+async fn concurrent_requests_cause_one_fetch() {
     let signer = Signer::p256("1");
     let gate = Arc::new(Semaphore::new(0));
     let keys = jwks(&[&signer]);
@@ -111,7 +111,7 @@ async fn many_requests_at_once_make_for_one_fetch() {
         async { futures_util::future::join_all((0..8).map(|_| instance.send(&request))).await };
     let open = async {
         server.fetched(1).await;
-        // As many as want to pass: there must be one.
+        // Permits for all, although only one fetch must occur.
         gate.add_permits(8);
     };
     let (responses, ()) = tokio::join!(calls, open);
@@ -119,19 +119,18 @@ async fn many_requests_at_once_make_for_one_fetch() {
     assert_eq!(server.fetches(), 1);
 }
 
-/// Whoever has the keys fetched may go away: they are for the others too.
 #[tokio::test]
-async fn a_client_that_goes_away_does_not_take_the_fetch_with_it() {
+async fn fetch_survives_a_disconnected_client() {
     let signer = Signer::p256("1");
     let gate = Arc::new(Semaphore::new(0));
     let keys = jwks(&[&signer]);
     let server = KeyServer::start(Answer::Gate(gate.clone(), keys)).await;
     let instance = serve(verifier(server.url()).min_interval(NEVER)).await;
-    let mut hasty = instance.connect().await;
-    hasty.send(&call(&signer)).await;
+    let mut first = instance.connect().await;
+    first.send(&call(&signer)).await;
     server.fetched(1).await;
-    drop(hasty);
-    // Time for the server to see that.
+    drop(first);
+    // Gives the server time to notice.
     assert_eq!(instance.get("/healthz").await.status, 200);
     gate.add_permits(1);
     assert_eq!(status(&instance, &signer).await, 200);
@@ -139,14 +138,14 @@ async fn a_client_that_goes_away_does_not_take_the_fetch_with_it() {
 }
 
 #[tokio::test]
-async fn without_keys_the_answer_is_503_until_there_are_some() {
+async fn requests_get_503_until_keys_are_available() {
     let signer = Signer::p256("1");
     let server = KeyServer::start(Answer::Status(500)).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS)).await;
-    assert_eq!(unavailable(&instance, &signer).await, "1");
+    assert_eq!(assert_unavailable(&instance, &signer).await, "1");
     server.answer(Answer::Status(404));
-    unavailable(&instance, &signer).await;
-    // What needs no keys to be seen through is not let in meanwhile, and a caller without a token is told to get one.
+    assert_unavailable(&instance, &signer).await;
+    // Malformed and missing tokens get 401 without keys.
     let garbage = Request::tool("echo", json!({})).header("Authorization", "Bearer x");
     instance.send(&garbage).await.error(401, -32600);
     let nothing = Request::tool("echo", json!({}));
@@ -159,11 +158,11 @@ async fn without_keys_the_answer_is_503_until_there_are_some() {
     drop(closed);
     let nowhere = verifier(format!("http://{address}/"));
     let instance = serve(nowhere.min_interval(Duration::from_secs(7))).await;
-    assert_eq!(unavailable(&instance, &signer).await, "7");
+    assert_eq!(assert_unavailable(&instance, &signer).await, "7");
 }
 
 #[tokio::test]
-async fn known_keys_outlive_their_server() {
+async fn cached_keys_survive_an_outage_of_their_server() {
     let (signer, new) = (Signer::p256("1"), Signer::p256("2"));
     let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
@@ -177,34 +176,34 @@ async fn known_keys_outlive_their_server() {
         server.answer(down);
         assert_eq!(status(&instance, &signer).await, 200);
         server.fetched(before + 1).await;
-        // Nobody else is let in for that.
+        // Unknown keys are still rejected.
         assert_eq!(status(&instance, &new).await, 401);
     }
     server.answer(Answer::Keys(jwks(&[&new])));
-    becomes(&instance, &new, 200).await;
+    wait_for_status(&instance, &new, 200).await;
     assert_eq!(status(&instance, &signer).await, 401);
 }
 
 #[tokio::test]
-async fn old_keys_are_fetched_again() {
+async fn keys_past_their_maximum_age_are_fetched_again() {
     let (old, new) = (Signer::p256("1"), Signer::p256("2"));
     let server = KeyServer::start(Answer::Keys(jwks(&[&old]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
     assert_eq!(status(&instance, &old).await, 200);
     server.answer(Answer::Keys(jwks(&[&new])));
-    // Without anybody having asked for an unknown key.
-    becomes(&instance, &old, 401).await;
-    // No keys at all is an answer too: then nobody can be known.
+    // Without a request with an unknown key.
+    wait_for_status(&instance, &old, 401).await;
+    // An empty key set is valid: no token can be verified.
     server.answer(Answer::Keys("{\"keys\":[]}".into()));
-    becomes(&instance, &new, 503).await;
-    unavailable(&instance, &new).await;
+    wait_for_status(&instance, &new, 503).await;
+    assert_unavailable(&instance, &new).await;
 }
 
 #[tokio::test]
-async fn documents_that_cannot_be_are_not_taken() {
+async fn invalid_jwks_responses_are_rejected() {
     let signer = Signer::p256("1");
     let keys = jwks(&[&signer]);
-    let elsewhere = KeyServer::start(Answer::Keys(keys.clone())).await;
+    let other_server = KeyServer::start(Answer::Keys(keys.clone())).await;
     let server = KeyServer::start(Answer::Status(500)).await;
     let instance = serve(verifier(server.url()).min_interval(ALWAYS)).await;
     let oversized = format!("{}{keys}", " ".repeat(600 * 1024));
@@ -213,28 +212,31 @@ async fn documents_that_cannot_be_are_not_taken() {
         Answer::Keys(String::new()),
         Answer::Keys("[]".into()),
         Answer::Keys("[".repeat(100_000)),
-        Answer::Redirect(elsewhere.url()),
+        Answer::Redirect(other_server.url()),
         Answer::Status(204),
     ] {
         server.answer(answer);
-        unavailable(&instance, &signer).await;
+        assert_unavailable(&instance, &signer).await;
     }
-    assert_eq!(elsewhere.fetches(), 0, "a redirect was followed");
+    assert_eq!(other_server.fetches(), 0, "a redirect was followed");
     server.answer(Answer::Keys(keys));
     assert_eq!(status(&instance, &signer).await, 200);
 }
 
 #[tokio::test]
-async fn a_server_that_does_not_answer_is_not_waited_for() {
+async fn fetch_from_an_unresponsive_server_times_out() {
     let signer = Signer::p256("1");
     let server = KeyServer::start(Answer::Silence).await;
     let instance = serve(verifier(server.url())).await;
-    within("the fetch to be given up", unavailable(&instance, &signer)).await;
+    within(
+        "the fetch to time out",
+        assert_unavailable(&instance, &signer),
+    )
+    .await;
 }
 
-/// Whoever has a known key is not made to wait for keys that may be newer.
 #[tokio::test]
-async fn callers_with_a_known_key_do_not_wait_for_a_fetch() {
+async fn callers_with_a_cached_key_do_not_wait_for_a_fetch() {
     let signer = Signer::p256("1");
     let server = KeyServer::start(Answer::Keys(jwks(&[&signer]))).await;
     let instance = serve(verifier(server.url()).max_age(ALWAYS).min_interval(ALWAYS)).await;
@@ -242,7 +244,7 @@ async fn callers_with_a_known_key_do_not_wait_for_a_fetch() {
     server.answer(Answer::Silence);
     assert_eq!(status(&instance, &signer).await, 200);
     server.fetched(2).await;
-    // That fetch is not given up yet, or one of these would have made another.
+    // The fetch is still running, otherwise these calls would start another.
     for _ in 0..3 {
         assert_eq!(status(&instance, &signer).await, 200);
     }
@@ -250,14 +252,14 @@ async fn callers_with_a_known_key_do_not_wait_for_a_fetch() {
 }
 
 #[tokio::test]
-async fn a_file_is_read_again_when_it_changes() {
+async fn changed_file_is_read_again() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("jwks.json");
     let (old, new) = (Signer::p256("old"), Signer::p256("new"));
     let mut turn = 0;
     let mut write = |text: &str| {
         std::fs::write(&path, text).expect("a file");
-        // Two writes may be too close for the clock of the file system.
+        // Two writes may have the same modification time.
         turn += 1;
         let changed = SystemTime::now() + Duration::from_secs(turn);
         let file = std::fs::File::options().write(true).open(&path);
@@ -270,21 +272,21 @@ async fn a_file_is_read_again_when_it_changes() {
     assert_eq!(status(&instance, &old).await, 200);
     assert_eq!(status(&instance, &new).await, 401);
     write(&jwks(&[&new]));
-    becomes(&instance, &old, 401).await;
+    wait_for_status(&instance, &old, 401).await;
     assert_eq!(status(&instance, &new).await, 200);
-    // What cannot be used leaves the keys as they are.
+    // An invalid or missing file does not remove the keys.
     write("{");
     assert_eq!(status(&instance, &new).await, 200);
     std::fs::remove_file(&path).expect("a file");
     assert_eq!(status(&instance, &new).await, 200);
     assert_eq!(status(&instance, &old).await, 401);
     write(&jwks(&[&old, &new]));
-    becomes(&instance, &old, 200).await;
+    wait_for_status(&instance, &old, 200).await;
 }
 
-/// A token of an unknown key has the file read, whatever its time of change says.
+/// Even if length and modification time of the file are unchanged.
 #[tokio::test]
-async fn an_unknown_key_has_the_file_read() {
+async fn unknown_key_causes_the_file_to_be_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("jwks.json");
     let (old, new) = (Signer::p256("1"), Signer::p256("2"));

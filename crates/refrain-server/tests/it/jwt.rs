@@ -1,9 +1,9 @@
-//! Access tokens: which are accepted, which are not, and whom they make of a caller.
+//! Access tokens: accepted and rejected tokens, and the resulting caller.
 
 mod claims;
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
-use crate::support::watch::{Said, watch};
+use crate::support::watch::{LoggedEvent, watch};
 use crate::support::{Instance, Request, Response, start, text};
 use aws_lc_rs::hmac;
 use refrain_core::{Cx, Result};
@@ -19,7 +19,7 @@ use tracing::level_filters::LevelFilter;
 
 async fn whoami(cx: Cx) -> Result<String> {
     let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("nobody");
+    let id = cx.principal().id().unwrap_or("anonymous");
     Ok(format!("{} is {id}", login.name))
 }
 
@@ -29,7 +29,7 @@ fn server() -> ServerBuilder {
         .tool(Tool::new("write", whoami).scopes(["files:write"]))
 }
 
-/// A file with these keys in it; it goes away with the directory.
+/// A file with these keys, deleted with its directory.
 fn file(keys: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("jwks.json");
@@ -37,16 +37,19 @@ fn file(keys: &str) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// An instance that trusts these keys.
-async fn trusting(keys: &str, more: impl Fn(JwtVerifierBuilder) -> JwtVerifierBuilder) -> Instance {
+/// An instance that accepts these keys.
+async fn instance_with(
+    keys: &str,
+    configure: impl Fn(JwtVerifierBuilder) -> JwtVerifierBuilder,
+) -> Instance {
     let (_directory, path) = file(keys);
     let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
-    let verifier = more(verifier).build().expect("a usable verifier");
+    let verifier = configure(verifier).build().expect("a valid verifier");
     start(server().authenticator(verifier)).await
 }
 
 async fn instance(signers: &[&Signer]) -> Instance {
-    trusting(&jwks(signers), |verifier| verifier).await
+    instance_with(&jwks(signers), |verifier| verifier).await
 }
 
 fn call(bearer: &str) -> Request {
@@ -57,17 +60,17 @@ fn answers() -> Value {
     json!({"login": {"action": "accept", "content": {"name": "x"}}})
 }
 
-/// Who the bearer of this token is.
-async fn who(instance: &Instance, bearer: &str) -> String {
+/// The principal of a token.
+async fn principal(instance: &Instance, bearer: &str) -> String {
     let request = call(bearer).param("inputResponses", answers());
     let reply = instance.send(&request).await.reply();
     let name = text(&reply).strip_prefix("x is ");
     name.expect("a name").to_owned()
 }
 
-/// Checks that a token is refused, and that the client is told this much.
+/// Asserts that a token is rejected with this reason.
 #[track_caller]
-fn assert_refused(response: &Response, reason: &str) {
+fn assert_rejected(response: &Response, reason: &str) {
     assert_eq!(response.error(401, -32600), reason);
     let challenge = format!("Bearer error=\"invalid_token\", error_description=\"{reason}\"");
     assert_eq!(
@@ -95,17 +98,17 @@ async fn tokens_of_every_algorithm_are_accepted() {
         for algorithm in *algorithms {
             let header = json!({"alg": algorithm, "kid": signer.jwk()["kid"], "typ": "at+jwt"});
             let token = signer.token_with(&header, &claims("alice"));
-            let who = who(&instance, &token).await;
-            assert_eq!(who, "https://login.example.com#alice", "{algorithm}");
+            let id = principal(&instance, &token).await;
+            assert_eq!(id, "https://login.example.com#alice", "{algorithm}");
         }
     }
 }
 
 #[tokio::test]
-async fn what_a_token_must_say() {
+async fn token_with_invalid_or_missing_claims_is_rejected() {
     let signer = Signer::ed25519("1");
     let instance = instance(&[&signer]).await;
-    let other_issuer = "the token is of another issuer";
+    let other_issuer = "the token is from another issuer";
     let other_audience = "the token is not for this server";
     for (claim, value, reason) in [
         ("iss", json!("https://evil.example.com"), other_issuer),
@@ -127,8 +130,8 @@ async fn what_a_token_must_say() {
         ("nbf", json!(now() + 60), "the token is not valid yet"),
         ("nbf", json!("now"), UNVERIFIED),
         ("nbf", Value::Null, UNVERIFIED),
-        ("sub", json!(""), "the token names no subject"),
-        ("sub", Value::Null, "the token names no subject"),
+        ("sub", json!(""), "the token has no `sub` claim"),
+        ("sub", Value::Null, "the token has no `sub` claim"),
         ("sub", json!(7), UNVERIFIED),
         ("scope", json!({"files": "write"}), UNVERIFIED),
         ("scp", json!([["files:write"]]), UNVERIFIED),
@@ -137,18 +140,18 @@ async fn what_a_token_must_say() {
         claims[claim] = value.clone();
         let response = instance.send(&call(&signer.token(&claims))).await;
         assert_eq!(response.status, 401, "{claim}: {value}");
-        assert_refused(&response, reason);
+        assert_rejected(&response, reason);
     }
     for (absent, reason) in [
         ("iss", UNVERIFIED),
         ("aud", other_audience),
         ("exp", UNVERIFIED),
-        ("sub", "the token names no subject"),
+        ("sub", "the token has no `sub` claim"),
     ] {
         let mut claims = claims("alice");
         claims.as_object_mut().expect("claims").remove(absent);
         let response = instance.send(&call(&signer.token(&claims))).await;
-        assert_refused(&response, reason);
+        assert_rejected(&response, reason);
     }
     for (claim, value) in [
         ("aud", json!(["https://other.example.com", AUDIENCE])),
@@ -159,42 +162,42 @@ async fn what_a_token_must_say() {
     ] {
         let mut claims = claims("alice");
         claims[claim] = value;
-        who(&instance, &signer.token(&claims)).await;
+        principal(&instance, &signer.token(&claims)).await;
     }
 }
 
 #[tokio::test]
-async fn leeway_and_audiences_are_as_they_are_set() {
+async fn leeway_and_further_audiences_are_configurable() {
     let signer = Signer::ed25519("1");
     let keys = jwks(&[&signer]);
-    let strict = trusting(&keys, |verifier| {
+    let strict = instance_with(&keys, |verifier| {
         verifier.leeway(Duration::ZERO).audience("api://refrain")
     });
     let strict = strict.await;
     let mut old = claims("alice");
     old["exp"] = json!(now());
     let response = strict.send(&call(&signer.token(&old))).await;
-    assert_refused(&response, "the token has expired");
+    assert_rejected(&response, "the token has expired");
     for audience in [AUDIENCE, "api://refrain"] {
         let mut claims = claims("alice");
         claims["aud"] = json!(audience);
-        who(&strict, &signer.token(&claims)).await;
+        principal(&strict, &signer.token(&claims)).await;
     }
 }
 
 #[tokio::test]
-async fn a_signature_must_be_of_the_key_that_is_named() {
-    let (known, stranger) = (Signer::p256("known"), Signer::p256("known"));
+async fn signature_must_match_the_named_key() {
+    let (known, other_known) = (Signer::p256("known"), Signer::p256("known"));
     let (rsa, other) = (Signer::rsa("rsa"), Signer::p256("other"));
     let instance = instance(&[&known, &rsa, &other]).await;
     let good = known.token(&claims("alice"));
-    who(&instance, &good).await;
+    principal(&instance, &good).await;
     let (message, signature) = good.rsplit_once('.').expect("three parts");
     let (header, _) = message.split_once('.').expect("three parts");
     let forged = encode(claims("root").to_string());
     let key = |kid: &str, alg: &str| json!({"alg": alg, "kid": kid});
     for (what, bad) in [
-        ("wrong key", stranger.token(&claims("alice"))),
+        ("wrong key", other_known.token(&claims("alice"))),
         ("other claims", format!("{header}.{forged}.{signature}")),
         ("no signature", format!("{message}.")),
         ("short signature", format!("{message}.{}", &signature[..40])),
@@ -225,19 +228,19 @@ async fn a_signature_must_be_of_the_key_that_is_named() {
     ] {
         let response = instance.send(&call(&bad)).await;
         assert_eq!(response.status, 401, "{what}");
-        assert_refused(&response, UNVERIFIED);
+        assert_rejected(&response, UNVERIFIED);
     }
 }
 
-/// The classics: no signature at all, and an HMAC whose key is the public one.
+/// Classic attacks: no signature, and an HMAC with the public key as its secret.
 #[tokio::test]
-async fn none_and_hmac_do_not_exist() {
+async fn unsigned_and_hmac_tokens_are_rejected() {
     let (rsa, ed25519) = (Signer::rsa("r"), Signer::ed25519("o"));
     let set = jwks(&[&rsa, &ed25519]);
     let secret = json!({"kty": "oct", "kid": "h", "alg": "HS256", "k": encode([7; 32])});
     let mut keys: Value = serde_json::from_str(&set).expect("JSON");
     keys["keys"].as_array_mut().expect("keys").push(secret);
-    let instance = trusting(&keys.to_string(), |verifier| verifier).await;
+    let instance = instance_with(&keys.to_string(), |verifier| verifier).await;
     let payload = encode(claims("root").to_string());
     for algorithm in ["none", "None", "NONE", ""] {
         for kid in ["r", "o", "h"] {
@@ -245,7 +248,7 @@ async fn none_and_hmac_do_not_exist() {
             for signature in ["", "AAAA"] {
                 let token = format!("{header}.{payload}.{signature}");
                 let response = instance.send(&call(&token)).await;
-                assert_refused(&response, UNVERIFIED);
+                assert_rejected(&response, UNVERIFIED);
             }
         }
     }
@@ -264,13 +267,13 @@ async fn none_and_hmac_do_not_exist() {
             let tag = hmac::sign(&hmac::Key::new(algorithm, &key), message.as_bytes());
             let token = format!("{message}.{}", encode(tag));
             let response = instance.send(&call(&token)).await;
-            assert_refused(&response, UNVERIFIED);
+            assert_rejected(&response, UNVERIFIED);
         }
     }
 }
 
 #[tokio::test]
-async fn what_is_no_token_is_refused() {
+async fn malformed_token_is_rejected() {
     let signer = Signer::ed25519("1");
     let instance = instance(&[&signer]).await;
     let good = signer.token(&claims("alice"));
@@ -297,17 +300,16 @@ async fn what_is_no_token_is_refused() {
     for bad in garbage {
         let response = instance.send(&call(&bad)).await;
         assert_eq!(response.status, 401, "{bad}");
-        assert_refused(&response, UNVERIFIED);
+        assert_rejected(&response, UNVERIFIED);
     }
-    who(&instance, &good).await;
+    principal(&instance, &good).await;
 }
 
-/// Whatever a token says, what is logged about it stays one line.
 #[tokio::test]
-async fn a_token_cannot_forge_a_line_of_the_log() {
+async fn token_cannot_forge_a_log_line() {
     let signer = Signer::ed25519("1");
     let instance = instance(&[&signer]).await;
-    let (watching, _guard) = watch(LevelFilter::DEBUG);
+    let (recorder, _guard) = watch(LevelFilter::DEBUG);
     let forged = "x\n2026-01-01T00:00:00Z ERROR all is lost\r\u{1b}[2J";
     let mut bad = claims("alice");
     bad["nbf"] = json!(forged);
@@ -320,23 +322,23 @@ async fn a_token_cannot_forge_a_line_of_the_log() {
         signer.token(&json!(forged)),
     ] {
         instance.send(&call(&token)).await.error(401, -32600);
-        let seen = watching.take();
-        let refused = |said: &&Said| said.text == "an access token was refused";
-        let said = seen.events.iter().find(refused).expect("it is logged");
-        let reason = &said.fields["reason"];
-        assert!(!reason.contains(char::is_control), "{reason}");
+        let recording = recorder.take();
+        let is_rejection = |event: &&LoggedEvent| event.text == "access token rejected";
+        let event = recording.events.iter().find(is_rejection);
+        let error = &event.expect("a logged rejection").fields["error"];
+        assert!(!error.contains(char::is_control), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_key_is_only_for_what_it_is_published_for() {
+async fn key_is_used_for_its_published_purpose_only() {
     let signer = Signer::rsa("r");
-    let refused = async |member: &str, value: Value, algorithm: &str| {
+    let is_rejected = async |member: &str, value: Value, algorithm: &str| {
         let mut jwk = signer.jwk();
         jwk[member] = value;
-        // Another key keeps the set usable.
+        // Another key, because a set without usable keys is rejected.
         let keys = json!({"keys": [jwk, Signer::p256("e").jwk(), {"kty": "new"}, 5]});
-        let instance = trusting(&keys.to_string(), |verifier| verifier).await;
+        let instance = instance_with(&keys.to_string(), |verifier| verifier).await;
         let header = json!({"alg": algorithm, "kid": "r"});
         let token = signer.token_with(&header, &claims("alice"));
         instance.send(&call(&token)).await.status == 401
@@ -354,18 +356,18 @@ async fn a_key_is_only_for_what_it_is_published_for() {
         ("n", json!("AAAA"), "RS256"),
         ("n", json!("not base64url!"), "RS256"),
     ] {
-        let shown = format!("{member} = {value}, {algorithm}");
-        assert!(refused(member, value, algorithm).await, "{shown}");
+        let case = format!("{member} = {value}, {algorithm}");
+        assert!(is_rejected(member, value, algorithm).await, "{case}");
     }
     for (member, value, algorithm) in [
         ("alg", json!("RS512"), "RS512"),
         ("key_ops", json!(["verify"]), "RS256"),
         ("x5t", json!("whatever"), "PS384"),
-        // Some servers send a zero too many.
+        // Some servers send a leading zero.
         ("n", json!(encode(padded(&signer))), "RS256"),
     ] {
-        let shown = format!("{member} = {value}, {algorithm}");
-        assert!(!refused(member, value, algorithm).await, "{shown}");
+        let case = format!("{member} = {value}, {algorithm}");
+        assert!(!is_rejected(member, value, algorithm).await, "{case}");
     }
 }
 
@@ -375,33 +377,33 @@ fn padded(signer: &Signer) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn without_a_key_id_the_one_key_that_fits_is_used() {
+async fn token_without_key_id_uses_the_only_matching_key() {
     let (one, two) = (Signer::p256("1"), Signer::p256("2"));
     let ed25519 = Signer::ed25519("3");
     let unnamed =
         |signer: &Signer, alg: &str| signer.token_with(&json!({"alg": alg}), &claims("alice"));
     let alone = instance(&[&one, &ed25519]).await;
-    who(&alone, &unnamed(&one, "ES256")).await;
-    who(&alone, &unnamed(&ed25519, "EdDSA")).await;
+    principal(&alone, &unnamed(&one, "ES256")).await;
+    principal(&alone, &unnamed(&ed25519, "EdDSA")).await;
     let several = instance(&[&one, &two, &ed25519]).await;
     for signer in [&one, &two] {
         let response = several.send(&call(&unnamed(signer, "ES256"))).await;
-        assert_refused(&response, UNVERIFIED);
+        assert_rejected(&response, UNVERIFIED);
     }
-    who(&several, &unnamed(&ed25519, "EdDSA")).await;
-    // Two keys of one name: it cannot be told which is meant.
+    principal(&several, &unnamed(&ed25519, "EdDSA")).await;
+    // Two keys with the same id are ambiguous.
     let twins = instance(&[&Signer::p256("1"), &one]).await;
     let response = twins.send(&call(&one.token(&claims("alice")))).await;
-    assert_refused(&response, UNVERIFIED);
+    assert_rejected(&response, UNVERIFIED);
 }
 
 #[tokio::test]
-async fn a_client_is_told_where_to_get_a_token() {
+async fn challenge_names_the_resource_metadata() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
     let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
     let builder = server()
-        .authenticator(verifier.build().expect("a usable verifier"))
+        .authenticator(verifier.build().expect("a valid verifier"))
         .scopes(["use"])
         .resource_metadata(ResourceMetadata::new(AUDIENCE, [ISSUER]));
     let instance = start(builder).await;
@@ -428,7 +430,7 @@ async fn a_client_is_told_where_to_get_a_token() {
 }
 
 #[test]
-fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
+fn invalid_verifier_settings_are_rejected() {
     let (_directory, path) = file(&jwks(&[&Signer::ed25519("1")]));
     let jwks = || Jwks::File(path.clone());
     for issuer in ["", "https://login.example.com#x", "a b"] {
@@ -449,7 +451,7 @@ fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
         assert!(matches!(built, Err(JwtVerifierError::Url { .. })), "{url}");
     }
     let secret = json!({"keys": [{"kty": "oct", "k": "AAAA"}]}).to_string();
-    // One bit less than the shortest that is accepted.
+    // One bit less than the minimum.
     let weak = [vec![0, 0x7f], vec![0xff; 255]].concat();
     let weak = json!({"keys": [{"kty": "RSA", "e": "AQAB", "n": encode(weak)}]}).to_string();
     let none = ["", "{}", "[]", r#"{"keys":{}}"#, r#"{"keys":[]}"#];
@@ -486,13 +488,10 @@ fn a_verifier_that_would_accept_anything_or_nothing_is_not_built() {
 }
 
 #[test]
-fn what_is_shown_of_a_verifier() {
+fn debug_output_shows_issuer_and_audiences() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
     let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path)).build();
-    let shown = format!("{:?}", verifier.expect("a usable verifier"));
-    assert!(
-        shown.contains(ISSUER) && shown.contains(AUDIENCE),
-        "{shown}"
-    );
+    let case = format!("{:?}", verifier.expect("a valid verifier"));
+    assert!(case.contains(ISSUER) && case.contains(AUDIENCE), "{case}");
 }

@@ -1,4 +1,4 @@
-//! Keys that are rotated while an instance runs.
+//! Key rotation while instances run.
 
 use crate::support::{Request, greet, start, text, token};
 use refrain_core::{KeyRing, SystemSource};
@@ -19,7 +19,7 @@ fn again(token: &str) -> Request {
 }
 
 #[tokio::test]
-async fn a_fleet_rotates_its_keys_without_refusing_a_token() {
+async fn key_rotation_keeps_all_tokens_valid() {
     let source = SystemSource::new();
     let mut ring = KeyRing::generate(&source);
     let old = ring.list().next().unwrap().0.to_string();
@@ -27,7 +27,7 @@ async fn a_fleet_rotates_its_keys_without_refusing_a_token() {
     let second = start(builder().keys(ring.clone())).await;
     let under_old = token(&first.send(&plain()).await.reply());
 
-    // Staged on one instance: what it does not mint yet, the other need not know yet.
+    // Staged on one instance: it is not used to seal yet, so the other need not have it.
     let new = ring.stage(&source).to_string();
     first.server.reload_keys(ring.clone());
     let staged = token(&first.send(&plain()).await.reply());
@@ -37,7 +37,7 @@ async fn a_fleet_rotates_its_keys_without_refusing_a_token() {
     );
     second.server.reload_keys(ring.clone());
 
-    // Promoted on one instance: the other opens what it mints, and the old key still opens.
+    // Promoted on one instance: the other opens tokens of the new key, and the old key still opens.
     ring.promote(&new).unwrap();
     first.server.reload_keys(ring.clone());
     let under_new = token(&first.send(&plain()).await.reply());
@@ -51,14 +51,14 @@ async fn a_fleet_rotates_its_keys_without_refusing_a_token() {
     }
     second.server.reload_keys(ring.clone());
 
-    // Retired: its tokens are refused from now on, with the one error.
+    // Retired: its tokens are rejected with the usual error.
     ring.retire(&old).unwrap();
     first.server.reload_keys(ring);
     let nonsense = first.send(&again("nonsense")).await.json();
     for state in [&under_old, &staged] {
-        let refused = first.send(&again(state)).await;
-        refused.error(200, -32602);
-        assert_eq!(refused.json(), nonsense);
+        let rejected = first.send(&again(state)).await;
+        rejected.error(200, -32602);
+        assert_eq!(rejected.json(), nonsense);
     }
     assert_eq!(
         text(&first.send(&again(&under_new)).await.reply()),
@@ -67,7 +67,7 @@ async fn a_fleet_rotates_its_keys_without_refusing_a_token() {
 }
 
 #[tokio::test]
-async fn instances_without_keys_do_not_open_each_others_tokens() {
+async fn instances_with_ephemeral_keys_reject_each_others_tokens() {
     let (first, second) = (start(builder()).await, start(builder()).await);
     let state = token(&first.send(&plain()).await.reply());
     second.send(&again(&state)).await.error(200, -32602);

@@ -1,4 +1,4 @@
-//! What a handler asks of an older client: a request on the stream of the call, and its answer by another POST.
+//! Asks of legacy clients: requests on the stream of the call, answered by another POST.
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Asks a model and a person at once.
+/// Asks a model and a person concurrently.
 async fn both(cx: Cx) -> Result<String> {
     let question = SamplingParams::new(10).user("Who?");
     let (login, said) = tokio::try_join!(
@@ -23,7 +23,7 @@ async fn both(cx: Cx) -> Result<String> {
     Ok(format!("{} {}", login.name, said.text()))
 }
 
-/// Asks, and does without the answer if the gate is opened first.
+/// Asks, and drops the ask if the gate opens first.
 async fn impatient(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     tokio::select! {
         login = cx.elicit::<Login>("login", "Who are you?") => Ok(login?.name),
@@ -34,7 +34,7 @@ async fn impatient(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     }
 }
 
-/// Asks, and says so when it is dropped.
+/// Asks, and signals when it is dropped.
 async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     signals.say("begun");
@@ -42,7 +42,7 @@ async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok(login.name)
 }
 
-/// Has something to tell whenever it is polled, and wants to be polled again at once.
+/// Reports progress at every poll, and is always ready to be polled again.
 async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     loop {
@@ -64,7 +64,7 @@ type Heard = UnboundedReceiver<&'static str>;
 
 fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
     let (signals, heard) = signals();
-    let builder = Server::builder("older", "1")
+    let builder = Server::builder("legacy", "1")
         .keys(keys.clone())
         .state(signals.clone())
         .tool(Tool::new("greet", greet))
@@ -85,8 +85,8 @@ async fn instance() -> Instance {
     start(builder(&keys()).0).await
 }
 
-/// Two instances that advertise their URLs, and what is heard of the first.
-async fn two(keys: &KeyRing) -> ([Instance; 2], Heard) {
+/// Two instances with advertised URLs, and the signals of the first.
+async fn two_instances(keys: &KeyRing) -> ([Instance; 2], Heard) {
     let (one, _, heard) = builder(keys);
     let one = start_advertised(one).await;
     let other = start_advertised(builder(keys).0).await;
@@ -98,7 +98,7 @@ fn text(reply: &Value) -> &Value {
 }
 
 #[tokio::test]
-async fn a_form_is_asked_on_the_stream_of_its_call() {
+async fn form_is_asked_on_the_stream_of_its_call() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(7, "greet", json!({}))).await;
@@ -122,22 +122,22 @@ async fn a_form_is_asked_on_the_stream_of_its_call() {
     assert_eq!(replies.len(), 1);
     assert_eq!(replies[0]["id"], 7);
     assert_eq!(text(&replies[0]), "Hello, Ann!");
-    // What comes too late is nobody's, and no mistake.
+    // A late answer is ignored.
     assert_eq!(session.post(&filled_in(&asked, "Bob")).await.status, 202);
 }
 
 #[tokio::test]
-async fn each_revision_is_asked_in_its_own_words() {
+async fn asks_follow_the_negotiated_revision() {
     let instance = instance().await;
     let all = json!({"elicitation": {"url": {}, "form": {}}, "sampling": {}, "roots": {}});
     let session = Session::open_with(instance.address, "2025-06-18", &all, &[]).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     assert!(asked["params"].get("mode").is_none(), "{asked}");
-    // There was no elicitation at all.
+    // 2025-03-26 has no elicitation.
     let session = Session::open_with(instance.address, "2025-03-26", &all, &[]).await;
-    let refused = session.post(&call(1, "greet", json!({}))).await;
-    names(&refused.error(200, -32021), &["elicitation"]);
+    let rejected = session.post(&call(1, "greet", json!({}))).await;
+    names(&rejected.error(200, -32021), &["elicitation"]);
     let mut stream = session.stream(&call(2, "roots", json!({}))).await;
     let asked = stream.next().await;
     assert_eq!(asked["method"], "roots/list");
@@ -149,7 +149,7 @@ async fn each_revision_is_asked_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn several_asks_go_out_together_and_are_answered_in_any_order() {
+async fn concurrent_asks_can_be_answered_in_any_order() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "both", json!({}))).await;
@@ -166,34 +166,34 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn what_the_client_cannot_do_is_not_asked() {
+async fn ask_without_client_capability_is_an_error() {
     let instance = instance().await;
     let none = Session::open_with(instance.address, "2025-11-25", &json!({}), &[]).await;
-    let refused = none.post(&call(1, "greet", json!({}))).await;
-    refused.error(200, -32021);
-    let data = &refused.json()["error"]["data"];
+    let rejected = none.post(&call(1, "greet", json!({}))).await;
+    rejected.error(200, -32021);
+    let data = &rejected.json()["error"]["data"];
     let form = json!({"requiredCapabilities": {"elicitation": {"form": {}}}});
     assert_eq!(data, &form);
-    // One that opens URLs is told what it has not.
+    // A client with URL mode only lacks form mode.
     let can = json!({"elicitation": {"url": {}}});
     let url = Session::open_with(instance.address, "2025-11-25", &can, &[]).await;
-    let refused = url.post(&call(1, "greet", json!({}))).await;
-    refused.error(200, -32021);
-    assert_eq!(refused.json()["error"]["data"], form);
+    let rejected = url.post(&call(1, "greet", json!({}))).await;
+    rejected.error(200, -32021);
+    assert_eq!(rejected.json()["error"]["data"], form);
 }
 
 #[tokio::test]
-async fn a_client_may_refuse_or_answer_wrongly() {
+async fn client_error_ends_the_ask_and_invalid_form_is_asked_again() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
-    let error = json!({"code": -1, "message": "nobody is here"});
+    let error = json!({"code": -1, "message": "no user available"});
     let refusal = json!({"jsonrpc": "2.0", "id": asked["id"], "error": error});
     assert_eq!(session.post(&refusal).await.status, 202);
     let reply = stream.next().await;
     assert_eq!(reply["result"]["isError"], true);
-    names(text(&reply).as_str().expect("text"), &["nobody is here"]);
+    names(text(&reply).as_str().expect("text"), &["no user available"]);
 
     let mut stream = session.stream(&call(2, "greet", json!({}))).await;
     let asked = stream.next().await;
@@ -201,13 +201,13 @@ async fn a_client_may_refuse_or_answer_wrongly() {
     let wrong = json!({"jsonrpc": "2.0", "id": asked["id"], "result": content});
     assert_eq!(session.post(&wrong).await.status, 202);
     let again = stream.next().await;
-    assert_ne!(again["id"], asked["id"], "asked again, by another request");
+    assert_ne!(again["id"], asked["id"], "a new request");
     assert_eq!(session.post(&filled_in(&again, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_ends_its_ask_with_the_reason() {
+async fn malformed_answer_ends_its_ask_with_the_reason() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let bare = json!({"role": "assistant", "content": {"type": "text", "text": "me"}});
@@ -231,36 +231,36 @@ async fn an_answer_that_is_none_ends_its_ask_with_the_reason() {
         answer["id"] = stream.next().await["id"].clone();
         assert_eq!(session.post(&answer).await.status, 202);
         let replies = stream.rest().await;
-        assert_eq!(replies.len(), 1, "{answer}: asked again");
+        assert_eq!(replies.len(), 1, "{answer}: unexpected second ask");
         assert_eq!(replies[0]["result"]["isError"], true, "{}", replies[0]);
-        let told = text(&replies[0]).as_str().expect("text");
-        names(told, &["the client could not answer", why]);
+        let message = text(&replies[0]).as_str().expect("text");
+        names(message, &["the client could not answer", why]);
     }
 }
 
 #[tokio::test]
-async fn answers_to_nothing_and_of_strangers_are_refused() {
+async fn answers_with_unknown_ids_or_sessions_are_rejected() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     for id in [json!(7), json!("7"), json!("never-asked-1")] {
         let answer = json!({"jsonrpc": "2.0", "id": id, "result": {}});
         names(
             &session.post(&answer).await.error(400, -32600),
-            &["nothing was asked"],
+            &["does not match a request"],
         );
     }
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     // Another session cannot answer for this one.
-    let stranger = Session::open(&instance).await;
-    let refused = stranger.post(&filled_in(&asked, "Eve")).await;
-    names(&refused.error(400, -32600), &["nothing was asked"]);
+    let other_session = Session::open(&instance).await;
+    let rejected = other_session.post(&filled_in(&asked, "Eve")).await;
+    names(&rejected.error(400, -32600), &["does not match a request"]);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }
 
 #[tokio::test]
-async fn what_is_no_longer_needed_is_withdrawn() {
+async fn dropped_ask_is_withdrawn() {
     let (builder, signals, _heard) = builder(&keys());
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
@@ -277,8 +277,8 @@ async fn what_is_no_longer_needed_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn an_answer_finds_its_call_at_another_instance() {
-    let ([one, other], _heard) = two(&keys()).await;
+async fn answer_is_relayed_to_the_holder_of_its_call() {
+    let ([one, other], _heard) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
@@ -294,15 +294,15 @@ async fn an_answer_finds_its_call_at_another_instance() {
 }
 
 #[tokio::test]
-async fn without_an_advertised_url_an_answer_elsewhere_is_refused_and_not_lost() {
+async fn answer_without_advertised_url_is_rejected_and_can_be_retried() {
     let ring = keys();
     let (one, other) = (start(builder(&ring).0).await, start(builder(&ring).0).await);
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
-    let refused = session.at(&other).post(&filled_in(&asked, "Ann")).await;
+    let rejected = session.at(&other).post(&filled_in(&asked, "Ann")).await;
     names(
-        &refused.error(400, -32600),
+        &rejected.error(400, -32600),
         &["another instance", "--advertise"],
     );
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
@@ -310,8 +310,8 @@ async fn without_an_advertised_url_an_answer_elsewhere_is_refused_and_not_lost()
 }
 
 #[tokio::test]
-async fn a_client_may_cancel_its_call_at_any_instance() {
-    let ([one, other], mut heard) = two(&keys()).await;
+async fn call_can_be_cancelled_at_any_instance() {
+    let ([one, other], mut heard) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     for (id, instance) in [(1, &one), (2, &other)] {
         let mut stream = session.stream(&call(id, "guarded", json!({}))).await;
@@ -322,9 +322,9 @@ async fn a_client_may_cancel_its_call_at_any_instance() {
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         assert_eq!(session.at(instance).post(&cancel).await.status, 202);
         assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
-        assert!(stream.rest().await.is_empty(), "nothing more is said");
+        assert!(stream.rest().await.is_empty(), "no further message");
     }
-    // A number is not a text of the same digits.
+    // The number 3 and the string "3" are different ids.
     let mut stream = session.stream(&call(3, "guarded", json!({}))).await;
     let asked = stream.next().await;
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "3"}});
@@ -333,9 +333,9 @@ async fn a_client_may_cancel_its_call_at_any_instance() {
     assert_eq!(text(&stream.next().await), "Ann");
 }
 
-/// All of it is on one thread.
+/// With a single-threaded runtime.
 #[tokio::test]
-async fn a_handler_that_never_stops_talking_is_heard_and_can_be_cancelled() {
+async fn handler_with_constant_progress_can_be_cancelled() {
     let (builder, _signals, mut heard) = builder(&keys());
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
@@ -350,8 +350,8 @@ async fn a_handler_that_never_stops_talking_is_heard_and_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_its_calls_everywhere() {
-    let ([one, other], mut heard) = two(&keys()).await;
+async fn deleted_session_ends_its_calls_at_all_instances() {
+    let ([one, other], mut heard) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "guarded", json!({}))).await;
     assert_eq!(within("the call", heard.recv()).await, Some("begun"));
@@ -366,7 +366,7 @@ async fn the_end_of_a_session_ends_its_calls_everywhere() {
 }
 
 #[tokio::test]
-async fn live_calls_are_limited_in_number_and_in_time() {
+async fn live_calls_are_limited_in_number_and_duration() {
     let limits = ServerLimits {
         live_calls: 1,
         ..ServerLimits::default()
@@ -375,9 +375,9 @@ async fn live_calls_are_limited_in_number_and_in_time() {
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
-    let refused = session.post(&call(2, "greet", json!({}))).await;
-    names(&refused.error(503, -32603), &["live calls"]);
-    assert_eq!(refused.header("retry-after"), Some("1"));
+    let rejected = session.post(&call(2, "greet", json!({}))).await;
+    names(&rejected.error(503, -32603), &["live calls"]);
+    assert_eq!(rejected.header("retry-after"), Some("1"));
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
     instance.at_rest().await;
@@ -393,7 +393,7 @@ async fn live_calls_are_limited_in_number_and_in_time() {
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     let rest = stream.rest().await;
-    let withdrawn = rest.first().expect("a word");
+    let withdrawn = rest.first().expect("a message");
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
     let reply = rest.last().expect("the reply");
@@ -401,6 +401,6 @@ async fn live_calls_are_limited_in_number_and_in_time() {
         (&reply["id"], &reply["error"]["code"]),
         (&json!(1), &json!(-32603))
     );
-    // Its answer comes too late, which is no mistake.
+    // A late answer is ignored.
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
 }

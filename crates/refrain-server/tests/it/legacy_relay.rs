@@ -1,4 +1,4 @@
-//! Legacy sessions over several instances: requests are relayed to the holder, and other instances take over if it is gone.
+//! Legacy sessions on several instances: relay to the holder, and takeover when it is gone.
 
 use crate::support::legacy::{Session, Stream, call, filled_in, request};
 use crate::support::{
@@ -57,7 +57,7 @@ fn text(reply: &Value) -> &Value {
     &reply["result"]["content"][0]["text"]
 }
 
-/// A call that waits for its answer.
+/// Starts a call. Returns its stream and its ask.
 async fn asked(session: &Session, id: u32) -> (Stream, Value) {
     let mut stream = session.stream(&call(id, "greet", json!({}))).await;
     let asked = stream.next().await;
@@ -84,20 +84,23 @@ async fn answers_of_several_calls_reach_the_holder() {
 }
 
 #[tokio::test]
-async fn level_and_subscriptions_are_the_holders() {
+async fn holder_keeps_log_level_and_subscriptions() {
     let [one, other, third] = fleet().await;
     let session = Session::open(&one).await;
-    let mut news = session.at(&other).get().await;
-    let begins = news.event().await.expect("where the stream begins");
+    let mut notifications = session.at(&other).get().await;
+    let first_event = notifications.event().await.expect("the first event");
     let subscribe = request(1, "resources/subscribe", json!({"uri": "notes://today"}));
     assert_eq!(session.at(&third).result(&subscribe).await, json!({}));
     one.server.resource_updated("notes://today");
-    let told = news.next().await;
-    assert_eq!(told["params"], json!({"uri": "notes://today"}));
-    drop(news);
-    // Resumed from the beginning, at another instance.
-    let mut news = session.at(&third).resume(&begins.id).await;
-    assert_eq!(news.next().await["params"], json!({"uri": "notes://today"}));
+    let message = notifications.next().await;
+    assert_eq!(message["params"], json!({"uri": "notes://today"}));
+    drop(notifications);
+    // Resumed from the start, at another instance.
+    let mut notifications = session.at(&third).resume(&first_event.id).await;
+    assert_eq!(
+        notifications.next().await["params"],
+        json!({"uri": "notes://today"})
+    );
     let set = request(2, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(session.at(&other).result(&set).await, json!({}));
     let reply = session.at(&third).result(&call(3, "logs", json!({}))).await;
@@ -105,7 +108,7 @@ async fn level_and_subscriptions_are_the_holders() {
 }
 
 #[tokio::test]
-async fn answer_with_a_forged_id_is_refused() {
+async fn answer_with_a_forged_id_is_rejected() {
     let [one, other, _] = fleet().await;
     let session = Session::open(&one).await;
     let (_stream, asked) = asked(&session, 1).await;
@@ -120,14 +123,14 @@ async fn answer_with_a_forged_id_is_refused() {
     ] {
         let answer = json!({"jsonrpc": "2.0", "id": forged, "result": {}});
         for instance in [&one, &other] {
-            let refused = session.at(instance).post(&answer).await;
-            names(&refused.error(400, -32600), &["nothing was asked"]);
+            let rejected = session.at(instance).post(&answer).await;
+            names(&rejected.error(400, -32600), &["does not match a request"]);
         }
     }
-    // Nor does another session answer for this one.
-    let stranger = Session::open(&other).await;
-    let refused = stranger.post(&filled_in(&asked, "Eve")).await;
-    names(&refused.error(400, -32600), &["nothing was asked"]);
+    // Another session cannot answer either.
+    let other_session = Session::open(&other).await;
+    let rejected = other_session.post(&filled_in(&asked, "Eve")).await;
+    names(&rejected.error(400, -32600), &["does not match a request"]);
 }
 
 #[tokio::test]
@@ -166,15 +169,18 @@ async fn caller_is_the_same_at_the_holder() {
     let ping = request(1, "ping", json!({}));
     assert_eq!(there.result(&ping).await, json!({}));
     let weak = there.clone().bearer("weak-of-ada-0123456789");
-    let refused = weak.post(&ping).await;
-    refused.error(403, -32600);
-    assert!(refused.header("www-authenticate").is_some(), "{refused:?}");
+    let rejected = weak.post(&ping).await;
+    rejected.error(403, -32600);
+    assert!(
+        rejected.header("www-authenticate").is_some(),
+        "{rejected:?}"
+    );
     let bob = there.bearer("secret-of-bob-0123456789");
     bob.post(&ping).await.error(404, -32600);
 }
 
 #[tokio::test]
-async fn lost_holder_is_reported_and_the_session_goes_on() {
+async fn lost_holder_is_reported_and_the_session_continues() {
     let [one, other, third] = fleet().await;
     let session = Session::open(&one).await;
     let (mut direct, first) = asked(&session, 1).await;
@@ -182,20 +188,20 @@ async fn lost_holder_is_reported_and_the_session_goes_on() {
     let set = request(3, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(session.result(&set).await, json!({}));
     one.stopped_now().await;
-    // The holder gave its calls up when it stopped, and said so.
+    // The holder fails its calls when it stops.
     for stream in [&mut direct, &mut relayed] {
         let last = stream.rest().await.pop().expect("a reply");
         assert!(last.get("error").is_some(), "{last}");
     }
     let began = Instant::now();
     for asked in [&first, &second] {
-        let refused = session.at(&other).post(&filled_in(asked, "Ann")).await;
-        names(&refused.error(400, -32603), &["lost", "call again"]);
+        let rejected = session.at(&other).post(&filled_in(asked, "Ann")).await;
+        names(&rejected.error(400, -32603), &["lost", "call again"]);
     }
-    let refused = session.at(&third).post(&cancel(&json!(1))).await;
-    names(&refused.error(400, -32603), &["lost", "call again"]);
+    let rejected = session.at(&third).post(&cancel(&json!(1))).await;
+    names(&rejected.error(400, -32603), &["lost", "call again"]);
     assert!(began.elapsed() < Duration::from_secs(2));
-    // All else goes on, at each instance, with the level that a session begins with.
+    // Each instance serves the session, with the default log level.
     for instance in [&other, &third] {
         let there = session.at(instance);
         let messages = there.stream(&call(4, "logs", json!({}))).await.rest().await;
@@ -205,7 +211,7 @@ async fn lost_holder_is_reported_and_the_session_goes_on() {
         let reply = there.result(&call(6, "logs", json!({}))).await;
         assert_eq!(reply["content"][0]["text"], "logged");
     }
-    // An answer finds the instance that asked, though the id of the session names another.
+    // An answer reaches the instance that asked, although the session id names another.
     let (mut stream, asked) = asked(&session.at(&other), 7).await;
     let answered = session.at(&third).post(&filled_in(&asked, "Ann")).await;
     assert_eq!(answered.status, 202);
@@ -215,7 +221,7 @@ async fn lost_holder_is_reported_and_the_session_goes_on() {
     session.at(&other).post(&ping).await.error(404, -32600);
 }
 
-/// Breaks the connections of an instance without a word, as SIGKILL does.
+/// The proxy aborts the connections of an instance, as SIGKILL would.
 #[tokio::test]
 async fn stream_of_a_lost_call_ends_with_an_error() {
     let keys = keys();
@@ -236,12 +242,12 @@ async fn stream_of_a_lost_call_ends_with_an_error() {
     let session = Session::open(&holder).await;
     let there = session.at(&other);
     let mut relayed = there.stream(&call(1, "greet", json!({}))).await;
-    let begins = relayed.event().await.expect("where the stream begins");
+    let first_event = relayed.event().await.expect("the first event");
     relayed.next().await;
     proxy.abort();
     let lost = async {
         loop {
-            // An event that had begun is ended first.
+            // A truncated event is completed first.
             let piece = relayed.0.block().await.expect("an event");
             if piece.contains("data: ") {
                 return piece;
@@ -250,8 +256,8 @@ async fn stream_of_a_lost_call_ends_with_an_error() {
     };
     let lost = within("the error", lost).await;
     names(&lost, &["\"id\":1", "lost", "call again"]);
-    // So does a stream that is resumed.
-    let mut resumed = there.resume(&begins.id).await;
+    // The resumed stream reports the same error.
+    let mut resumed = there.resume(&first_event.id).await;
     let lost = resumed.next().await;
     assert_eq!(lost["id"], 1, "{lost}");
     let message = lost["error"]["message"].as_str().expect("a message");
@@ -260,7 +266,7 @@ async fn stream_of_a_lost_call_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn restarted_holder_does_not_take_the_session() {
+async fn restarted_holder_does_not_resume_its_calls() {
     let keys = keys();
     let one = start_advertised(builder(&keys)).await;
     let other = start_advertised(builder(&keys)).await;
@@ -273,18 +279,18 @@ async fn restarted_holder_does_not_take_the_session() {
     let again = start_on(listener, again, AllowedHosts::local());
     for instance in [&again, &other] {
         let there = session.at(instance);
-        let refused = there.post(&filled_in(&asked, "Ann")).await;
-        names(&refused.error(400, -32603), &["lost", "call again"]);
+        let rejected = there.post(&filled_in(&asked, "Ann")).await;
+        names(&rejected.error(400, -32603), &["lost", "call again"]);
         let ping = request(2, "ping", json!({}));
         assert_eq!(there.result(&ping).await, json!({}));
     }
 }
 
 #[tokio::test]
-async fn another_service_at_the_url_does_not_take_the_session() {
+async fn other_service_at_the_holder_url_is_not_used() {
     let (ours, theirs) = (keys(), keys());
-    let stranger = start(builder(&theirs).tool(Tool::new("echo", echo))).await;
-    let url = format!("http://{}/mcp", stranger.address);
+    let foreign_service = start(builder(&theirs).tool(Tool::new("echo", echo))).await;
+    let url = format!("http://{}/mcp", foreign_service.address);
     let holder = start(builder(&ours).advertise(url)).await;
     let other = start_advertised(builder(&ours)).await;
     let session = Session::open(&holder).await;
@@ -292,7 +298,7 @@ async fn another_service_at_the_url_does_not_take_the_session() {
     let listed = session.at(&other).result(&list).await;
     let tools = listed["tools"].as_array().expect("tools").len();
     assert_eq!(tools, 2, "the tools of this server");
-    // The id of a session that another server sealed is invalid, whatever URL it contains.
+    // A session id sealed by another server is invalid, whatever URL it contains.
     let foreign = start_advertised(builder(&theirs)).await;
     let session = Session::open(&foreign).await;
     let ping = request(2, "ping", json!({}));
@@ -300,22 +306,22 @@ async fn another_service_at_the_url_does_not_take_the_session() {
 }
 
 #[tokio::test]
-async fn without_an_advertised_url_what_needs_the_holder_names_the_flag() {
+async fn error_without_advertised_url_names_the_flag() {
     let keys = keys();
     let (one, other) = (start(builder(&keys)).await, start(builder(&keys)).await);
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     let asked = stream.next().await;
     let there = session.at(&other);
     for message in [filled_in(&asked, "Ann"), cancel(&json!(1))] {
-        let refused = there.post(&message).await;
-        names(&refused.error(400, -32600), &["--advertise"]);
+        let rejected = there.post(&message).await;
+        names(&rejected.error(400, -32600), &["--advertise"]);
     }
-    let resumed = there.clone().header("Last-Event-ID", &begins.id);
-    let refused = resumed.refused("GET").await;
-    names(&refused.error(503, -32603), &["--advertise"]);
-    // What does not need it is served.
+    let resumed = there.clone().header("Last-Event-ID", &first_event.id);
+    let rejected = resumed.refused("GET").await;
+    names(&rejected.error(503, -32603), &["--advertise"]);
+    // Other requests are served.
     let listed = there.result(&request(2, "tools/list", json!({}))).await;
     assert_eq!(listed["tools"].as_array().map(Vec::len), Some(2));
     let mut begun = there.stream(&call(3, "greet", json!({}))).await;

@@ -1,4 +1,4 @@
-//! Sessions of older clients: opened by any instance, served by any other.
+//! Legacy sessions: opened by one instance and served by any.
 
 use crate::support::legacy::{Session, call, initialize, request};
 use crate::support::{Clock, Instance, Request, echo, names, start, start_advertised, text};
@@ -28,7 +28,7 @@ fn keys() -> KeyRing {
 }
 
 fn builder(keys: &KeyRing) -> ServerBuilder {
-    Server::builder("older", "1")
+    Server::builder("legacy", "1")
         .keys(keys.clone())
         .instructions("Be brief.")
         .tool(Tool::new("echo", echo))
@@ -40,7 +40,7 @@ async fn instance() -> Instance {
     start(builder(&keys())).await
 }
 
-/// The data of the log messages that come with a call.
+/// The data of the log messages of a call.
 async fn logged(session: &Session) -> Vec<Value> {
     let response = session.post(&call(9, "logs", json!({}))).await;
     if response.header("content-type") == Some("application/json") {
@@ -55,7 +55,7 @@ async fn logged(session: &Session) -> Vec<Value> {
 }
 
 #[tokio::test]
-async fn a_session_is_opened_in_the_clients_revision() {
+async fn session_uses_the_requested_revision_if_supported() {
     let instance = instance().await;
     for (wanted, agreed) in [
         ("2025-11-25", "2025-11-25"),
@@ -76,7 +76,7 @@ async fn a_session_is_opened_in_the_clients_revision() {
                     "resources": {"listChanged": true, "subscribe": true},
                     "logging": {},
                 },
-                "serverInfo": {"name": "older", "version": "1"},
+                "serverInfo": {"name": "legacy", "version": "1"},
                 "instructions": "Be brief.",
             })
         );
@@ -86,7 +86,7 @@ async fn a_session_is_opened_in_the_clients_revision() {
 }
 
 #[tokio::test]
-async fn a_greeting_that_says_too_little_is_refused() {
+async fn incomplete_initialize_is_rejected() {
     let instance = instance().await;
     for (params, word) in [
         (json!({}), "protocolVersion"),
@@ -110,7 +110,7 @@ async fn a_greeting_that_says_too_little_is_refused() {
 }
 
 #[tokio::test]
-async fn what_the_revision_does_not_know_is_left_out() {
+async fn responses_omit_members_unknown_to_the_revision() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let listed = session.result(&request(1, "tools/list", json!({}))).await;
@@ -129,7 +129,7 @@ async fn what_the_revision_does_not_know_is_left_out() {
         session.result(&request(4, "ping", json!({}))).await,
         json!({})
     );
-    // Params may be left out altogether.
+    // Params may be omitted.
     let bare = json!({"jsonrpc": "2.0", "id": 5, "method": "resources/list"});
     assert_eq!(
         session.result(&bare).await["resources"][0]["uri"],
@@ -138,7 +138,7 @@ async fn what_the_revision_does_not_know_is_left_out() {
 }
 
 #[tokio::test]
-async fn mistakes_are_answered_in_the_session() {
+async fn errors_in_a_session_have_status_200() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     for (message, code) in [
@@ -161,7 +161,7 @@ async fn mistakes_are_answered_in_the_session() {
         ),
         (initialize("2025-11-25", &json!({})), -32600),
     ] {
-        // Not 404, which would say that the session is gone.
+        // Not 404, which would mean that the session has ended.
         let reply = session.post(&message).await.error(200, code);
         assert!(!reply.is_empty());
     }
@@ -171,7 +171,7 @@ async fn mistakes_are_answered_in_the_session() {
 }
 
 #[tokio::test]
-async fn any_instance_serves_a_session_and_no_stranger_has_it() {
+async fn session_is_served_by_any_instance_for_its_caller_only() {
     let ring = keys();
     let tokens = || {
         BearerTokens::new()
@@ -181,14 +181,14 @@ async fn any_instance_serves_a_session_and_no_stranger_has_it() {
     let one = start(builder(&ring).authenticator(tokens())).await;
     let other = start(builder(&ring).authenticator(tokens())).await;
     let foreign = start(builder(&keys()).authenticator(tokens())).await;
-    let elsewhere = start(builder(&ring).audience("elsewhere").authenticator(tokens())).await;
+    let other_audience = start(builder(&ring).audience("other").authenticator(tokens())).await;
     let alice = [("Authorization", "Bearer aaaaaaaaaaaaaaaaaaaa")];
     let session = Session::open_with(one.address, "2025-06-18", &json!({}), &alice).await;
     let ping = request(1, "ping", json!({}));
     for instance in [&one, &other] {
         assert_eq!(session.at(instance).result(&ping).await, json!({}));
     }
-    for instance in [&foreign, &elsewhere] {
+    for instance in [&foreign, &other_audience] {
         let gone = session.at(instance).post(&ping).await;
         names(&gone.error(404, -32600), &["initialize"]);
     }
@@ -211,7 +211,7 @@ async fn any_instance_serves_a_session_and_no_stranger_has_it() {
 }
 
 #[tokio::test]
-async fn a_session_ends_with_its_time() {
+async fn session_expires() {
     let clock = Clock::new();
     let limits = ServerLimits {
         session_time: Duration::from_secs(600),
@@ -228,13 +228,13 @@ async fn a_session_ends_with_its_time() {
 }
 
 #[tokio::test]
-async fn the_version_header_must_be_that_of_the_session() {
+async fn version_header_must_match_the_session() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let ping = request(1, "ping", json!({}));
     let right = session.clone().header("MCP-Protocol-Version", "2025-11-25");
     assert_eq!(right.result(&ping).await, json!({}));
-    // Another revision that has sessions is not the one that was agreed upon either.
+    // Other legacy revisions are rejected, too.
     for wrong in ["2026-07-28", "2025-06-18", "1999-01-01", "latest"] {
         let session = session.clone().header("MCP-Protocol-Version", wrong);
         names(
@@ -245,7 +245,7 @@ async fn the_version_header_must_be_that_of_the_session() {
 }
 
 #[tokio::test]
-async fn a_modern_request_is_one_whatever_header_it_has() {
+async fn modern_request_ignores_the_session_header() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let request = Request::tool("echo", json!({"text": "x"})).header("Mcp-Session-Id", &session.id);
@@ -253,7 +253,7 @@ async fn a_modern_request_is_one_whatever_header_it_has() {
     let list = Request::rpc("tools/list", json!({})).header("Mcp-Session-Id", &session.id);
     let reply = instance.send(&list).await.reply();
     assert_eq!(reply["result"]["resultType"], "complete");
-    // Without a session, a request must say what it is.
+    // Without a session, a request needs the metadata of 2026-07-28.
     let bare = request_bytes();
     instance
         .send(&Request::bytes(bare))
@@ -266,7 +266,7 @@ fn request_bytes() -> String {
 }
 
 #[tokio::test]
-async fn the_level_of_log_messages_is_the_sessions() {
+async fn log_level_is_kept_per_session() {
     let ring = keys();
     let one = start_advertised(builder(&ring)).await;
     let other = start_advertised(builder(&ring)).await;
@@ -279,7 +279,7 @@ async fn the_level_of_log_messages_is_the_sessions() {
     }
     assert_eq!(session.at(&other).result(&set("debug")).await, json!({}));
     assert_eq!(logged(&session).await, ["a detail", "news", "a fault"]);
-    // Without an advertised URL, each instance knows the level that was set there.
+    // Without an advertised URL, each instance has its own level.
     let (alone, another) = (start(builder(&ring)).await, start(builder(&ring)).await);
     let session = Session::open(&another).await;
     let there = session.at(&alone);
@@ -289,7 +289,7 @@ async fn the_level_of_log_messages_is_the_sessions() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_deleted_ends_everywhere() {
+async fn deleted_session_ends_at_all_instances() {
     let ring = keys();
     let one = start_advertised(builder(&ring)).await;
     let other = start_advertised(builder(&ring)).await;
@@ -305,7 +305,7 @@ async fn a_session_that_is_deleted_ends_everywhere() {
 }
 
 #[tokio::test]
-async fn without_an_advertised_url_a_session_ends_where_it_is_deleted() {
+async fn deleted_session_without_advertised_url_ends_locally() {
     let ring = keys();
     let (one, other) = (start(builder(&ring)).await, start(builder(&ring)).await);
     let session = Session::open(&one).await;
@@ -318,31 +318,31 @@ async fn without_an_advertised_url_a_session_ends_where_it_is_deleted() {
 }
 
 #[tokio::test]
-async fn without_a_session_only_posts_are_taken() {
+async fn get_and_delete_without_a_session_are_rejected() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
-    let mut nobody = session.clone();
-    nobody.id.clear();
+    let mut without_id = session.clone();
+    without_id.id.clear();
     for (method, words) in [
-        ("GET", &["POST", "no Mcp-Session-Id", "initialize"][..]),
-        ("DELETE", &["POST", "no Mcp-Session-Id", "initialize"]),
+        ("GET", &["POST", "missing Mcp-Session-Id", "initialize"][..]),
+        ("DELETE", &["POST", "missing Mcp-Session-Id", "initialize"]),
         ("PUT", &["POST"]),
     ] {
-        let refused = nobody.refused(method).await;
-        names(&refused.error(405, -32600), words);
-        assert_eq!(refused.header("allow"), Some("POST"));
+        let rejected = without_id.refused(method).await;
+        names(&rejected.error(405, -32600), words);
+        assert_eq!(rejected.header("allow"), Some("POST"));
     }
     session.refused("PUT").await.error(405, -32600);
 }
 
 #[tokio::test]
-async fn whoever_forgot_the_id_of_the_session_is_told_so() {
+async fn legacy_request_without_session_id_is_rejected() {
     let instance = instance().await;
-    let mut nobody = Session::open(&instance).await;
-    nobody.id.clear();
-    let missing = ["no Mcp-Session-Id header", "initialize"];
+    let mut without_id = Session::open(&instance).await;
+    without_id.id.clear();
+    let missing = ["missing Mcp-Session-Id header", "initialize"];
     for revision in ["2025-11-25", "2025-06-18", "2025-03-26"] {
-        let nobody = nobody.clone().header("MCP-Protocol-Version", revision);
+        let without_id = without_id.clone().header("MCP-Protocol-Version", revision);
         for message in [
             json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
             request(2, "tools/list", json!({})),
@@ -351,22 +351,22 @@ async fn whoever_forgot_the_id_of_the_session_is_told_so() {
             json!({"jsonrpc": "2.0", "id": "a-1-b", "result": {}}),
             json!([request(5, "ping", json!({}))]),
         ] {
-            let refused = nobody.post(&message).await;
-            names(&refused.error(400, -32600), &missing);
+            let rejected = without_id.post(&message).await;
+            names(&rejected.error(400, -32600), &missing);
         }
     }
-    // Others are told what is wrong with what they sent.
+    // Other requests get the usual errors.
     for version in ["2026-07-28", "2024-11-05"] {
-        let nobody = nobody.clone().header("MCP-Protocol-Version", version);
-        let refused = nobody.post(&request(1, "tools/list", json!({}))).await;
-        names(&refused.error(400, -32602), &["_meta"]);
+        let without_id = without_id.clone().header("MCP-Protocol-Version", version);
+        let rejected = without_id.post(&request(1, "tools/list", json!({}))).await;
+        names(&rejected.error(400, -32602), &["_meta"]);
     }
     let broken = Request::bytes("{").header("MCP-Protocol-Version", "2025-11-25");
     instance.send(&broken).await.error(400, -32700);
 }
 
 #[tokio::test]
-async fn batches_are_for_the_one_revision_that_has_them() {
+async fn batches_are_accepted_in_2025_03_26_only() {
     let limits = ServerLimits {
         batch: 4,
         ..ServerLimits::default()
@@ -390,8 +390,8 @@ async fn batches_are_for_the_one_revision_that_has_them() {
     assert_eq!(replies[1]["result"]["content"][0]["text"], "Echo: x");
     assert_eq!(replies[2]["result"]["isError"], true);
     assert_eq!(replies.len(), 3);
-    let told = session.post(&json!([notification, notification])).await;
-    assert_eq!(told.status, 202);
+    let accepted = session.post(&json!([notification, notification])).await;
+    assert_eq!(accepted.status, 202);
     names(
         &session.post(&json!([])).await.error(400, -32600),
         &["empty"],
@@ -404,7 +404,7 @@ async fn batches_are_for_the_one_revision_that_has_them() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_batch_that_cannot_be_taken_spoils_no_other() {
+async fn invalid_message_of_a_batch_does_not_affect_others() {
     let instance = instance().await;
     let session = Session::open_with(instance.address, "2025-03-26", &json!({}), &[]).await;
     let stray = json!({"jsonrpc": "2.0", "id": "x", "result": {}});
@@ -431,7 +431,7 @@ async fn a_message_of_a_batch_that_cannot_be_taken_spoils_no_other() {
 }
 
 #[tokio::test]
-async fn a_session_subscribes_to_so_much_and_no_more() {
+async fn subscriptions_of_a_session_are_limited() {
     let limits = ServerLimits {
         subscribed_resources: 2,
         subscribed_bytes: 28,
@@ -459,7 +459,7 @@ async fn a_session_subscribes_to_so_much_and_no_more() {
             assert_eq!(gone, json!({}));
         }
     };
-    // As if they came one after the other.
+    // The messages of a batch are handled in order.
     let batch = ["a", "today", "tomorrow"].map(|uri| change(1, "subscribe", uri));
     let replies = session.stream(&json!(batch)).await.rest().await;
     let errors = replies.iter().filter(|reply| reply.get("error").is_some());
@@ -475,7 +475,7 @@ async fn a_session_subscribes_to_so_much_and_no_more() {
         &["2 resources", "28 bytes", "unsubscribe"],
     );
     unsubscribe().await;
-    // There is room for two, but not for the bytes of these.
+    // Two subscriptions are allowed, but these exceed the limit of bytes.
     assert_eq!(
         session.result(&change(7, "subscribe", "tomorrow")).await,
         json!({})
@@ -490,7 +490,7 @@ async fn a_session_subscribes_to_so_much_and_no_more() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_call_may_not_answer_or_cancel_either() {
+async fn answers_and_cancellations_need_the_scopes_of_calls() {
     const MAY: &str = "may-0123456789abcdef";
     const MAY_NOT: &str = "may-not-0123456789abcdef";
     let tokens = BearerTokens::new()
@@ -509,14 +509,14 @@ async fn whoever_may_not_call_may_not_answer_or_cancel_either() {
         json!({"jsonrpc": "2.0", "id": "x", "result": {}}),
         request(1, "ping", json!({})),
     ] {
-        let refused = less.post(&message).await;
-        refused.error(403, -32600);
-        assert!(refused.header("www-authenticate").is_some());
+        let rejected = less.post(&message).await;
+        rejected.error(403, -32600);
+        assert!(rejected.header("www-authenticate").is_some());
     }
 }
 
 #[tokio::test]
-async fn tools_that_must_be_tasks_are_not_for_older_clients() {
+async fn task_required_tools_are_unavailable_to_legacy_clients() {
     let store = Arc::new(MemoryStore::new());
     let server = builder(&keys())
         .tasks(store, TaskOptions::default())
@@ -524,8 +524,8 @@ async fn tools_that_must_be_tasks_are_not_for_older_clients() {
         .tool(Tool::new("either", echo).task());
     let instance = start(server).await;
     let session = Session::open(&instance).await;
-    let refused = session.post(&call(1, "job", json!({"text": "x"}))).await;
-    names(&refused.error(200, -32021), &["tasks"]);
+    let rejected = session.post(&call(1, "job", json!({"text": "x"}))).await;
+    names(&rejected.error(200, -32021), &["tasks"]);
     let inline = session
         .result(&call(2, "either", json!({"text": "x"})))
         .await;

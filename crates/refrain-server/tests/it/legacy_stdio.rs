@@ -1,4 +1,4 @@
-//! Older clients on a pair of streams: one session for the process.
+//! Legacy clients over stdio: one session per process.
 
 use crate::support::legacy::{call, filled_in, initialize, request};
 use crate::support::{
@@ -37,7 +37,7 @@ fn client() -> Client {
 }
 
 fn client_at(clock: Arc<Clock>) -> Client {
-    client_of(Server::builder("older", "1").source(clock))
+    client_of(Server::builder("legacy", "1").source(clock))
 }
 
 fn client_of(builder: ServerBuilder) -> Client {
@@ -67,38 +67,40 @@ impl Client {
         self.read().await
     }
 
-    /// What is said once this resource has changed, and the server knows that it is to say so.
+    /// Updates a resource until the client is notified.
     async fn updated(&mut self, uri: &str) -> Value {
-        let news = async {
+        let notified = async {
             loop {
                 self.pipe.server.resource_updated(uri);
                 tokio::select! {
-                    news = self.pipe.next() => return news,
+                    message = self.pipe.next() => return message,
                     () = tokio::time::sleep(Duration::from_millis(20)) => {}
                 }
             }
         };
-        within("the news", news).await.expect("news")
+        within("a notification", notified)
+            .await
+            .expect("a notification")
     }
 
     async fn open(&mut self, revision: &str) {
-        let greeted = self
+        let reply = self
             .ask(&initialize(revision, &json!({"elicitation": {}})))
             .await;
-        assert_eq!(greeted["result"]["protocolVersion"], revision);
+        assert_eq!(reply["result"]["protocolVersion"], revision);
         let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
         self.send(&ready).await;
     }
 }
 
 #[tokio::test]
-async fn a_session_is_opened_by_how_the_client_begins() {
+async fn initialize_opens_a_session() {
     let mut client = client();
     assert_eq!(
         client.ask(&request(1, "ping", json!({}))).await["result"],
         json!({})
     );
-    // Nothing else is taken from whoever has not said what they speak.
+    // Other requests need a session.
     let early = client.ask(&request(2, "tools/list", json!({}))).await;
     assert_eq!(early["error"]["code"], -32602, "{early}");
     client.open("2025-11-25").await;
@@ -107,35 +109,38 @@ async fn a_session_is_opened_by_how_the_client_begins() {
     assert!(listed["result"].get("resultType").is_none(), "{listed}");
     let twice = client.ask(&initialize("2025-11-25", &json!({}))).await;
     assert_eq!(twice["error"]["code"], -32600);
-    let why = twice["error"]["message"].as_str().expect("a message");
-    assert!(why.contains("process") && !why.contains("header"), "{why}");
-    // A request of the present revision is answered as one.
+    let message = twice["error"]["message"].as_str().expect("a message");
+    assert!(
+        message.contains("process") && !message.contains("header"),
+        "{message}"
+    );
+    // A 2026-07-28 request is handled as such.
     let modern = Request::tool("echo", json!({"text": "x"}));
     let modern: Value = serde_json::from_slice(&modern.message()).expect("JSON");
     assert_eq!(text(&client.ask(&modern).await), "Echo: x");
 }
 
 #[tokio::test]
-async fn asks_and_answers_are_lines() {
+async fn asks_and_answers_are_exchanged_as_lines() {
     let mut client = client();
     client.open("2025-06-18").await;
     let asked = client.ask(&call(1, "greet", json!({}))).await;
     assert_eq!(asked["method"], "elicitation/create");
-    // Others are answered meanwhile.
+    // Other requests are answered meanwhile.
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
     let reply = client.ask(&filled_in(&asked, "Ann")).await;
     assert_eq!(reply["id"], 1);
     assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
     let stray = json!({"jsonrpc": "2.0", "id": "never", "result": {}});
-    let refused = client.ask(&stray).await;
+    let rejected = client.ask(&stray).await;
     names(
-        refused["error"]["message"].as_str().expect("text"),
-        &["nothing was asked"],
+        rejected["error"]["message"].as_str().expect("text"),
+        &["does not match a request"],
     );
 }
 
 #[tokio::test]
-async fn a_call_that_is_cancelled_is_dropped() {
+async fn cancelled_call_is_dropped() {
     let mut client = client();
     client.open("2025-11-25").await;
     client.ask(&call(1, "guarded", json!({}))).await;
@@ -150,7 +155,7 @@ async fn a_call_that_is_cancelled_is_dropped() {
 }
 
 #[tokio::test]
-async fn batches_are_taken_apart() {
+async fn batches_are_split_into_messages() {
     let mut client = client();
     client.open("2025-03-26").await;
     let batch = json!([
@@ -188,11 +193,11 @@ async fn batches_are_taken_apart() {
     assert_eq!([4, 5, 6].map(answered), [true, false, true]);
     let nested = |reply: &Value| reply["error"]["message"].as_str().map(str::to_owned);
     let nested = replies.iter().find_map(nested).expect("an error");
-    names(&nested, &["no other batches"]);
+    names(&nested, &["nested batch"]);
     let many = Value::from(vec![ping(7); 101]);
     let many = client.ask(&many).await;
     names(many["error"]["message"].as_str().expect("text"), &["100"]);
-    // One that cannot be taken spoils no other.
+    // An invalid message does not affect the others.
     client
         .send(&json!([7, request(3, "ping", json!({}))]))
         .await;
@@ -202,20 +207,20 @@ async fn batches_are_taken_apart() {
 }
 
 #[tokio::test]
-async fn the_session_of_a_process_lasts_as_long_as_it() {
+async fn stdio_session_does_not_expire() {
     let clock = Clock::new();
     let mut client = client_at(clock.clone());
     client.open("2025-11-25").await;
     clock.forward(10 * 24 * 3600);
     let set = request(1, "logging/setLevel", json!({"level": "error"}));
     assert_eq!(client.ask(&set).await["result"], json!({}));
-    // Its one message is below that level.
+    // The log message of the call is below that level.
     let reply = client.ask(&call(2, "logs", json!({}))).await;
     assert_eq!(reply["id"], 2, "{reply}");
 }
 
 #[tokio::test]
-async fn level_and_subscriptions_hold_in_the_session_of_a_process() {
+async fn stdio_session_keeps_log_level_and_subscriptions() {
     let mut client = client();
     client.open("2025-11-25").await;
     let set = request(1, "logging/setLevel", json!({"level": "error"}));
@@ -224,12 +229,12 @@ async fn level_and_subscriptions_hold_in_the_session_of_a_process() {
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
     let reply = client.ask(&call(3, "logs", json!({}))).await;
     assert_eq!(reply["id"], 3, "{reply}");
-    let told = client.updated("notes://today").await;
-    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    let message = client.updated("notes://today").await;
+    assert_eq!(message["params"], json!({"uri": "notes://today"}));
 }
 
 #[tokio::test]
-async fn a_client_that_is_ready_twice_is_told_once() {
+async fn repeated_initialized_notification_is_ignored() {
     let mut client = client();
     client.open("2025-11-25").await;
     let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
@@ -240,33 +245,33 @@ async fn a_client_that_is_ready_twice_is_told_once() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("somebody to listen", listening).await;
+    within("a subscription", listening).await;
     let gone = Changes::new().remove_tool("greet");
     client.pipe.server.change(gone).expect("a change");
-    let told = client.read().await;
-    assert_eq!(told["method"], "notifications/tools/list_changed");
-    // Nothing more is said of it.
+    let message = client.read().await;
+    assert_eq!(message["method"], "notifications/tools/list_changed");
+    // No second notification follows.
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);
     assert_eq!(client.pipe.server.subscriptions(), 1);
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_changes() {
+async fn session_is_notified_of_changes() {
     let mut client = client();
     client.open("2025-11-25").await;
     let subscribe = request(1, "resources/subscribe", json!({"uri": "notes://today"}));
     assert_eq!(client.ask(&subscribe).await["result"], json!({}));
-    let told = client.updated("notes://today").await;
-    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    let message = client.updated("notes://today").await;
+    assert_eq!(message["params"], json!({"uri": "notes://today"}));
     let gone = Changes::new().remove_tool("greet");
     client.pipe.server.change(gone).expect("a change");
-    let told = async {
+    let message = async {
         loop {
-            let told = client.read().await;
-            if told["method"] == "notifications/tools/list_changed" {
+            let message = client.read().await;
+            if message["method"] == "notifications/tools/list_changed" {
                 return;
             }
         }
     };
-    within("the news", told).await;
+    within("a notification", message).await;
 }

@@ -1,4 +1,4 @@
-//! Streams of older clients: taken up again after they broke, and what goes out on which.
+//! Streams of legacy clients: resumption, and which messages are sent on which stream.
 
 use crate::support::legacy::{Event, Session, Stream, call, filled_in, request};
 use crate::support::{
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// Counts, waits to be let through, and counts on.
+/// Logs twice, waits at the gate, and logs again.
 async fn count(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     cx.log(refrain_wire::LogLevel::Info, "one");
@@ -22,7 +22,7 @@ async fn count(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("four".into())
 }
 
-/// Asks before it says anything.
+/// Asks, logs a long message, and asks again.
 async fn asks(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     cx.log(refrain_wire::LogLevel::Info, "x".repeat(600));
@@ -36,7 +36,7 @@ async fn note(_: Cx) -> Result<String> {
 
 fn builder() -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
     let (signals, heard) = signals();
-    let builder = Server::builder("older", "1")
+    let builder = Server::builder("legacy", "1")
         .keys(KeyRing::generate(&SystemSource::new()))
         .state(signals.clone())
         .tool(Tool::new("count", count))
@@ -57,13 +57,13 @@ fn data(messages: &[Value]) -> Vec<&Value> {
 }
 
 #[tokio::test]
-async fn a_broken_stream_ends_nothing_and_is_taken_up_again() {
+async fn broken_stream_can_be_resumed_without_ending_the_call() {
     let (builder, signals, mut heard) = builder();
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "count", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
-    assert_eq!(begins.message, None);
+    let first_event = stream.event().await.expect("the first event");
+    assert_eq!(first_event.message, None);
     let one = stream.event().await.expect("a message");
     assert_eq!(
         one.message.as_ref().expect("a message")["params"]["data"],
@@ -72,19 +72,19 @@ async fn a_broken_stream_ends_nothing_and_is_taken_up_again() {
     assert_eq!(within("the count", heard.recv()).await, Some("counted"));
     drop(stream);
 
-    // Twice, since the second may break as well.
+    // Twice, because a resumed stream may break as well.
     for _ in 0..2 {
         let mut again = session.resume(&one.id).await;
         assert_eq!(again.next().await["params"]["data"], "two");
     }
-    let mut again = session.resume(&begins.id).await;
+    let mut again = session.resume(&first_event.id).await;
     assert_eq!(again.next().await["params"]["data"], "one");
     signals.open();
     let rest = again.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
     assert_eq!(rest.last().expect("the reply")["id"], 5);
     assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
-    // What was missed at the very end can be had, too.
+    // The ended stream can be resumed, too.
     let rest = session.resume(&one.id).await.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
     assert_eq!(
@@ -94,13 +94,13 @@ async fn a_broken_stream_ends_nothing_and_is_taken_up_again() {
 }
 
 #[tokio::test]
-async fn an_ask_that_was_missed_is_found_and_answered() {
+async fn missed_ask_is_delivered_on_the_resumed_stream() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "greet", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     drop(stream);
-    let mut again = session.resume(&begins.id).await;
+    let mut again = session.resume(&first_event.id).await;
     let asked = again.next().await;
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(
@@ -110,7 +110,7 @@ async fn an_ask_that_was_missed_is_found_and_answered() {
 }
 
 #[tokio::test]
-async fn clients_of_before_are_not_told_where_a_stream_begins() {
+async fn earlier_revisions_get_no_empty_first_event() {
     let instance = instance().await;
     let all = json!({"elicitation": {}});
     let session = Session::open_with(instance.address, "2025-06-18", &all, &[]).await;
@@ -125,7 +125,7 @@ async fn clients_of_before_are_not_told_where_a_stream_begins() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_taken_up_again_is_said_to_be_lost() {
+async fn unavailable_events_are_reported_as_lost() {
     let (first, _, _heard) = builder();
     let limits = ServerLimits {
         resume_bytes: 300,
@@ -134,7 +134,7 @@ async fn what_cannot_be_taken_up_again_is_said_to_be_lost() {
     let instance = start(first.limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "asks", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     let asked = stream.next().await;
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     let second = stream.next().await;
@@ -145,28 +145,31 @@ async fn what_cannot_be_taken_up_again_is_said_to_be_lost() {
     assert_eq!(second["method"], "elicitation/create");
     drop(stream);
     let resume = |id: &str| session.clone().header("Last-Event-ID", id);
-    let lost = resume(&begins.id).refused("GET").await;
-    names(&lost.error(400, -32600), &["no longer kept"]);
-    let (_, rest) = begins.id.split_once('-').expect("an id of three parts");
-    let elsewhere = resume(&format!("0123456789abcdef-{rest}"));
-    let elsewhere = elsewhere.refused("GET").await;
+    let lost = resume(&first_event.id).refused("GET").await;
+    names(&lost.error(400, -32600), &["no longer available"]);
+    let (_, rest) = first_event
+        .id
+        .split_once('-')
+        .expect("an id of three parts");
+    let other_instance = resume(&format!("0123456789abcdef-{rest}"));
+    let other_instance = other_instance.refused("GET").await;
     names(
-        &elsewhere.error(503, -32603),
-        &["another instance", "try again"],
+        &other_instance.error(503, -32603),
+        &["another instance", "Retry"],
     );
-    let never = begins.id.replace("-0", "-99");
+    let never = first_event.id.replace("-0", "-99");
     resume(&never).refused("GET").await.error(400, -32600);
     let odd = resume("yesterday").refused("GET").await;
     names(&odd.error(400, -32600), &["Last-Event-ID"]);
-    // Nobody takes up the stream of another session.
-    let stranger = Session::open(&instance).await;
-    let stranger = stranger.header("Last-Event-ID", &begins.id);
-    stranger.refused("GET").await.error(400, -32600);
+    // Another session cannot resume the stream.
+    let other_session = Session::open(&instance).await;
+    let other_session = other_session.header("Last-Event-ID", &first_event.id);
+    other_session.refused("GET").await.error(400, -32600);
     assert_eq!(session.post(&filled_in(&second, "Bob")).await.status, 202);
 }
 
 #[tokio::test]
-async fn a_stream_is_kept_for_a_while_only() {
+async fn ended_stream_is_removed_after_the_resume_time() {
     let (first, _, _heard) = builder();
     let limits = ServerLimits {
         resume_time: Duration::from_millis(1),
@@ -175,25 +178,24 @@ async fn a_stream_is_kept_for_a_while_only() {
     let instance = start(first.limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "greet", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     let asked = stream.next().await;
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(stream.rest().await.len(), 1);
-    let resume = session.clone().header("Last-Event-ID", &begins.id);
+    let resume = session.clone().header("Last-Event-ID", &first_event.id);
     let gone = async {
         while resume.refused_or_stream().await {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("the stream to be forgotten", gone).await;
+    within("the stream to be removed", gone).await;
 }
 
-/// While a call asks, and the client listens, every ask is on the call's stream.
 #[tokio::test]
-async fn nothing_is_asked_on_the_stream_of_the_session() {
+async fn asks_are_never_sent_on_the_notification_stream() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
+    let mut notifications = session.get().await;
     let mut stream = session.stream(&call(5, "asks", json!({}))).await;
     for name in ["Ann", "Bob"] {
         let asked = loop {
@@ -211,167 +213,167 @@ async fn nothing_is_asked_on_the_stream_of_the_session() {
     );
     let more = Changes::new().tool(Tool::new("echo", echo));
     instance.server.change(more).expect("a change");
-    // The first thing that is said there.
-    let told = news.next().await;
+    // The first message on the notification stream.
+    let message = notifications.next().await;
     assert_eq!(
-        told,
+        message,
         json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     );
     let mut instance = instance;
     instance.stop();
-    for rest in news.rest().await {
+    for rest in notifications.rest().await {
         assert!(rest.get("id").is_none(), "a request: {rest}");
     }
 }
 
 #[tokio::test]
-async fn a_session_is_told_of_what_it_subscribed_to() {
+async fn session_is_notified_of_subscribed_resources() {
     let (first, _, _heard) = builder();
     let instance = start(first).await;
     let session = Session::open(&instance).await;
     let subscribe = |method: &str, uri: &str| request(1, method, json!({"uri": uri}));
-    let mut news = session.get().await;
+    let mut notifications = session.get().await;
     let today = subscribe("resources/subscribe", "notes://today");
     assert_eq!(session.result(&today).await, json!({}));
-    // The stream follows the subscription.
-    let happens = async {
+    // The open stream uses the new subscription.
+    let updates = async {
         loop {
             instance.server.resource_updated("notes://never");
             instance.server.resource_updated("notes://today");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let told = tokio::select! {
-        told = news.next() => told,
-        () = happens => unreachable!("it happens again and again"),
+    let message = tokio::select! {
+        message = notifications.next() => message,
+        () = updates => unreachable!("an endless loop"),
     };
-    assert_eq!(told["method"], "notifications/resources/updated");
-    assert_eq!(told["params"], json!({"uri": "notes://today"}));
+    assert_eq!(message["method"], "notifications/resources/updated");
+    assert_eq!(message["params"], json!({"uri": "notes://today"}));
     let no_more = subscribe("resources/unsubscribe", "notes://today");
     assert_eq!(session.result(&no_more).await, json!({}));
-    // Whoever begins to listen later is told of what was subscribed to before.
+    // A later stream uses existing subscriptions.
     let never = subscribe("resources/subscribe", "notes://never");
     assert_eq!(session.result(&never).await, json!({}));
     let mut later = session.get().await;
     instance.server.resource_updated("notes://today");
     instance.server.resource_updated("notes://never");
-    let told = later.next().await;
-    assert_eq!(told["params"], json!({"uri": "notes://never"}));
-    // It took the place of the one before.
-    news.rest().await;
+    let message = later.next().await;
+    assert_eq!(message["params"], json!({"uri": "notes://never"}));
+    // The later stream replaced the earlier one, which ends.
+    notifications.rest().await;
 }
 
 #[tokio::test]
-async fn the_end_of_a_session_ends_its_stream() {
+async fn deleted_session_ends_its_notification_stream() {
     let (first, _, _heard) = builder();
     let instance = start(first).await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
+    let mut notifications = session.get().await;
     assert_eq!(session.delete().await.status, 204);
-    assert!(news.rest().await.is_empty());
+    assert!(notifications.rest().await.is_empty());
 }
 
 #[tokio::test]
-async fn news_that_were_missed_are_told_on_the_next_stream() {
+async fn missed_notifications_are_delivered_on_resumption() {
     let instance = instance().await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
-    let begins = news.event().await.expect("where the stream begins");
-    drop(news);
+    let mut notifications = session.get().await;
+    let first_event = notifications.event().await.expect("the first event");
+    drop(notifications);
     let more = Changes::new().tool(Tool::new("echo", echo));
     instance.server.change(more).expect("a change");
-    let mut again = session.resume(&begins.id).await;
-    let told = again.next().await;
-    assert_eq!(told["method"], "notifications/tools/list_changed");
+    let mut again = session.resume(&first_event.id).await;
+    let message = again.next().await;
+    assert_eq!(message["method"], "notifications/tools/list_changed");
 }
 
-/// Something changes there, and is told on this stream.
-async fn is_told(instance: &Instance, news: &mut Stream) -> Event {
+/// Changes the list of tools and returns the notification on this stream.
+async fn assert_notified(instance: &Instance, notifications: &mut Stream) -> Event {
     let more = Changes::new().tool(Tool::new("echo", echo));
     instance.server.change(more).expect("a change");
     loop {
-        let event = within("a change", news.event()).await;
+        let event = within("a change", notifications.event()).await;
         let event = event.expect("another event");
-        if let Some(told) = &event.message {
-            assert_eq!(told["method"], "notifications/tools/list_changed");
+        if let Some(message) = &event.message {
+            assert_eq!(message["method"], "notifications/tools/list_changed");
             return event;
         }
     }
 }
 
 #[tokio::test]
-async fn whoever_listened_listens_anew_at_another_instance_and_after_a_restart() {
+async fn notifications_resume_at_another_instance_and_after_a_restart() {
     let keys = KeyRing::generate(&SystemSource::new());
     let instance = || start(builder().0.keys(keys.clone()));
     for revision in ["2025-11-25", "2025-06-18"] {
         let (one, other) = (instance().await, instance().await);
         let session = Session::open_with(one.address, revision, &json!({}), &[]).await;
-        let mut news = session.get().await;
+        let mut notifications = session.get().await;
         let last = match revision {
-            // It has said nothing yet.
-            "2025-11-25" => news.event().await.expect("where the stream begins"),
-            _ => is_told(&one, &mut news).await,
+            // No notification was sent yet.
+            "2025-11-25" => notifications.event().await.expect("the first event"),
+            _ => assert_notified(&one, &mut notifications).await,
         };
         let mut there = session.at(&other).resume(&last.id).await;
-        is_told(&other, &mut there).await;
+        assert_notified(&other, &mut there).await;
         one.stopped_now().await;
         let restarted = instance().await;
         let mut there = session.at(&restarted).resume(&last.id).await;
-        is_told(&restarted, &mut there).await;
+        assert_notified(&restarted, &mut there).await;
     }
 }
 
 #[tokio::test]
-async fn whoever_listened_listens_anew_when_the_stream_is_no_longer_kept() {
+async fn notifications_restart_if_the_stream_was_removed() {
     let limits = ServerLimits {
         resume_time: Duration::from_millis(1),
         ..ServerLimits::default()
     };
     let instance = start(builder().0.limits(limits)).await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
-    let begins = news.event().await.expect("where the stream begins");
-    drop(news);
-    let anew = async {
+    let mut notifications = session.get().await;
+    let first_event = notifications.event().await.expect("the first event");
+    drop(notifications);
+    let restarted = async {
         loop {
-            let mut again = session.resume(&begins.id).await;
-            let first = again.event().await.expect("where the stream begins");
-            if first.id != begins.id {
+            let mut again = session.resume(&first_event.id).await;
+            let first = again.event().await.expect("the first event");
+            if first.id != first_event.id {
                 return again;
             }
             drop(again);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let mut again = within("the stream to be forgotten", anew).await;
-    is_told(&instance, &mut again).await;
+    let mut again = within("the stream to be removed", restarted).await;
+    assert_notified(&instance, &mut again).await;
 }
 
 #[tokio::test]
-async fn a_stream_is_taken_up_again_where_it_is() {
+async fn stream_can_be_resumed_only_where_it_is_stored() {
     let keys = KeyRing::generate(&SystemSource::new());
     let one = start(builder().0.keys(keys.clone())).await;
     let other = start(builder().0.keys(keys)).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(5, "greet", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     let asked = stream.next().await;
     drop(stream);
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
-    let there = session.at(&other).header("Last-Event-ID", &begins.id);
-    let refused = there.refused("GET").await;
+    let there = session.at(&other).header("Last-Event-ID", &first_event.id);
+    let rejected = there.refused("GET").await;
     names(
-        &refused.error(503, -32603),
-        &["another instance", "restarted", "try again", "--advertise"],
+        &rejected.error(503, -32603),
+        &["another instance", "restart", "Retry", "--advertise"],
     );
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    let rest = session.resume(&begins.id).await.rest().await;
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    let rest = session.resume(&first_event.id).await.rest().await;
     let reply = rest.last().expect("the reply");
     assert_eq!(reply["result"]["content"][0]["text"], "Hello, Ann!");
 }
 
 #[tokio::test]
-async fn what_a_call_says_does_not_put_its_reply_out_of_reach() {
+async fn notifications_do_not_evict_the_reply() {
     let (builder, signals, mut heard) = builder();
     let limits = ServerLimits {
         resume_bytes: 150,
@@ -380,29 +382,29 @@ async fn what_a_call_says_does_not_put_its_reply_out_of_reach() {
     let instance = start(builder.limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "count", json!({}))).await;
-    let begins = stream.event().await.expect("where the stream begins");
+    let first_event = stream.event().await.expect("the first event");
     assert_eq!(within("the count", heard.recv()).await, Some("counted"));
     drop(stream);
     signals.open();
     assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
-    let rest = session.resume(&begins.id).await.rest().await;
-    assert!(data(&rest).len() < 3, "there was no room for all of it");
+    let rest = session.resume(&first_event.id).await.rest().await;
+    assert!(data(&rest).len() < 3, "not all notifications fit");
     let reply = rest.last().expect("the reply");
     assert_eq!(reply["result"]["content"][0]["text"], "four");
 }
 
-/// Waits until so many clients listen.
-async fn listening(instance: &Instance, wanted: usize) {
-    let listening = async {
+/// Waits for this number of subscriptions.
+async fn wait_for_subscriptions(instance: &Instance, wanted: usize) {
+    let waiting = async {
         while instance.server.subscriptions() != wanted {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("streams to end", listening).await;
+    within("streams to end", waiting).await;
 }
 
-/// An instance on which streams are kept for longer than any test takes.
-async fn patient(tools: ServerBuilder) -> Instance {
+/// An instance that keeps streams for longer than any test takes.
+async fn instance_keeping_streams(tools: ServerBuilder) -> Instance {
     let limits = ServerLimits {
         resume_time: Duration::from_secs(3600),
         subscriptions: 3,
@@ -412,40 +414,40 @@ async fn patient(tools: ServerBuilder) -> Instance {
 }
 
 #[tokio::test]
-async fn a_stream_that_another_takes_the_place_of_leaves_its_own() {
-    let instance = patient(builder().0).await;
+async fn replaced_notification_stream_releases_its_permit() {
+    let instance = instance_keeping_streams(builder().0).await;
     let session = Session::open(&instance).await;
     for _ in 0..10 {
-        let mut news = session.get().await;
-        news.event().await.expect("where the stream begins");
-        // The client breaks it off, and begins anew.
-        drop(news);
-        listening(&instance, 1).await;
+        let mut notifications = session.get().await;
+        notifications.event().await.expect("the first event");
+        // The client disconnects and opens another stream.
+        drop(notifications);
+        wait_for_subscriptions(&instance, 1).await;
     }
     let mut first = session.get().await;
-    let begins = first.event().await.expect("where the stream begins");
+    let first_event = first.event().await.expect("the first event");
     let _second = session.get().await;
     assert!(first.rest().await.is_empty());
-    listening(&instance, 1).await;
-    // It is not kept either.
-    let resume = session.clone().header("Last-Event-ID", &begins.id);
+    wait_for_subscriptions(&instance, 1).await;
+    // The replaced stream cannot be resumed.
+    let resume = session.clone().header("Last-Event-ID", &first_event.id);
     resume.refused("GET").await.error(400, -32600);
 }
 
 #[tokio::test]
-async fn the_stream_of_a_session_that_ended_leaves_its_place() {
-    let instance = patient(builder().0).await;
+async fn deleted_session_releases_its_subscription() {
+    let instance = instance_keeping_streams(builder().0).await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
-    listening(&instance, 1).await;
+    let mut notifications = session.get().await;
+    wait_for_subscriptions(&instance, 1).await;
     assert_eq!(session.delete().await.status, 204);
-    assert!(news.rest().await.is_empty());
-    listening(&instance, 0).await;
+    assert!(notifications.rest().await.is_empty());
+    wait_for_subscriptions(&instance, 0).await;
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_calls_that_were_answered_at_once() {
-    let instance = patient(builder().0.tool(Tool::new("echo", echo))).await;
+async fn promptly_answered_calls_leave_no_tasks() {
+    let instance = instance_keeping_streams(builder().0.tool(Tool::new("echo", echo))).await;
     let session = Session::open(&instance).await;
     let tasks = || {
         tokio::runtime::Handle::current()
@@ -464,26 +466,26 @@ async fn nothing_is_left_of_calls_that_were_answered_at_once() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the calls to leave nothing behind", gone).await;
+    within("the tasks to end", gone).await;
 }
 
 #[tokio::test]
-async fn a_session_without_an_end_listens() {
+async fn session_with_maximum_lifetime_is_notified() {
     let limits = ServerLimits {
         session_time: Duration::MAX,
         ..ServerLimits::default()
     };
     let instance = start(builder().0.limits(limits)).await;
     let session = Session::open(&instance).await;
-    let mut news = session.get().await;
-    listening(&instance, 1).await;
+    let mut notifications = session.get().await;
+    wait_for_subscriptions(&instance, 1).await;
     let more = Changes::new().tool(Tool::new("echo", echo));
     instance.server.change(more).expect("a change");
-    let told = news.next().await;
-    assert_eq!(told["method"], "notifications/tools/list_changed");
+    let message = notifications.next().await;
+    assert_eq!(message["method"], "notifications/tools/list_changed");
 }
 
-/// Asks when it is let through.
+/// Waits at the gate, then asks.
 async fn asks_late(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     signals.say("waits");
     signals.pass().await;
@@ -492,7 +494,7 @@ async fn asks_late(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 }
 
 #[tokio::test]
-async fn a_call_that_waits_for_an_answer_ends_with_its_session() {
+async fn call_waiting_for_an_answer_ends_when_its_session_expires() {
     let (builder, signals, mut heard) = builder();
     let clock = Clock::new();
     let limits = ServerLimits {
@@ -515,15 +517,15 @@ async fn a_call_that_waits_for_an_answer_ends_with_its_session() {
     session.post(&answer).await.error(404, -32600);
     let rest = asks.rest().await;
     let [withdrawn, reply] = &rest[..] else {
-        panic!("that it is withdrawn, and a reply, and not {rest:?}");
+        panic!("expected a cancellation and a reply, not {rest:?}");
     };
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
     assert_eq!(reply["id"], 5);
     assert_eq!(reply["error"]["code"], -32603);
-    let why = reply["error"]["message"].as_str().expect("a message");
-    names(why, &["session is over", "done", "initialize"]);
-    // What waits for nobody goes on to its end.
+    let error = reply["error"]["message"].as_str().expect("a message");
+    names(error, &["session expired", "not undone", "initialize"]);
+    // A call that does not wait for an answer continues.
     signals.open();
     let counted = counts.rest().await;
     let reply = counted.last().expect("the reply");

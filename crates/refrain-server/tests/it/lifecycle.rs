@@ -1,4 +1,4 @@
-//! Handlers that panic, hang or are left alone, and instances that have too much to do.
+//! Handlers that panic, hang or are cancelled, and overloaded instances.
 
 use crate::support::{
     Guard, Instance, LOG_LEVEL, Login, Request, Signals, asked, echo, polled_again, signals, start,
@@ -19,7 +19,7 @@ async fn boom(cx: Cx) -> Result<String> {
     panic!("a secret of the handler");
 }
 
-/// Panics before there is a future.
+/// Panics before it returns a future.
 fn boom_at_once(cx: Cx) -> impl Future<Output = Result<String>> + Send {
     if cx.can_elicit() {
         panic!("a secret of the handler");
@@ -34,7 +34,7 @@ async fn boom_later(cx: Cx) -> Result<String> {
     panic!("a secret about {}", login.name);
 }
 
-/// Says when it begins and when it is dropped, and waits to be let through.
+/// Signals its start and its drop, and waits at the gate.
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
     cx.log(LogLevel::Info, "begun");
@@ -43,12 +43,12 @@ async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("let through".into())
 }
 
-/// Leaves its work to a task of its own, which ends when the call does.
+/// Spawns a task that waits for the cancellation of the call.
 async fn spawning(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-    let (task, watch) = (Arc::clone(&signals), cx.clone());
+    let (task_signals, task_cx) = (Arc::clone(&signals), cx.clone());
     tokio::spawn(async move {
-        watch.cancelled().await;
-        task.say("cancelled");
+        task_cx.cancelled().await;
+        task_signals.say("cancelled");
     });
     signals.say("begun");
     pending().await
@@ -58,7 +58,7 @@ async fn hang(_: Cx) -> Result<String> {
     pending().await
 }
 
-/// Has something to tell whenever it is polled.
+/// Logs at every poll.
 async fn chatter(cx: Cx) -> Result<String> {
     loop {
         cx.log(LogLevel::Info, "and on");
@@ -66,8 +66,8 @@ async fn chatter(cx: Cx) -> Result<String> {
     }
 }
 
-/// Asks beside a step that hangs.
-async fn hang_beside_an_ask(cx: Cx) -> Result<String> {
+/// Asks concurrently with a step that hangs.
+async fn hang_with_an_ask(cx: Cx) -> Result<String> {
     let step = cx.step("hang", pending::<Result<u32>>());
     let (login, _) = join(cx.elicit::<Login>("login", "Who?"), step).await;
     Ok(login?.name)
@@ -86,7 +86,7 @@ async fn instance(
         .tool(Tool::new("spawning", spawning))
         .tool(Tool::new("hang", hang))
         .tool(Tool::new("chatter", chatter))
-        .tool(Tool::new("hang_beside_an_ask", hang_beside_an_ask))
+        .tool(Tool::new("hang_with_an_ask", hang_with_an_ask))
         .state(signals.clone())
         .limits(limits);
     (start(builder).await, signals, heard)
@@ -101,7 +101,7 @@ fn word() -> Request {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_and_the_instance_goes_on() {
+async fn panic_is_an_error_and_the_instance_continues() {
     let (instance, ..) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     for tool in ["boom", "boom_at_once", "boom"] {
@@ -112,14 +112,14 @@ async fn a_panic_is_answered_and_the_instance_goes_on() {
             "{message}"
         );
         assert_eq!(response.json()["id"], "p");
-        // Not even the connection is lost.
+        // The connection stays open.
         assert_eq!(text(&connection.exchange(&word()).await.reply()), "Echo: x");
     }
     assert_eq!(instance.server.running(), 0);
 }
 
 #[tokio::test]
-async fn a_panic_in_a_later_round_and_in_a_stream_is_answered_too() {
+async fn panic_in_a_later_round_or_stream_is_an_error() {
     let (instance, ..) = instance(ServerLimits::default()).await;
     let first = instance.send(&call("boom_later")).await.reply();
     let answers = json!({"login": {"action": "accept", "content": {"name": "x"}}});
@@ -143,7 +143,7 @@ async fn a_panic_in_a_later_round_and_in_a_stream_is_answered_too() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_cancels_the_handler() {
+async fn disconnected_client_cancels_the_handler() {
     let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
     for request in [call("held"), call("held").meta(LOG_LEVEL, json!("info"))] {
         let mut connection = instance.connect().await;
@@ -153,7 +153,7 @@ async fn a_client_that_goes_away_cancels_the_handler() {
             Some("begun")
         );
         assert_eq!(instance.server.running(), 1);
-        assert!(heard.try_recv().is_err(), "nothing is cancelled yet");
+        assert!(heard.try_recv().is_err(), "not cancelled yet");
         drop(connection);
         assert_eq!(
             within("the handler to be dropped", heard.recv()).await,
@@ -164,7 +164,7 @@ async fn a_client_that_goes_away_cancels_the_handler() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_in_the_middle_of_a_stream_cancels_the_handler() {
+async fn client_that_disconnects_mid_stream_cancels_the_handler() {
     let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection
@@ -185,7 +185,7 @@ async fn a_client_that_leaves_in_the_middle_of_a_stream_cancels_the_handler() {
 }
 
 #[tokio::test]
-async fn tasks_of_a_handler_hear_of_the_end() {
+async fn tasks_of_a_handler_are_notified_of_cancellation() {
     let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection.send(&call("spawning")).await;
@@ -196,13 +196,13 @@ async fn tasks_of_a_handler_hear_of_the_end() {
     assert!(heard.try_recv().is_err());
     drop(connection);
     assert_eq!(
-        within("the task to hear of it", heard.recv()).await,
+        within("the task to be cancelled", heard.recv()).await,
         Some("cancelled")
     );
 }
 
 #[tokio::test]
-async fn a_round_that_takes_too_long_is_an_error_or_goes_out_with_its_asks() {
+async fn round_timeout_is_an_error_or_sends_the_open_asks() {
     let limits = ServerLimits {
         round_time: Duration::from_millis(100),
         ..ServerLimits::default()
@@ -210,14 +210,14 @@ async fn a_round_that_takes_too_long_is_an_error_or_goes_out_with_its_asks() {
     let (instance, ..) = instance(limits).await;
     let message = instance.send(&call("hang")).await.error(200, -32603);
     assert!(message.contains("time limit"), "{message}");
-    let reply = instance.send(&call("hang_beside_an_ask")).await.reply();
+    let reply = instance.send(&call("hang_with_an_ask")).await.reply();
     assert_eq!(asked(&reply), ["login"]);
     assert!(!token(&reply).is_empty());
     instance.at_rest().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_handler_that_never_stops_talking_is_stopped_in_time_too() {
+async fn handler_with_constant_logging_is_timed_out() {
     let limits = ServerLimits {
         round_time: Duration::from_millis(100),
         ..ServerLimits::default()
@@ -247,7 +247,7 @@ async fn a_handler_that_never_stops_talking_is_stopped_in_time_too() {
 }
 
 #[tokio::test]
-async fn one_call_too_many_is_turned_away() {
+async fn call_over_the_limit_is_rejected() {
     let limits = ServerLimits {
         concurrent_calls: 2,
         ..ServerLimits::default()
@@ -270,7 +270,7 @@ async fn one_call_too_many_is_turned_away() {
         assert_eq!(response.header("retry-after"), Some("1"));
         assert_eq!(response.json()["id"], "late");
     }
-    // What needs no handler is still answered.
+    // Requests without a handler are still answered.
     let listed = instance
         .send(&Request::rpc("tools/list", json!({})))
         .await
@@ -287,7 +287,7 @@ async fn one_call_too_many_is_turned_away() {
 }
 
 #[tokio::test]
-async fn calls_on_many_connections_run_at_the_same_time() {
+async fn calls_on_many_connections_run_concurrently() {
     let (instance, signals, mut heard) = instance(ServerLimits::default()).await;
     let mut connections = Vec::new();
     for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Clients that listen: what they are told, in which order, and how it ends.
+//! Subscriptions: filters, order of notifications, limits and the end of a stream.
 
 use crate::support::{
     Connection, Instance, LOG_LEVEL, Request, StdioClient, names, start, text, within,
@@ -29,8 +29,8 @@ fn listen(id: Value, filter: Value) -> Request {
     request.param("notifications", filter).id(id)
 }
 
-/// Begins to listen, and gives the connection with what was acknowledged.
-async fn listening(instance: &Instance, request: &Request) -> (Connection, Value) {
+/// Opens a subscription. Returns its connection and the acknowledgement.
+async fn subscribe(instance: &Instance, request: &Request) -> (Connection, Value) {
     let mut connection = instance.connect().await;
     connection.send(request).await;
     let head = connection.head().await;
@@ -42,14 +42,16 @@ async fn listening(instance: &Instance, request: &Request) -> (Connection, Value
     (connection, first["params"].clone())
 }
 
-async fn told(connection: &mut Connection) -> (String, Value) {
-    let event = within("news", connection.event()).await.expect("news");
+async fn notification(connection: &mut Connection) -> (String, Value) {
+    let event = within("a notification", connection.event())
+        .await
+        .expect("a notification");
     let method = event["method"].as_str().expect("a notification");
     (method.to_owned(), event["params"].clone())
 }
 
-/// Stops the instance and gives the methods of all that was still told.
-async fn rest(mut instance: Instance, mut connection: Connection) -> Vec<String> {
+/// Stops the instance. Returns the methods of the remaining messages.
+async fn remaining(mut instance: Instance, mut connection: Connection) -> Vec<String> {
     instance.stop();
     let mut methods = Vec::new();
     while let Some(event) = within("the end", connection.event()).await {
@@ -63,21 +65,21 @@ async fn rest(mut instance: Instance, mut connection: Connection) -> Vec<String>
     methods
 }
 
-/// All that is told of a subscription without news when it ends.
-const NOTHING: [&str; 2] = ["the response", "notifications/cancelled"];
+/// The last messages of a subscription without pending changes.
+const END: [&str; 2] = ["the response", "notifications/cancelled"];
 
 fn add(name: &str) -> Changes {
     Changes::new().tool(Tool::new(name, word))
 }
 
 #[tokio::test]
-async fn a_subscription_is_acknowledged_first_and_tells_what_was_asked_for() {
+async fn subscription_is_acknowledged_and_delivers_filtered_changes() {
     let instance = start(builder()).await;
     let filter = json!({
         "toolsListChanged": true, "promptsListChanged": false, "resourceSubscriptions": ["x://r", "x://other", "x://r"],
         "somethingElse": true,
     });
-    let (mut connection, acknowledged) = listening(&instance, &listen(json!("s1"), filter)).await;
+    let (mut connection, acknowledged) = subscribe(&instance, &listen(json!("s1"), filter)).await;
     assert_eq!(
         acknowledged,
         json!({
@@ -85,27 +87,27 @@ async fn a_subscription_is_acknowledged_first_and_tells_what_was_asked_for() {
             "notifications": {"toolsListChanged": true, "resourceSubscriptions": ["x://other", "x://r"]},
         })
     );
-    // Not asked for: never told. Each change is told on its own, in order.
+    // A change outside the filter is not sent. The others are sent in order.
     let prompt = Changes::new().prompt(Prompt::new("q", word));
     instance.server.change(prompt).expect("a change");
     instance.server.change(add("b")).expect("a change");
-    let (method, params) = told(&mut connection).await;
+    let (method, params) = notification(&mut connection).await;
     assert_eq!(method, "notifications/tools/list_changed");
     assert_eq!(params, json!({"_meta": {ID: "s1"}}));
     instance.server.resource_updated("x://unheard");
     instance.server.resource_updated("x://r");
-    let (method, params) = told(&mut connection).await;
+    let (method, params) = notification(&mut connection).await;
     assert_eq!(method, "notifications/resources/updated");
     assert_eq!(params, json!({"_meta": {ID: "s1"}, "uri": "x://r"}));
     assert_eq!(instance.server.subscriptions(), 1);
 }
 
 #[tokio::test]
-async fn every_list_has_its_own_news() {
+async fn each_list_has_its_own_notification() {
     let instance = start(builder()).await;
     let all =
         json!({"toolsListChanged": true, "promptsListChanged": true, "resourcesListChanged": true});
-    let (mut connection, _) = listening(&instance, &listen(json!(7), all)).await;
+    let (mut connection, _) = subscribe(&instance, &listen(json!(7), all)).await;
     let resource = Changes::new().resource(Resource::new("x://new", "new", word));
     for (change, method) in [
         (add("b"), "notifications/tools/list_changed"),
@@ -116,27 +118,30 @@ async fn every_list_has_its_own_news() {
         (resource, "notifications/resources/list_changed"),
     ] {
         instance.server.change(change).expect("a change");
-        let (told, params) = told(&mut connection).await;
-        assert_eq!(told, method);
+        let (sent, params) = notification(&mut connection).await;
+        assert_eq!(sent, method);
         assert_eq!(params["_meta"][ID], 7);
     }
-    // A change that changes nothing is no news; neither is one that failed.
+    // Changes without effect and failed changes are not notified.
     let nothing = Changes::new().remove_tool("never there");
     let nothing = nothing.remove_prompt("p").remove_resource("x://never");
     instance.server.change(nothing).expect("no change");
-    instance.server.change(add("b")).expect_err("b is there");
-    assert_eq!(rest(instance, connection).await, NOTHING);
+    instance
+        .server
+        .change(add("b"))
+        .expect_err("b already exists");
+    assert_eq!(remaining(instance, connection).await, END);
 }
 
 #[tokio::test]
-async fn several_listeners_each_hear_their_own() {
+async fn concurrent_subscriptions_receive_their_own_changes() {
     let instance = start(builder()).await;
-    let (mut tools, _) = listening(
+    let (mut tools, _) = subscribe(
         &instance,
         &listen(json!(1), json!({"toolsListChanged": true})),
     )
     .await;
-    let (mut prompts, _) = listening(
+    let (mut prompts, _) = subscribe(
         &instance,
         &listen(json!(2), json!({"promptsListChanged": true})),
     )
@@ -144,14 +149,14 @@ async fn several_listeners_each_hear_their_own() {
     instance.server.change(add("b")).expect("a change");
     let prompt = Changes::new().prompt(Prompt::new("q", word));
     instance.server.change(prompt).expect("a change");
-    let (method, params) = told(&mut tools).await;
+    let (method, params) = notification(&mut tools).await;
     assert_eq!(method, "notifications/tools/list_changed");
     assert_eq!(params["_meta"][ID], 1);
-    let (method, params) = told(&mut prompts).await;
+    let (method, params) = notification(&mut prompts).await;
     assert_eq!(method, "notifications/prompts/list_changed");
     assert_eq!(params["_meta"][ID], 2);
-    // And nothing of the other's.
-    assert_eq!(rest(instance, tools).await, NOTHING);
+    // Neither receives the changes of the other.
+    assert_eq!(remaining(instance, tools).await, END);
     let mut last = Vec::new();
     while let Some(event) = within("the end", prompts.event()).await {
         last.push(
@@ -161,17 +166,17 @@ async fn several_listeners_each_hear_their_own() {
                 .to_owned(),
         );
     }
-    assert_eq!(last, NOTHING);
+    assert_eq!(last, END);
 }
 
 #[tokio::test]
-async fn nothing_is_told_before_the_acknowledgement() {
-    let server = builder().build().expect("a usable server");
+async fn acknowledgement_precedes_all_notifications() {
+    let server = builder().build().expect("a valid server");
     let filter = json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]});
     let mut stream = server
         .handle(&listen(json!(1), filter).message(), Principal::anonymous())
         .await;
-    // It changes before the first message is taken.
+    // Changes before the first message is read.
     server.change(add("b")).expect("a change");
     server.resource_updated("x://r");
     for method in [
@@ -187,7 +192,7 @@ async fn nothing_is_told_before_the_acknowledgement() {
 }
 
 #[tokio::test]
-async fn a_listener_hears_nothing_of_calls() {
+async fn subscription_receives_no_messages_of_calls() {
     let reporting = async |cx: Cx| {
         cx.progress(1.0, None, "");
         cx.log(LogLevel::Error, "of the call");
@@ -200,19 +205,19 @@ async fn a_listener_hears_nothing_of_calls() {
             .meta("progressToken", json!("p"))
     };
     let request = wants_both(listen(json!(1), json!({"toolsListChanged": true})));
-    let (mut listener, _) = listening(&instance, &request).await;
+    let (mut listener, _) = subscribe(&instance, &request).await;
     let call = wants_both(Request::tool("reporting", json!({})));
     let events = instance.send(&call).await.events();
     assert_eq!((events.len(), text(&events[2])), (3, "reported"));
     assert_eq!(events[0]["params"].get("_meta"), None);
     instance.server.change(add("b")).expect("a change");
-    let (method, _) = told(&mut listener).await;
+    let (method, _) = notification(&mut listener).await;
     assert_eq!(method, "notifications/tools/list_changed");
 }
 
 #[tokio::test]
-async fn a_slow_listener_is_told_once_of_many_changes() {
-    let server = builder().build().expect("a usable server");
+async fn slow_client_gets_one_notification_for_many_changes() {
+    let server = builder().build().expect("a valid server");
     let request = listen(
         json!(1),
         json!({"toolsListChanged": true, "resourceSubscriptions": ["x://r"]}),
@@ -243,32 +248,32 @@ async fn a_slow_listener_is_told_once_of_many_changes() {
 }
 
 #[tokio::test]
-async fn a_listener_that_goes_away_is_forgotten() {
+async fn disconnected_client_ends_its_subscription() {
     let instance = start(builder()).await;
     let request = listen(json!(1), json!({"toolsListChanged": true}));
-    let (connection, _) = listening(&instance, &request).await;
+    let (connection, _) = subscribe(&instance, &request).await;
     assert_eq!(instance.server.subscriptions(), 1);
     drop(connection);
-    let forgotten = async {
+    let removed = async {
         while instance.server.subscriptions() > 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    within("the listener to be forgotten", forgotten).await;
+    within("the subscription to end", removed).await;
 }
 
 #[tokio::test]
-async fn a_server_that_stops_ends_its_subscriptions_with_a_response() {
+async fn shutdown_ends_subscriptions_with_a_response() {
     let mut instance = start(builder()).await;
     let request = listen(json!("end"), json!({"toolsListChanged": true}));
-    let (mut connection, _) = listening(&instance, &request).await;
+    let (mut connection, _) = subscribe(&instance, &request).await;
     instance.stop();
     let response = connection.event().await.expect("a response");
     assert_eq!(response["id"], "end");
     assert_eq!(response["result"]["resultType"], "complete");
     assert_eq!(response["result"]["_meta"][ID], "end");
     assert!(response["result"]["_meta"]["io.modelcontextprotocol/serverInfo"].is_object());
-    let (method, params) = told(&mut connection).await;
+    let (method, params) = notification(&mut connection).await;
     assert_eq!(method, "notifications/cancelled");
     assert_eq!(params["requestId"], "end");
     assert_eq!(params["_meta"][ID], "end");
@@ -277,7 +282,7 @@ async fn a_server_that_stops_ends_its_subscriptions_with_a_response() {
 }
 
 #[tokio::test]
-async fn a_quiet_stream_says_that_it_is_still_there() {
+async fn silent_stream_sends_keep_alive_comments() {
     let limits = ServerLimits {
         keep_alive: Duration::from_millis(20),
         ..ServerLimits::default()
@@ -293,7 +298,7 @@ async fn a_quiet_stream_says_that_it_is_still_there() {
     }
     instance.server.change(add("b")).expect("a change");
     loop {
-        // Signs of life may come first.
+        // Keep-alive comments may come first.
         if connection.block().await.as_deref() != Some(":") {
             break;
         }
@@ -301,7 +306,7 @@ async fn a_quiet_stream_says_that_it_is_still_there() {
 }
 
 #[tokio::test]
-async fn limits_of_subscriptions_are_kept() {
+async fn subscription_limits_are_enforced() {
     let limits = ServerLimits {
         subscriptions: 1,
         subscribed_resources: 2,
@@ -315,14 +320,14 @@ async fn limits_of_subscriptions_are_kept() {
         .error(400, -32602);
     names(&message, &["resourceSubscriptions", "2"]);
     let two = json!({"resourceSubscriptions": ["x://1", "x://2", "x://2"]});
-    let (_first, _) = listening(&instance, &listen(json!(1), two)).await;
+    let (_first, _) = subscribe(&instance, &listen(json!(1), two)).await;
     let second = instance.send(&listen(json!(2), json!({}))).await;
     names(&second.error(503, -32603), &["1 subscriptions"]);
     assert_eq!(second.header("retry-after"), Some("1"));
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_filter_is_named() {
+async fn errors_for_malformed_filters_name_the_member() {
     let instance = start(builder()).await;
     for (params, word) in [
         (json!({}), "notifications"),
@@ -348,7 +353,7 @@ async fn what_is_wrong_with_a_filter_is_named() {
 }
 
 #[tokio::test]
-async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
+async fn stdio_subscriptions_can_be_cancelled_by_id() {
     let mut client = StdioClient::start(builder());
     let server = client.server.clone();
     for id in [1, 2] {
@@ -367,7 +372,7 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
     within("the subscription to end", one_left).await;
     server.change(add("b")).expect("a change");
     assert_eq!(client.read().await["params"]["_meta"][ID], 2);
-    // The input ends: so do subscriptions, with a last word, and the process without delay.
+    // At the end of the input, subscriptions end with their last messages, and the process exits.
     client.close().await;
     assert_eq!(client.read().await["id"], 2);
     let cancelled = client.read().await;
@@ -377,7 +382,7 @@ async fn subscriptions_share_the_channel_of_stdio_and_are_cancelled_by_name() {
 }
 
 #[tokio::test]
-async fn what_a_subscription_may_hold_is_bounded_in_bytes_too() {
+async fn subscribed_uris_are_limited_in_bytes() {
     let limits = ServerLimits {
         subscribed_bytes: 100,
         ..ServerLimits::default()
@@ -390,16 +395,16 @@ async fn what_a_subscription_may_hold_is_bounded_in_bytes_too() {
         &["resourceSubscriptions", "100"],
     );
     let fitting = json!({"resourceSubscriptions": [format!("x://{}", "a".repeat(96))]});
-    listening(&instance, &listen(json!(1), fitting)).await;
+    subscribe(&instance, &listen(json!(1), fitting)).await;
 }
 
 #[tokio::test]
-async fn one_caller_does_not_take_all_places() {
+async fn subscriptions_are_limited_per_caller() {
     let limits = ServerLimits {
         subscriptions_each: 1,
         ..ServerLimits::default()
     };
-    let server = builder().limits(limits).build().expect("a usable server");
+    let server = builder().limits(limits).build().expect("a valid server");
     let request = listen(json!(1), json!({"toolsListChanged": true}));
     let begin = async |principal: Principal| {
         let mut out = server.handle(&request.message(), principal).await;
@@ -415,27 +420,27 @@ async fn one_caller_does_not_take_all_places() {
     names(message, &["this caller is at its limit of 1 subscriptions"]);
     let (_bob, first) = begin(Principal::new("bob")).await;
     assert!(first.get("error").is_none());
-    // Callers without a name are not one caller.
+    // Anonymous callers have no limit per caller.
     let (_one, first) = begin(Principal::anonymous()).await;
     let (_two, second) = begin(Principal::anonymous()).await;
     assert!(first.get("error").is_none() && second.get("error").is_none());
-    // The place is free again.
+    // The permit was released.
     drop(held);
     let (_, again) = begin(Principal::new("alice")).await;
     assert!(again.get("error").is_none());
 }
 
 #[tokio::test]
-async fn an_instance_that_stops_lets_nobody_listen_any_more() {
+async fn draining_instance_rejects_subscriptions() {
     let instance = start(builder()).await;
     instance.server.start_draining();
     let response = instance.send(&listen(json!(1), json!({}))).await;
-    names(&response.error(503, -32603), &["stopping"]);
+    names(&response.error(503, -32603), &["shutting down"]);
     assert_eq!(response.header("retry-after"), Some("1"));
     assert_eq!(instance.server.subscriptions(), 0);
 }
 
-/// A caller with these scopes, for so long.
+/// A caller with these scopes until this time.
 fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
     Caller {
         principal: Principal::new("alice"),
@@ -445,8 +450,8 @@ fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
 }
 
 #[tokio::test]
-async fn who_may_not_read_a_resource_is_not_told_of_it_whenever_it_was_registered() {
-    let server = builder().build().expect("a usable server");
+async fn resource_notifications_require_its_scopes() {
+    let server = builder().build().expect("a valid server");
     let filter = json!({"resourceSubscriptions": ["x://late", "x://r"]});
     let request = listen(json!(1), filter).message();
     let mut without = server.handle(&request, caller("", None)).await;
@@ -458,40 +463,40 @@ async fn who_may_not_read_a_resource_is_not_told_of_it_whenever_it_was_registere
     }
     server.change(changes).expect("a change");
     server.resource_updated("x://late");
-    // The same resource, written differently.
+    // The same resource with another spelling of its URI.
     server.resource_updated("x://%6cate");
     server.resource_updated("x://r");
     server.start_draining();
-    let mut heard = Vec::new();
+    let mut received = Vec::new();
     for out in [&mut without, &mut with] {
         let mut uris = Vec::new();
         while let Some(message) = out.next().await {
             let message: Value = serde_json::from_slice(&message).expect("JSON");
             uris.extend(message["params"]["uri"].as_str().map(str::to_owned));
         }
-        heard.push(uris);
+        received.push(uris);
     }
-    assert_eq!(heard, [vec!["x://r"], vec!["x://late", "x://r"]]);
+    assert_eq!(received, [vec!["x://r"], vec!["x://late", "x://r"]]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_subscription_ends_with_what_lets_its_caller_in() {
-    let server = builder().build().expect("a usable server");
+async fn subscription_ends_when_the_callers_access_expires() {
+    let server = builder().build().expect("a valid server");
     let request = listen(json!(1), json!({"toolsListChanged": true})).message();
     let end = SystemTime::now() + Duration::from_secs(60);
     let mut out = server.handle(&request, caller("", Some(end))).await;
     out.next().await.expect("an acknowledgement");
     server.change(add("b")).expect("a change");
-    let news = out.next().await.expect("news");
-    assert!(String::from_utf8_lossy(&news).contains("list_changed"));
-    // Nothing else happens, so the clock runs on to the end.
+    let message = out.next().await.expect("a notification");
+    assert!(String::from_utf8_lossy(&message).contains("list_changed"));
+    // The paused clock advances to the expiry.
     let response = out.next().await.expect("a response");
     let response: Value = serde_json::from_slice(&response).expect("JSON");
     assert_eq!(response["id"], 1);
     let cancelled = out.next().await.expect("a reason");
     names(&String::from_utf8_lossy(&cancelled), &["expired"]);
     assert_eq!(out.next().await, None);
-    // One whose time is over already hears nothing but that.
+    // With expired access, the subscription ends without notifications.
     let past = SystemTime::now() - Duration::from_secs(1);
     let mut out = server.handle(&request, caller("", Some(past))).await;
     out.next().await.expect("an acknowledgement");

@@ -1,4 +1,4 @@
-//! The server as its clients meet it: over real sockets, and over streams for stdio.
+//! Integration tests of the server, over real sockets and over in-memory streams for stdio.
 
 mod auth;
 mod bad_headers;

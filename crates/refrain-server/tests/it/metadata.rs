@@ -1,4 +1,4 @@
-//! The protected resource metadata: where clients get their tokens.
+//! The protected resource metadata.
 
 use crate::support::{Connection, Instance, Request, start};
 use axum::Router;
@@ -34,8 +34,8 @@ async fn document(instance: &Instance, path: &str) -> Value {
     serde_json::from_str(&body).expect("JSON")
 }
 
-/// Sends a request without a token, and gives the URL in the challenge.
-async fn challenged(instance: &Instance) -> String {
+/// Sends a request without a token. Returns the URL in the challenge.
+async fn challenge_url(instance: &Instance) -> String {
     let response = instance.send(&Request::rpc("tools/list", json!({}))).await;
     response.error(401, -32600);
     let challenge = response.header("www-authenticate").expect("a challenge");
@@ -45,7 +45,7 @@ async fn challenged(instance: &Instance) -> String {
 }
 
 #[tokio::test]
-async fn they_are_served_to_everyone_at_both_places() {
+async fn metadata_is_public_at_both_paths() {
     let mut metadata = metadata("https://mcp.example.com/mcp");
     metadata.resource_name = Some("Files".into());
     let instance = start(builder(metadata)).await;
@@ -65,14 +65,14 @@ async fn they_are_served_to_everyone_at_both_places() {
         assert_eq!(response.status, 405);
         assert_eq!(response.header("allow"), Some("GET"));
     }
-    let elsewhere = instance.get(&format!("{WELL_KNOWN}/other")).await;
-    assert_eq!(elsewhere.status, 404);
-    let url = challenged(&instance).await;
+    let unknown = instance.get(&format!("{WELL_KNOWN}/other")).await;
+    assert_eq!(unknown.status, 404);
+    let url = challenge_url(&instance).await;
     assert_eq!(url, format!("https://mcp.example.com{own}"));
 }
 
 #[tokio::test]
-async fn the_url_is_made_of_the_resource() {
+async fn metadata_url_is_derived_from_the_resource() {
     for (resource, url) in [
         (
             "https://mcp.example.com",
@@ -88,7 +88,7 @@ async fn the_url_is_made_of_the_resource() {
         ),
     ] {
         let instance = start(builder(metadata(resource))).await;
-        assert_eq!(challenged(&instance).await, url);
+        assert_eq!(challenge_url(&instance).await, url);
         let (_, path) = url.split_once("/.well-known").expect("a well-known URL");
         let document = document(&instance, &format!("/.well-known{path}")).await;
         assert_eq!(document["resource"], resource);
@@ -96,7 +96,7 @@ async fn the_url_is_made_of_the_resource() {
 }
 
 #[tokio::test]
-async fn scopes_of_every_request_are_listed_unless_others_are() {
+async fn required_scopes_are_listed_by_default() {
     let scoped = builder(metadata("https://mcp.example.com")).scopes(["use"]);
     let instance = start(scoped).await;
     let listed = document(&instance, WELL_KNOWN).await;
@@ -109,17 +109,17 @@ async fn scopes_of_every_request_are_listed_unless_others_are() {
 }
 
 #[tokio::test]
-async fn without_any_there_is_nothing() {
+async fn server_without_metadata_serves_none() {
     let instance = start(Server::builder("none", "1")).await;
     assert_eq!(instance.get(WELL_KNOWN).await.status, 404);
     assert!(MetadataService::new(&instance.server).is_none());
 }
 
 #[tokio::test]
-async fn they_can_be_mounted() {
+async fn metadata_service_can_be_mounted() {
     let server = builder(metadata("https://mcp.example.com/v1/tools"))
         .build()
-        .expect("a usable server");
+        .expect("a valid server");
     let service = MetadataService::new(&server).expect("metadata");
     let paths: Vec<String> = service.paths().map(str::to_owned).collect();
     let own = format!("{WELL_KNOWN}/v1/tools");
@@ -144,7 +144,7 @@ async fn they_can_be_mounted() {
 }
 
 #[test]
-fn metadata_that_lead_nowhere_are_refused() {
+fn invalid_metadata_urls_are_rejected() {
     let build = |metadata| {
         Server::builder("bad", "1")
             .resource_metadata(metadata)
@@ -169,8 +169,9 @@ fn metadata_that_lead_nowhere_are_refused() {
             }
         }
     }
-    let nobody = ResourceMetadata::new("https://mcp.example.com", [""; 0]);
-    let error = build(nobody).expect_err("no authorization server");
+    let no_issuer = ResourceMetadata::new("https://mcp.example.com", [""; 0]);
+    let error = build(no_issuer).expect_err("no authorization server");
     assert!(error.to_string().contains("at least one"), "{error}");
-    build(metadata("http://127.0.0.1:8080/mcp")).expect("plain http on this machine is fine");
+    build(metadata("http://127.0.0.1:8080/mcp"))
+        .expect("plain http is allowed for loopback addresses");
 }

@@ -15,14 +15,14 @@ async fn chatty(cx: Cx) -> Result<String> {
     Ok("two".into())
 }
 
-/// An application with a page of its own, and the endpoint at two paths.
+/// An application with its own page and the endpoint at two paths.
 async fn application() -> SocketAddr {
     let server = Server::builder("mounted", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
         .tool(Tool::new("chatty", chatty))
         .build()
-        .expect("a usable server");
+        .expect("a valid server");
     let service = HttpService::new(server, AllowedHosts::local());
     let app = Router::new()
         .route("/", get(|| async { "a page" }))
@@ -35,7 +35,7 @@ async fn application() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn rounds_go_through() {
+async fn rounds_work_in_an_axum_application() {
     let mut connection = Connection::open(application().await).await;
     let plain = || Request::tool("greet", json!({}));
     let first = connection.exchange(&plain()).await.reply();
@@ -49,7 +49,7 @@ async fn rounds_go_through() {
 }
 
 #[tokio::test]
-async fn streams_and_refusals_go_through() {
+async fn streams_and_errors_work_in_an_axum_application() {
     let mut connection = Connection::open(application().await).await;
     let request = Request::tool("chatty", json!({})).meta(LOG_LEVEL, json!("info"));
     let events = connection.exchange(&request).await.events();
@@ -63,8 +63,8 @@ async fn streams_and_refusals_go_through() {
         .exchange(&Request::bytes("nope"))
         .await
         .error(400, -32700);
-    let foreign = request.header("Host", "evil.example");
-    connection.exchange(&foreign).await.error(403, -32600);
+    let other_host = request.header("Host", "evil.example");
+    connection.exchange(&other_host).await.error(403, -32600);
     connection
         .write(b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await;

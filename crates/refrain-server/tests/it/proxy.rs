@@ -1,4 +1,4 @@
-//! Callers that a proxy vouches for.
+//! Callers authenticated by a trusted proxy.
 
 use crate::support::{Instance, Request, start, text, token};
 use refrain_core::{Cx, Result};
@@ -9,7 +9,7 @@ const SECRET: &str = "correct horse battery staple";
 
 async fn whoami(cx: Cx) -> Result<String> {
     let login: crate::support::Login = cx.elicit("login", "Who?").await?;
-    let id = cx.principal().id().unwrap_or("nobody");
+    let id = cx.principal().id().unwrap_or("anonymous");
     Ok(format!("{} is {id}", login.name))
 }
 
@@ -21,12 +21,12 @@ fn builder(proxy: TrustedProxy) -> ServerBuilder {
 }
 
 async fn instance() -> Instance {
-    let proxy = TrustedProxy::new(SECRET).expect("a good secret");
+    let proxy = TrustedProxy::new(SECRET).expect("a valid secret");
     start(builder(proxy)).await
 }
 
-/// A request as the proxy passes it on.
-fn vouched(user: &str) -> Request {
+/// A request forwarded by the proxy.
+fn forwarded(user: &str) -> Request {
     Request::tool("whoami", json!({}))
         .header("X-Proxy-Secret", SECRET)
         .header("X-Forwarded-User", user)
@@ -37,7 +37,7 @@ fn answers() -> serde_json::Value {
 }
 
 #[tokio::test]
-async fn the_proxy_says_who_is_calling() {
+async fn proxy_header_names_the_caller() {
     let instance = instance().await;
     for (user, known) in [
         ("alice", "alice"),
@@ -46,22 +46,22 @@ async fn the_proxy_says_who_is_calling() {
         ("zoë", "zoë"),
         ("Alice  Smith", "Alice  Smith"),
     ] {
-        let request = vouched(user).param("inputResponses", answers());
+        let request = forwarded(user).param("inputResponses", answers());
         let reply = instance.send(&request).await.reply();
         assert_eq!(text(&reply), format!("x is {known}"));
     }
-    let alices = token(&instance.send(&vouched("alice")).await.reply());
-    let stolen = vouched("bob").again(&alices, answers());
+    let alices = token(&instance.send(&forwarded("alice")).await.reply());
+    let stolen = forwarded("bob").again(&alices, answers());
     instance.send(&stolen).await.error(200, -32602);
-    let own = vouched("alice").again(&alices, answers());
+    let own = forwarded("alice").again(&alices, answers());
     assert_eq!(text(&instance.send(&own).await.reply()), "x is alice");
 }
 
 #[tokio::test]
-async fn without_the_secret_nobody_is_believed() {
+async fn request_without_the_proxy_secret_is_rejected() {
     let instance = instance().await;
-    let plain = || vouched("alice").without_header("X-Proxy-Secret");
-    let mut refusals = Vec::new();
+    let plain = || forwarded("alice").without_header("X-Proxy-Secret");
+    let mut rejections = Vec::new();
     for request in [
         plain(),
         plain().header("X-Proxy-Secret", ""),
@@ -75,17 +75,17 @@ async fn without_the_secret_nobody_is_believed() {
         let response = instance.send(&request).await;
         response.error(403, -32600);
         assert_eq!(response.header("www-authenticate"), None);
-        refusals.push(response.json());
+        rejections.push(response.json());
     }
-    assert!(refusals.iter().all(|refusal| *refusal == refusals[0]));
-    assert!(!refusals[0].to_string().contains("horse"));
+    assert!(rejections.iter().all(|other| *other == rejections[0]));
+    assert!(!rejections[0].to_string().contains("horse"));
 }
 
 #[tokio::test]
-async fn headers_that_are_there_twice_are_refused() {
+async fn repeated_headers_are_rejected() {
     let proxy = TrustedProxy::new(SECRET).and_then(|proxy| proxy.scopes_header("X-Scopes"));
-    let instance = start(builder(proxy.expect("a good proxy"))).await;
-    let scoped = || vouched("alice").header("X-Scopes", "a");
+    let instance = start(builder(proxy.expect("a valid proxy"))).await;
+    let scoped = || forwarded("alice").header("X-Scopes", "a");
     for (name, value) in [
         ("X-Proxy-Secret", SECRET),
         ("X-Proxy-Secret", "wrong"),
@@ -95,22 +95,22 @@ async fn headers_that_are_there_twice_are_refused() {
     ] {
         let request = scoped().second_header(name, value);
         let message = instance.send(&request).await.error(400, -32600);
-        let expected = format!("the {} header is there more than once", name.to_lowercase());
+        let expected = format!("repeated {} header", name.to_lowercase());
         assert_eq!(message, expected);
     }
     token(&instance.send(&scoped()).await.reply());
 }
 
 #[tokio::test]
-async fn a_caller_without_a_name_is_told_to_get_one() {
-    let proxy = TrustedProxy::new(SECRET).expect("a good secret");
+async fn missing_user_header_is_challenged() {
+    let proxy = TrustedProxy::new(SECRET).expect("a valid secret");
     let metadata =
         ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"]);
     let instance = start(builder(proxy).resource_metadata(metadata)).await;
     for request in [
-        vouched("alice").without_header("X-Forwarded-User"),
-        vouched(""),
-        vouched("   "),
+        forwarded("alice").without_header("X-Forwarded-User"),
+        forwarded(""),
+        forwarded("   "),
     ] {
         let response = instance.send(&request).await;
         response.error(401, -32600);
@@ -118,15 +118,14 @@ async fn a_caller_without_a_name_is_told_to_get_one() {
              \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
         assert_eq!(response.header("www-authenticate"), Some(challenge));
     }
-    let mut bytes = vouched("alice").to_bytes("localhost");
+    let mut bytes = forwarded("alice").to_bytes("localhost");
     let at = bytes.windows(5).position(|window| window == b"alice");
     bytes[at.expect("a name")] = 0xff;
     instance.send_bytes(&bytes).await.error(400, -32600);
 }
 
-/// Nobody is made somebody else by what cannot be seen.
 #[tokio::test]
-async fn a_name_is_taken_as_it_came() {
+async fn user_with_invisible_characters_is_rejected() {
     let instance = instance().await;
     for user in [
         "alice\u{2003}",
@@ -135,18 +134,18 @@ async fn a_name_is_taken_as_it_came() {
         "al\tice",
         "alice\u{85}",
     ] {
-        let message = instance.send(&vouched(user)).await.error(400, -32600);
+        let message = instance.send(&forwarded(user)).await.error(400, -32600);
         assert!(message.contains("x-forwarded-user"), "{message}");
     }
 }
 
 #[tokio::test]
-async fn headers_can_be_named_and_bring_scopes() {
+async fn header_names_are_configurable() {
     let proxy = TrustedProxy::new(SECRET)
         .and_then(|proxy| proxy.secret_header("x-gate"))
         .and_then(|proxy| proxy.user_header("Remote-User"))
         .and_then(|proxy| proxy.scopes_header("Remote-Scopes"));
-    let instance = start(builder(proxy.expect("a good proxy"))).await;
+    let instance = start(builder(proxy.expect("a valid proxy"))).await;
     let write = || {
         Request::tool("write", json!({}))
             .header("X-Gate", SECRET)
@@ -157,12 +156,12 @@ async fn headers_can_be_named_and_bring_scopes() {
     for lacking in [write(), write().header("Remote-Scopes", "files:read")] {
         instance.send(&lacking).await.error(403, -32600);
     }
-    // The names that are used unless others are given count for nothing now.
-    instance.send(&vouched("alice")).await.error(403, -32600);
+    // The default headers are no longer accepted.
+    instance.send(&forwarded("alice")).await.error(403, -32600);
 }
 
 #[test]
-fn what_cannot_work_is_refused_and_nothing_secret_is_shown() {
+fn invalid_proxy_settings_are_rejected_without_the_secret() {
     for bad in [
         "",
         "short",
@@ -172,18 +171,18 @@ fn what_cannot_work_is_refused_and_nothing_secret_is_shown() {
         "sechzehn Zeichen für dich",
     ] {
         let error = TrustedProxy::new(bad)
-            .expect_err("a bad secret")
+            .expect_err("an invalid secret")
             .to_string();
         assert!(error.contains("secret"), "{error}");
         assert!(bad.is_empty() || !error.contains(bad), "{error}");
     }
-    let proxy = TrustedProxy::new(SECRET).expect("a good secret");
+    let proxy = TrustedProxy::new(SECRET).expect("a valid secret");
     let error = proxy
         .clone()
         .user_header("no such header")
-        .expect_err("a bad name");
+        .expect_err("an invalid name");
     assert!(error.to_string().contains("no such header"), "{error}");
-    let shown = format!("{proxy:?} {proxy:#?}");
-    assert!(shown.contains("x-forwarded-user"), "{shown}");
-    assert!(!shown.contains("horse"), "{shown}");
+    let output = format!("{proxy:?} {proxy:#?}");
+    assert!(output.contains("x-forwarded-user"), "{output}");
+    assert!(!output.contains("horse"), "{output}");
 }

@@ -1,4 +1,4 @@
-//! What callers may do: scopes of the server, of tools, prompts and resources.
+//! Scopes of the server, of tools, prompts and resources.
 
 use crate::support::{
     Instance, Request, Signals, StdioClient, greet, result, signals, start, text, token,
@@ -56,7 +56,7 @@ fn metadata() -> ResourceMetadata {
     ResourceMetadata::new("https://mcp.example.com/mcp", ["https://login.example.com"])
 }
 
-fn of(request: Request, bearer: &str) -> Request {
+fn with_bearer(request: Request, bearer: &str) -> Request {
     request.header("Authorization", &format!("Bearer {bearer}"))
 }
 
@@ -64,8 +64,8 @@ fn answers() -> Value {
     json!({"login": {"action": "accept", "content": {"name": "x"}}})
 }
 
-/// Sends a request that lacks scopes, and gives its challenge.
-async fn forbidden(instance: &Instance, request: &Request) -> String {
+/// Sends a request that lacks scopes. Returns the challenge.
+async fn assert_forbidden(instance: &Instance, request: &Request) -> String {
     let response = instance.send(request).await;
     response.error(403, -32600);
     let challenge = response.header("www-authenticate");
@@ -73,14 +73,14 @@ async fn forbidden(instance: &Instance, request: &Request) -> String {
 }
 
 #[tokio::test]
-async fn all_that_is_needed_is_said_together() {
+async fn error_lists_all_required_scopes() {
     let instance = start(builder().scopes(["use"]).resource_metadata(metadata())).await;
     let write = || Request::tool("write", json!({})).id(json!("the id"));
-    let response = instance.send(&of(write(), BOB)).await;
+    let response = instance.send(&with_bearer(write(), BOB)).await;
     let message = response.error(403, -32600);
     assert_eq!(
         message,
-        "the caller lacks a scope: this needs use, files:write, files:share"
+        "missing scope: this request requires use, files:write, files:share"
     );
     let reply = response.json();
     assert_eq!(reply["id"], "the id");
@@ -92,42 +92,42 @@ async fn all_that_is_needed_is_said_together() {
             format!(
                 "Bearer error=\"insufficient_scope\", scope=\"use files:write files:share\", \
                  resource_metadata=\"{METADATA}\", \
-                 error_description=\"the token lacks a scope that this needs\""
+                 error_description=\"the token lacks a required scope\""
             )
             .as_str()
         )
     );
-    token(&instance.send(&of(write(), ALICE)).await.reply());
+    token(&instance.send(&with_bearer(write(), ALICE)).await.reply());
 }
 
 #[tokio::test]
-async fn prompts_and_resources_have_scopes_too() {
+async fn prompts_and_resources_require_their_scopes() {
     let instance = start(builder()).await;
     for (request, scope) in [
         (Request::prompt("p", json!({})), "files:read"),
         (Request::read("files://a"), "files:read"),
         (Request::read("notes://monday"), "notes"),
     ] {
-        let challenge = forbidden(&instance, &of(request, ALICE)).await;
+        let challenge = assert_forbidden(&instance, &with_bearer(request, ALICE)).await;
         assert!(
             challenge.contains(&format!("scope=\"{scope}\"")),
             "{challenge}"
         );
     }
-    // What needs nothing is for everyone who is known, and what is not there is not there.
-    let free = of(Request::tool("read", json!({})), CAROL);
+    // A tool without scopes is available to all authenticated callers. An unknown tool is the usual error.
+    let free = with_bearer(Request::tool("read", json!({})), CAROL);
     assert_eq!(text(&instance.send(&free).await.reply()), "read");
-    let unknown = of(Request::tool("no such tool", json!({})), CAROL);
+    let unknown = with_bearer(Request::tool("no such tool", json!({})), CAROL);
     instance.send(&unknown).await.error(200, -32602);
 }
 
 #[tokio::test]
-async fn what_every_request_needs() {
+async fn scopes_of_the_server_are_required_for_every_request() {
     let instance = start(builder().scopes(["use"])).await;
-    let strangers = instance.send(&Request::tool("read", json!({}))).await;
-    strangers.error(401, -32600);
+    let anonymous = instance.send(&Request::tool("read", json!({}))).await;
+    anonymous.error(401, -32600);
     let expected = Some("Bearer scope=\"use\"");
-    assert_eq!(strangers.header("www-authenticate"), expected);
+    assert_eq!(anonymous.header("www-authenticate"), expected);
     for request in [
         Request::rpc("tools/list", json!({})),
         Request::rpc("prompts/list", json!({})),
@@ -135,7 +135,7 @@ async fn what_every_request_needs() {
         Request::rpc("resources/templates/list", json!({})),
         Request::rpc("server/discover", json!({})),
         Request::tool("read", json!({})),
-        // Nobody who may not learns what there is.
+        // Callers without scopes cannot find out which names exist.
         Request::tool("no such tool", json!({})),
         Request::read("nowhere://"),
         Request::rpc(
@@ -143,21 +143,21 @@ async fn what_every_request_needs() {
             json!({"ref": {"type": "ref/prompt", "name": "?"}, "argument": {"name": "", "value": ""}}),
         ),
     ] {
-        let challenge = forbidden(&instance, &of(request.clone(), CAROL)).await;
+        let challenge = assert_forbidden(&instance, &with_bearer(request.clone(), CAROL)).await;
         assert!(challenge.contains("scope=\"use\""), "{challenge}");
-        let bobs = instance.send(&of(request, BOB)).await;
+        let bobs = instance.send(&with_bearer(request, BOB)).await;
         assert!(matches!(bobs.status, 200 | 404), "{}", bobs.status);
     }
     let listen = Request::rpc("subscriptions/listen", json!({"notifications": {}}));
-    let challenge = forbidden(&instance, &of(listen.clone(), CAROL)).await;
+    let challenge = assert_forbidden(&instance, &with_bearer(listen.clone(), CAROL)).await;
     assert!(challenge.contains("scope=\"use\""), "{challenge}");
     let mut connection = instance.connect().await;
-    connection.send(&of(listen, BOB)).await;
+    connection.send(&with_bearer(listen, BOB)).await;
     assert_eq!(connection.head().await.status, 200);
 }
 
 #[tokio::test]
-async fn suggestions_and_news_are_for_those_who_may() {
+async fn completions_and_subscriptions_require_scopes() {
     let template = ResourceTemplate::new("notes://{name}", "n", read_note);
     let prompt = Prompt::new("n", read_note).suggest("name", ["secret"]);
     let tokens = BearerTokens::new()
@@ -195,29 +195,31 @@ async fn suggestions_and_news_are_for_those_who_may() {
         (listen(json!(["files://a"])), "use notes"),
         (listen(json!(["other://", "notes://monday"])), "use notes"),
     ] {
-        let challenge = forbidden(&instance, &of(request.clone(), BOB)).await;
+        let challenge = assert_forbidden(&instance, &with_bearer(request.clone(), BOB)).await;
         assert!(
             challenge.contains(&format!("scope=\"{needed}\"")),
             "{challenge}"
         );
         let mut connection = instance.connect().await;
-        connection.send(&of(request, ALICE)).await;
+        connection.send(&with_bearer(request, ALICE)).await;
         assert_eq!(connection.head().await.status, 200);
     }
     let mut connection = instance.connect().await;
-    connection.send(&of(listen(json!(["other://"])), BOB)).await;
+    connection
+        .send(&with_bearer(listen(json!(["other://"])), BOB))
+        .await;
     assert_eq!(connection.head().await.status, 200);
 }
 
-/// Who loses a scope between two rounds does not go on, and no handler runs.
+/// Before the token is opened and before a handler runs.
 #[tokio::test]
-async fn every_round_is_checked_before_the_token_is_opened() {
+async fn scopes_are_checked_in_every_round() {
     let (state, mut heard) = signals();
     let server = Server::builder("rounds", "1")
         .state(state)
         .tool(Tool::new("write", write).scopes(["files:write"]))
         .build()
-        .expect("a usable server");
+        .expect("a valid server");
     let caller = |scopes| Caller {
         principal: Principal::new("alice"),
         scopes: Scopes::parse(scopes),
@@ -237,9 +239,9 @@ async fn every_round_is_checked_before_the_token_is_opened() {
         plain().again("nonsense", answers()),
         plain(),
     ] {
-        let refused = receive(&again, "files:read").await;
-        assert_eq!(refused["error"]["code"], -32600, "{refused}");
-        assert_eq!(refused["id"], 1);
+        let rejected = receive(&again, "files:read").await;
+        assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
+        assert_eq!(rejected["id"], 1);
     }
     assert!(heard.try_recv().is_err(), "a handler ran");
     let done = receive(&plain().again(&token(&first), answers()), "files:write").await;
@@ -247,22 +249,24 @@ async fn every_round_is_checked_before_the_token_is_opened() {
 }
 
 #[tokio::test]
-async fn a_broader_scope_is_enough() {
+async fn broader_scope_implies_narrower_ones() {
     let rules = builder()
         .scope_implies("files:admin", ["files:write"])
         .scope_implies("files:write", ["files:read"])
-        // A circle is no trouble.
+        // A cycle is allowed.
         .scope_implies("files:read", ["files:admin"])
         .scope_implies("other", ["notes"]);
     let instance = start(rules).await;
-    let reply = instance.send(&of(Request::read("files://a"), ALICE)).await;
+    let reply = instance
+        .send(&with_bearer(Request::read("files://a"), ALICE))
+        .await;
     assert_eq!(result(&reply.reply())["contents"][0]["text"], "read");
-    forbidden(&instance, &of(Request::read("files://a"), BOB)).await;
-    forbidden(&instance, &of(Request::read("notes://x"), ALICE)).await;
+    assert_forbidden(&instance, &with_bearer(Request::read("files://a"), BOB)).await;
+    assert_forbidden(&instance, &with_bearer(Request::read("notes://x"), ALICE)).await;
 }
 
 #[tokio::test]
-async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
+async fn anonymous_http_callers_have_no_scopes_and_stdio_has_all() {
     let (state, _) = signals();
     let build = || {
         Server::builder("open", "1")
@@ -271,8 +275,8 @@ async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
             .tool(Tool::new("write", write).scopes(["files:write"]))
     };
     let instance = start(build()).await;
-    let request = of(Request::tool("write", json!({})), ALICE);
-    let challenge = forbidden(&instance, &request).await;
+    let request = with_bearer(Request::tool("write", json!({})), ALICE);
+    let challenge = assert_forbidden(&instance, &request).await;
     assert!(
         challenge.contains("scope=\"use files:write\""),
         "{challenge}"
@@ -284,7 +288,7 @@ async fn without_an_authenticator_nobody_has_scopes_and_over_stdio_everybody() {
 }
 
 #[test]
-fn scopes_that_cannot_be_asked_for_are_refused() {
+fn invalid_scopes_are_rejected() {
     for bad in [
         "",
         "two words",

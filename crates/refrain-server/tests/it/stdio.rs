@@ -1,4 +1,4 @@
-//! The server on a pair of streams: one message a line.
+//! The stdio transport: one message per line.
 
 use crate::support::{
     CAPABILITIES, Guard, LOG_LEVEL, Request, Signals, StdioClient, asked, echo, greet, signals,
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// The longest line.
+/// The limit of a line in bytes.
 const LINE: usize = 2000;
 
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
@@ -25,7 +25,7 @@ async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("let through".into())
 }
 
-/// Leaves a task behind that goes on reporting when the call is over.
+/// Spawns a task that reports after the end of the call.
 async fn leaving(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     cx.progress(1.0, None, "");
     let (task, own) = (cx.clone(), Arc::clone(&signals));
@@ -38,7 +38,7 @@ async fn leaving(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("left".into())
 }
 
-/// Says more than the other side reads.
+/// Logs more than the client reads.
 async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     for n in 0..50 {
         cx.log(LogLevel::Info, format!("{n} {}", "x".repeat(200)));
@@ -68,7 +68,7 @@ fn client_with(limits: ServerLimits) -> Client {
         .tool(Tool::new("held", held))
         .tool(Tool::new("leaving", leaving))
         .tool(Tool::new("talk", talk))
-        // Over HTTP nobody may call; here nobody is asked.
+        // Rejects all callers over HTTP. Not used for stdio.
         .authenticator(BearerTokens::new())
         .state(signals.clone())
         .limits(ServerLimits {
@@ -85,7 +85,7 @@ fn client_with(limits: ServerLimits) -> Client {
 const GRACE: Duration = Duration::from_secs(3600);
 
 impl Client {
-    async fn hears(&mut self, what: &'static str) {
+    async fn expect_signal(&mut self, what: &'static str) {
         assert_eq!(within(what, self.heard.recv()).await, Some(what));
     }
 }
@@ -109,7 +109,7 @@ fn word(id: u32) -> Request {
 }
 
 #[tokio::test]
-async fn requests_are_answered_line_by_line() {
+async fn requests_and_replies_are_lines() {
     let mut client = client(GRACE);
     client.send(&word(1)).await;
     let reply = client.read().await;
@@ -134,7 +134,7 @@ async fn requests_are_answered_line_by_line() {
 }
 
 #[tokio::test]
-async fn lines_without_a_request_are_dealt_with() {
+async fn empty_lines_notifications_and_malformed_lines_are_handled() {
     let mut client = client(GRACE);
     client.line("").await;
     client.line("  \r").await;
@@ -160,7 +160,7 @@ async fn lines_without_a_request_are_dealt_with() {
         let reply = client.read().await;
         assert_eq!(reply["error"]["code"], code, "{reply}");
     }
-    // A line may end as on Windows.
+    // CRLF line ending.
     let mut message = word(2).message();
     message.push(b'\r');
     client.line(message).await;
@@ -169,11 +169,11 @@ async fn lines_without_a_request_are_dealt_with() {
 }
 
 #[tokio::test]
-async fn calls_run_side_by_side_and_notes_come_before_the_reply() {
+async fn calls_run_concurrently_and_logs_precede_the_reply() {
     let mut client = client(GRACE);
     let slow = Request::tool("held", json!({})).id(json!("slow"));
     client.send(&slow.meta(LOG_LEVEL, json!("info"))).await;
-    client.hears("begun").await;
+    client.expect_signal("begun").await;
     assert_eq!(
         client.read().await["params"],
         json!({"level": "info", "data": "begun"})
@@ -190,50 +190,49 @@ async fn calls_run_side_by_side_and_notes_come_before_the_reply() {
 }
 
 #[tokio::test]
-async fn a_call_can_be_cancelled() {
+async fn cancelled_call_is_dropped_without_a_reply() {
     let mut client = client(GRACE);
     for (id, other) in [(json!(7), json!("7")), (json!("7"), json!(7))] {
         let cancel = |id: &Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
         client
             .send(&Request::tool("held", json!({})).id(id.clone()))
             .await;
-        client.hears("begun").await;
+        client.expect_signal("begun").await;
         client.line(cancel(&other).to_string()).await;
         client.send(&word(1)).await;
         client.read().await;
         assert!(
             client.heard.try_recv().is_err(),
-            "another id is another call"
+            "an id of another type cancelled the call"
         );
         client.line(cancel(&id).to_string()).await;
-        client.hears("dropped").await;
-        // It is not answered any more.
+        client.expect_signal("dropped").await;
+        // The cancelled call has no reply.
         client.send(&word(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
     assert!(client.pipe.end().await.is_empty());
 }
 
-/// The id is the text or the number, not the way it is written.
 #[tokio::test]
-async fn a_call_is_cancelled_by_its_id_however_that_is_escaped() {
+async fn cancellation_ignores_how_the_id_is_escaped() {
     let mut client = client(GRACE);
     let held = Request::tool("held", json!({})).id(json!("ID"));
     let held = String::from_utf8(held.message()).expect("text");
     let plain = "\"caf\u{e9}\"";
     for (id, named) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
         client.line(held.replace(r#""ID""#, id)).await;
-        client.hears("begun").await;
+        client.expect_signal("begun").await;
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}"#;
         client.line(cancel.replace("ID", named)).await;
-        client.hears("dropped").await;
+        client.expect_signal("dropped").await;
     }
     assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
-async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
+async fn late_or_malformed_cancellation_is_ignored() {
     let mut client = client(GRACE);
     let cancel = |params: Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     client.send(&word(1)).await;
@@ -241,7 +240,7 @@ async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
     client
         .send(&Request::tool("held", json!({})).id(json!("h")))
         .await;
-    client.hears("begun").await;
+    client.expect_signal("begun").await;
     for params in [
         json!({"requestId": 1, "reason": "the reply is there already"}),
         json!({"requestId": 1}),
@@ -255,28 +254,28 @@ async fn a_cancellation_that_is_late_or_makes_no_sense_does_no_harm() {
         client.send(&word(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
-    assert!(client.heard.try_recv().is_err(), "nothing was cancelled");
+    assert!(client.heard.try_recv().is_err(), "a call was cancelled");
     client.signals.open();
     assert_eq!(text(&client.read().await), "let through");
     assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
-async fn a_call_that_is_over_reports_nothing_more() {
+async fn ended_call_sends_no_further_messages() {
     let mut client = client(GRACE);
     let request = Request::tool("leaving", json!({})).meta("progressToken", json!("p"));
     client.send(&request.meta(LOG_LEVEL, json!("debug"))).await;
     let note = client.read().await;
     assert_eq!(note["params"], json!({"progressToken": "p", "progress": 1}));
     assert_eq!(text(&client.read().await), "left");
-    client.hears("reported").await;
+    client.expect_signal("reported").await;
     client.send(&word(2)).await;
     assert_eq!(client.read().await["id"], 2);
     assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
-async fn a_line_says_all_there_is_to_know() {
+async fn requests_share_no_state() {
     let mut client = client(GRACE);
     for _ in 0..2 {
         client.send(&Request::tool("greet", json!({}))).await;
@@ -292,7 +291,7 @@ async fn a_line_says_all_there_is_to_know() {
 }
 
 #[tokio::test]
-async fn a_line_that_is_too_long_is_refused_and_passed_over() {
+async fn overlong_line_is_rejected_and_skipped() {
     let mut client = client(GRACE);
     let of_length = |length: usize| {
         let empty = Request::tool("echo", json!({"text": ""})).message().len();
@@ -309,7 +308,7 @@ async fn a_line_that_is_too_long_is_refused_and_passed_over() {
     }
     client.send(&word(5)).await;
     assert_eq!(client.read().await["id"], 5);
-    // The same at the end of the input, where no line ends.
+    // The same without a line ending at the end of the input.
     client.write(&of_length(3 * LINE).message()).await;
     let rest = client.pipe.end().await;
     assert_eq!(
@@ -320,13 +319,13 @@ async fn a_line_that_is_too_long_is_refused_and_passed_over() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_the_input_what_runs_is_given_time() {
+async fn running_calls_may_finish_after_the_end_of_input() {
     let mut client = client(GRACE);
     client
         .send(&Request::tool("held", json!({})).id(json!(1)))
         .await;
-    client.hears("begun").await;
-    // The last line need not end.
+    client.expect_signal("begun").await;
+    // The last line has no line ending.
     client.write(&word(2).message()).await;
     let signals = client.signals.clone();
     let opened = tokio::spawn(async move {
@@ -342,10 +341,10 @@ async fn at_the_end_of_the_input_what_runs_is_given_time() {
 }
 
 #[tokio::test]
-async fn at_the_end_of_the_input_what_does_not_end_is_cancelled() {
+async fn running_calls_are_cancelled_after_the_drain_grace() {
     let mut client = client(Duration::from_millis(50));
     client.send(&Request::tool("held", json!({}))).await;
-    client.hears("begun").await;
+    client.expect_signal("begun").await;
     let mut heard = std::mem::replace(&mut client.heard, signals().1);
     assert!(client.pipe.end().await.is_empty());
     assert_eq!(
@@ -355,22 +354,22 @@ async fn at_the_end_of_the_input_what_does_not_end_is_cancelled() {
 }
 
 #[tokio::test]
-async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
+async fn queued_messages_of_a_cancelled_call_are_dropped() {
     let mut client = client(GRACE);
     let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
     client.send(&talk.id(json!("talk"))).await;
-    // Half of what it says is more than the other side holds unread.
-    let mut said = vec![client.read().await];
+    // Half of the messages exceed the buffer of the stream.
+    let mut received = vec![client.read().await];
     client
         .line(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"talk"}}"#,
         )
         .await;
-    // Lines are taken in order: when this one is begun, the cancellation was read.
+    // Lines are handled in order: once this call starts, the cancellation was read.
     client
         .send(&Request::tool("held", json!({})).id(json!("held")))
         .await;
-    client.hears("begun").await;
+    client.expect_signal("begun").await;
     client.signals.open();
     loop {
         let message = client.read().await;
@@ -378,19 +377,23 @@ async fn what_is_queued_for_a_cancelled_call_is_not_sent() {
             break;
         }
         assert_eq!(message.get("id"), None, "{message}");
-        said.push(message);
+        received.push(message);
     }
-    assert!(said.len() < 50, "{} of 50 lines were sent", said.len());
+    assert!(
+        received.len() < 50,
+        "{} of 50 lines were sent",
+        received.len()
+    );
     assert!(client.pipe.end().await.is_empty());
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
-    // No grace at all: what runs is waited for because it was told to stop.
+async fn shutdown_ends_subscriptions_and_waits_for_calls() {
+    // Without a drain grace, only the drain time of a shutdown lets the call finish.
     let mut client = client(Duration::ZERO);
     let held = Request::tool("held", json!({}));
     client.send(&held.id(json!("held"))).await;
-    client.hears("begun").await;
+    client.expect_signal("begun").await;
     let filter = json!({"notifications": {"toolsListChanged": true}});
     let listen = Request::rpc("subscriptions/listen", filter);
     client.send(&listen.id(json!("listen"))).await;
@@ -412,7 +415,7 @@ async fn told_to_stop_it_ends_subscriptions_and_waits_for_what_runs() {
     client.stopped().await;
 }
 
-/// Lets all tasks of this thread go on until they wait for each other.
+/// Runs all tasks of this thread until they are blocked.
 async fn settle() {
     for _ in 0..2000 {
         tokio::task::yield_now().await;
@@ -420,14 +423,14 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn told_to_stop_it_ends_though_nobody_reads() {
+async fn shutdown_completes_although_the_client_does_not_read() {
     let long = "x".repeat(LINE + 1);
     for line in ["x", &long] {
         let mut client = client_with(ServerLimits {
             drain_time: Duration::from_millis(20),
             ..ServerLimits::default()
         });
-        // More errors than are queued and the stream holds. What the server does not take is not waited for.
+        // More errors than fit in the queue and the stream.
         let mut input = client.take_input();
         let lines = format!("{line}\n").repeat(200);
         let writing = tokio::spawn(async move { input.write_all(lines.as_bytes()).await });
@@ -439,7 +442,7 @@ async fn told_to_stop_it_ends_though_nobody_reads() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_while_it_is_written_to_is_no_error() {
+async fn closed_output_is_not_an_error() {
     let mut client = client(Duration::from_millis(20));
     let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
     client.send(&talk.id(json!("talk"))).await;

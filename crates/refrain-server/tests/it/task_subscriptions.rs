@@ -9,7 +9,7 @@ use crate::support::{
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BearerTokens, Caller, Response, Scopes, Server, ServerBuilder, ServerLimits, State,
+    BearerTokens, Caller, MessageResponse, Scopes, Server, ServerBuilder, ServerLimits, State,
     TaskOptions, Tool,
 };
 use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
@@ -75,17 +75,17 @@ fn task_state(event: &Value) -> Value {
 }
 
 /// Opens a stream without a transport.
-async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> Response {
+async fn stream(server: &Server, request: &Request, caller: impl Into<Caller>) -> MessageResponse {
     server.handle(&request.message(), caller.into()).await
 }
 
-async fn next(stream: &mut Response) -> Value {
+async fn next(stream: &mut MessageResponse) -> Value {
     let message = within("a message", stream.next()).await;
     serde_json::from_slice(&message.expect("the stream is open")).expect("replies are JSON")
 }
 
 /// The methods of all remaining messages.
-async fn rest(stream: &mut Response) -> Vec<String> {
+async fn rest(stream: &mut MessageResponse) -> Vec<String> {
     let mut methods = Vec::new();
     while let Some(message) = within("the end", stream.next()).await {
         let message: Value = serde_json::from_slice(&message).expect("replies are JSON");

@@ -1,6 +1,6 @@
 //! Traces: one trace for all rounds of a flow, in spans and for handlers.
 
-use crate::support::watch::{Watch, watch};
+use crate::support::watch::{Recording, watch};
 use crate::support::{Instance, Login, Request, asked, result, start, text, token};
 use refrain_core::{Cx, Error, KeyRing, Result, SystemSource};
 use refrain_server::{Json, Prompt, Resource, ResourceTemplate, Server, ServerBuilder, Tool};
@@ -78,7 +78,7 @@ async fn two_rounds(first: &[(&str, Value)], second: &[(&str, Value)]) -> Value 
     result(&reply)["structuredContent"].clone()
 }
 
-fn field<'a>(watch: &'a Watch, round: usize, name: &str) -> Option<&'a str> {
+fn field<'a>(watch: &'a Recording, round: usize, name: &str) -> Option<&'a str> {
     let span = watch.spans.get(round).expect("the round has a span");
     span.fields.get(name).map(String::as_str)
 }

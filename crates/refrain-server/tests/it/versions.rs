@@ -1,4 +1,4 @@
-//! Other revisions of the protocol: refused for what they are, whatever else they say.
+//! Requests of unsupported protocol revisions.
 
 use crate::support::{CAPABILITIES, Request, VERSION, echo, names, start};
 use refrain_core::Principal;
@@ -12,7 +12,7 @@ fn later(method: &str, params: Value) -> Request {
 }
 
 #[tokio::test]
-async fn a_request_of_another_revision_is_refused_for_that_alone() {
+async fn unsupported_revision_takes_precedence_over_other_errors() {
     let instance = start(Server::builder("v", "1").tool(Tool::new("echo", echo))).await;
     for request in [
         later("tools/list", json!({})),
@@ -28,22 +28,22 @@ async fn a_request_of_another_revision_is_refused_for_that_alone() {
             &json!({"supported": ["2026-07-28"], "requested": "2027-01-01"})
         );
     }
-    // What is ours is judged by our rules.
+    // A request of the supported revision gets the usual error.
     let unknown = Request::rpc("future/method", json!({}));
     instance.send(&unknown).await.error(404, -32601);
 }
 
 #[tokio::test]
-async fn a_handshake_of_older_revisions_is_told_what_is_spoken() {
+async fn initialize_without_sessions_lists_supported_revisions() {
     let server = Server::builder("v", "1").tool(Tool::new("echo", echo));
     let instance = start(server).await;
     let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "old", "version": "1"}});
     let message =
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params.clone()});
-    // With the metadata of the present revision it is none of an older one.
+    // With 2026-07-28 metadata it is not a legacy request.
     let response = instance.send(&Request::rpc("initialize", params)).await;
     names(&response.error(404, -32601), &["2026-07-28"]);
-    // Where there are no sessions there is nothing else to say.
+    // `handle` has no sessions, so it rejects the legacy handshake.
     let mut out = instance
         .server
         .handle(message.to_string().as_bytes(), Principal::anonymous())

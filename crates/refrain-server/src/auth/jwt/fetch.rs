@@ -1,34 +1,35 @@
-//! One GET of a small document, over TLS unless it is on this machine.
+//! Fetches the JWK set of an authorization server.
 
-use crate::auth::url::{SafeUrl, UrlError};
+use crate::auth::url::{HttpUrlError, SafeUrl};
 use crate::http_client::{HttpClient, check_tls};
+use crate::timer::within;
 use bytes::Bytes;
 use http::header::{ACCEPT, USER_AGENT};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use std::time::Duration;
 
-/// The time limit of a request.
+/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the connection is kept: there are minutes between two requests.
+/// How long an idle connection is kept. Usually there are minutes between two requests.
 const IDLE: Duration = Duration::from_secs(5);
-/// The largest document, in bytes.
-const LARGEST: usize = 512 * 1024;
+/// The largest accepted document, in bytes.
+const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
-    #[error("request failed: {}", innermost(.0))]
+    #[error("request failed: {}", root_cause(.0))]
     Http(#[from] hyper_util::client::legacy::Error),
     #[error("unexpected status {0}; redirects are not followed")]
     Status(StatusCode),
-    #[error("failed to read a body of at most {LARGEST} bytes: {0}")]
+    #[error("failed to read a body of up to {MAX_BYTES} bytes: {0}")]
     Body(Box<dyn std::error::Error + Send + Sync>),
     #[error("no response within {} seconds", TIMEOUT.as_secs())]
-    Timeout(#[from] tokio::time::error::Elapsed),
+    Timeout,
 }
 
-/// The message of the first cause.
-fn innermost(error: &dyn std::error::Error) -> String {
+/// The message of the root cause.
+fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;
@@ -36,13 +37,13 @@ fn innermost(error: &dyn std::error::Error) -> String {
     cause.to_string()
 }
 
-pub(super) struct Document {
+pub(super) struct JwksDocument {
     pub(super) url: SafeUrl,
     client: HttpClient,
 }
 
-impl Document {
-    pub(super) fn new(url: SafeUrl) -> Result<Self, UrlError> {
+impl JwksDocument {
+    pub(super) fn new(url: SafeUrl) -> Result<Self, HttpUrlError> {
         if url.tls {
             check_tls()?;
         }
@@ -51,7 +52,8 @@ impl Document {
     }
 
     pub(super) async fn fetch(&self) -> Result<Bytes, FetchError> {
-        tokio::time::timeout(TIMEOUT, self.get()).await?
+        let fetched = within(TIMEOUT, self.get()).await;
+        fetched.ok_or(FetchError::Timeout)?
     }
 
     async fn get(&self) -> Result<Bytes, FetchError> {
@@ -59,12 +61,14 @@ impl Document {
             .header(ACCEPT, "application/jwk-set+json, application/json")
             .header(USER_AGENT, concat!("refrain/", env!("CARGO_PKG_VERSION")))
             .body(Full::default())
-            .expect("a parsed URL makes a request");
+            .expect("the URL and the headers are valid");
         let response = self.client.send(request).await?;
         if response.status() != StatusCode::OK {
             return Err(FetchError::Status(response.status()));
         }
-        let body = Limited::new(response.into_body(), LARGEST).collect().await;
+        let body = Limited::new(response.into_body(), MAX_BYTES)
+            .collect()
+            .await;
         Ok(body.map_err(FetchError::Body)?.to_bytes())
     }
 }

@@ -1,6 +1,6 @@
-//! The public keys of an authorization server (RFC 7517), and the algorithms they are for.
+//! The public keys of an authorization server (RFC 7517) and their algorithms.
 //!
-//! Only asymmetric algorithms are supported: no key is for an HMAC.
+//! Only asymmetric algorithms are supported, not HMAC.
 
 use super::validation::TokenError;
 use aws_lc_rs::signature::{
@@ -13,19 +13,19 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The shortest modulus of an RSA key, in bits.
-const LEAST_BITS: usize = 2048;
+/// The shortest accepted RSA modulus, in bits.
+const MIN_RSA_BITS: usize = 2048;
 
-pub(super) struct Key {
+pub(super) struct VerificationKey {
     id: Option<String>,
-    /// The algorithms that it may have signed with.
+    /// The signature algorithms that the key may be used with.
     algorithms: Vec<Algorithm>,
     pub(super) verifying: DecodingKey,
 }
 
-impl Key {
-    /// Parses a key. `None`: no accepted token can be signed with it.
-    fn read(jwk: &Value) -> Option<Self> {
+impl VerificationKey {
+    /// Parses a key. Returns `None` if it cannot verify any accepted token.
+    fn parse(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
         let common = &jwk.common;
         let signature = |usage: &PublicKeyUse| *usage == PublicKeyUse::Signature;
@@ -48,21 +48,21 @@ impl Key {
                 }
                 _ => return None,
             };
-        // A key that names an algorithm is only for this one, which must fit the kind of key.
+        // A key that names an algorithm is for this algorithm only.
         if let Some(own) = common.key_algorithm {
             let own = Algorithm::try_from(own).ok()?;
             algorithms.retain(|algorithm| *algorithm == own);
         }
         let mut verifying = DecodingKey::from_jwk(&jwk).ok()?;
         if let DecodingKeyKind::RsaModulusExponent { n, e } = verifying.kind() {
-            let (n, e) = (number(n), number(e));
+            let (n, e) = (strip_zeros(n), strip_zeros(e));
             let unused = n.first().map_or(0, |byte| byte.leading_zeros());
-            if n.len() * 8 - (unused as usize) < LEAST_BITS {
+            if n.len() * 8 - (unused as usize) < MIN_RSA_BITS {
                 return None;
             }
             verifying = DecodingKey::from_rsa_raw_components(n, e);
         }
-        // Otherwise the first token would fail. An Ed25519 key that is not on the curve is only found then.
+        // Rejects invalid keys early. An Ed25519 point that is not on the curve is detected by the first token only.
         if let Some(point) = point {
             ParsedPublicKey::new(point, verifying.try_get_as_bytes().ok()?).ok()?;
         }
@@ -74,25 +74,29 @@ impl Key {
     }
 }
 
-/// A number without leading zeros, which some servers send.
-fn number(bytes: &[u8]) -> &[u8] {
+/// Strips leading zeros, which some servers send.
+fn strip_zeros(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
     &bytes[zeros..]
 }
 
 /// The usable keys of an authorization server.
 #[derive(Clone, Default)]
-pub(super) struct KeySet(Vec<Arc<Key>>);
+pub(super) struct KeySet(Vec<Arc<VerificationKey>>);
 
 impl KeySet {
-    /// Parses a JWK set. Keys for other purposes and malformed ones are ignored.
-    pub(super) fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
+    /// Parses a JWK set. Ignores malformed keys and keys for other purposes.
+    pub(super) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         struct Set {
             keys: Vec<Value>,
         }
         let set: Set = serde_json::from_slice(json)?;
-        let keys = set.keys.iter().filter_map(Key::read).map(Arc::new);
+        let keys = set
+            .keys
+            .iter()
+            .filter_map(VerificationKey::parse)
+            .map(Arc::new);
         Ok(Self(keys.collect()))
     }
 
@@ -100,17 +104,17 @@ impl KeySet {
         self.0.len()
     }
 
-    /// The only key that fits a token.
+    /// The key for a token, if exactly one matches.
     pub(super) fn find(
         &self,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, TokenError> {
-        let mut fitting = self.0.iter().filter(|key| {
+    ) -> Result<Arc<VerificationKey>, TokenError> {
+        let mut matching = self.0.iter().filter(|key| {
             let named = id.is_none() || id == key.id.as_deref();
             named && key.algorithms.contains(&algorithm)
         });
-        match (fitting.next(), fitting.next()) {
+        match (matching.next(), matching.next()) {
             (Some(key), None) => Ok(key.clone()),
             (None, _) if self.0.is_empty() => Err(TokenError::NoKeys),
             (None, _) => Err(TokenError::UnknownKey),

@@ -1,10 +1,10 @@
-//! The cached keys of an authorization server.
+//! The key cache of an authorization server.
 //!
-//! They are read again when they are old, and when a token names an unknown key; never twice at once, and not more often
-//! than the interval allows. If that fails, the known keys stay. Only requests with an unknown key wait.
+//! Keys are read again when they reach the maximum age and when a token names an unknown key. There is one read at a time,
+//! and at most one per interval. If a read fails, the cached keys remain valid. Only requests with unknown keys wait.
 
-use super::fetch::{Document, FetchError};
-use super::jwk::{Key, KeySet};
+use super::fetch::{FetchError, JwksDocument};
+use super::jwk::{KeySet, VerificationKey};
 use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
@@ -14,40 +14,41 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedMutexGuard;
 use tokio::task::{JoinHandle, spawn_blocking};
 
-pub(super) enum Origin {
+pub(super) enum KeySource {
     File(PathBuf),
-    Url(Box<Document>),
+    Url(Box<JwksDocument>),
 }
 
-/// The known keys, and their source.
-pub(super) struct Keys {
-    origin: Origin,
+/// The cached keys and their source.
+pub(super) struct KeyCache {
+    source: KeySource,
     max_age: Duration,
-    /// The least time between two attempts to read them.
+    /// The minimum time between two attempts to read the keys.
     pub(super) interval: Duration,
-    state: Mutex<State>,
-    /// Held while they are read.
+    state: Mutex<CacheState>,
+    /// Locked while the keys are read.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     keys: KeySet,
-    /// When they were last up to date.
-    fresh: Option<Instant>,
-    tried: Option<Instant>,
+    /// When the keys were last read successfully.
+    read_at: Option<Instant>,
+    /// When the last attempt to read them started.
+    attempted_at: Option<Instant>,
     /// Completed attempts to read them.
     attempts: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ReadError {
-    #[error("could not read {}: {error}", path.display())]
+pub(super) enum KeyReadError {
+    #[error("failed to read {}: {error}", path.display())]
     File {
         path: PathBuf,
         error: std::io::Error,
     },
-    #[error("could not fetch keys from {host}: {error}")]
+    #[error("failed to fetch keys from {host}: {error}")]
     Fetch { host: String, error: FetchError },
     #[error("not a JWK set: {0}")]
     Json(#[from] serde_json::Error),
@@ -55,10 +56,10 @@ pub(super) enum ReadError {
     Empty,
 }
 
-impl Keys {
-    pub(super) fn new(origin: Origin, max_age: Duration, interval: Duration) -> Self {
+impl KeyCache {
+    pub(super) fn new(source: KeySource, max_age: Duration, interval: Duration) -> Self {
         Self {
-            origin,
+            source,
             max_age,
             interval,
             state: Mutex::default(),
@@ -66,18 +67,18 @@ impl Keys {
         }
     }
 
-    /// Reads a file, so that an invalid one is found before the first call.
-    pub(super) fn read_file(&self) -> Result<(), ReadError> {
-        let Origin::File(path) = &self.origin else {
+    /// Reads the key file, to report an invalid one at startup.
+    pub(super) fn read_file(&self) -> Result<(), KeyReadError> {
+        let KeySource::File(path) = &self.source else {
             return Ok(());
         };
         let keys = parse_file(path, std::fs::read(path))?;
         if keys.len() == 0 {
-            return Err(ReadError::Empty);
+            return Err(KeyReadError::Empty);
         }
         let mut state = self.state.lock();
         state.keys = keys;
-        state.fresh = Some(Instant::now());
+        state.read_at = Some(Instant::now());
         Ok(())
     }
 
@@ -85,22 +86,22 @@ impl Keys {
         self: &Arc<Self>,
         id: Option<&str>,
         algorithm: Algorithm,
-    ) -> Result<Arc<Key>, TokenError> {
+    ) -> Result<Arc<VerificationKey>, TokenError> {
         let (found, is_old, attempts) = {
             let state = self.state.lock();
-            let is_old = |fresh: Instant| fresh.elapsed() >= self.max_age;
-            let is_old = state.fresh.is_none_or(is_old);
+            let is_old = |read_at: Instant| read_at.elapsed() >= self.max_age;
+            let is_old = state.read_at.is_none_or(is_old);
             (state.keys.find(id, algorithm), is_old, state.attempts)
         };
         if let Ok(key) = found {
-            // Old keys are still used meanwhile.
+            // Refresh in the background; the old keys are still used.
             if is_old && let Ok(reading) = self.reading.clone().try_lock_owned() {
-                drop(self.read_again(reading, attempts));
+                drop(self.start_read(reading, attempts));
             }
             return Ok(key);
         }
         let reading = self.reading.clone().lock_owned().await;
-        if let Some(task) = self.read_again(reading, attempts)
+        if let Some(task) = self.start_read(reading, attempts)
             && let Err(error) = task.await
         {
             tracing::error!(%error, "failed to read keys");
@@ -108,22 +109,23 @@ impl Keys {
         self.state.lock().keys.find(id, algorithm)
     }
 
-    /// Starts to read the keys, unless that happened since `attempts`, or less than the interval ago.
-    fn read_again(
+    /// Starts to read the keys, unless another attempt completed since the count was `attempts`, or started less than the
+    /// interval ago.
+    fn start_read(
         self: &Arc<Self>,
         reading: OwnedMutexGuard<()>,
         attempts: u64,
     ) -> Option<JoinHandle<()>> {
         {
             let mut state = self.state.lock();
-            let is_recent = |tried: Instant| tried.elapsed() < self.interval;
-            if state.attempts != attempts || state.tried.is_some_and(is_recent) {
+            let is_recent = |attempted_at: Instant| attempted_at.elapsed() < self.interval;
+            if state.attempts != attempts || state.attempted_at.is_some_and(is_recent) {
                 return None;
             }
-            state.tried = Some(Instant::now());
+            state.attempted_at = Some(Instant::now());
         }
         let this = self.clone();
-        // In a separate task, which is not cancelled when the client disconnects.
+        // A separate task is not cancelled when the client disconnects.
         Some(tokio::spawn(async move {
             let _reading = reading;
             let read = this.read().await;
@@ -133,30 +135,30 @@ impl Keys {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
-                        tracing::warn!(error = %ReadError::Empty, "no token can be verified");
+                        tracing::warn!("key set has no usable key, all tokens are rejected");
                     }
                     state.keys = keys;
-                    state.fresh = Some(Instant::now());
+                    state.read_at = Some(Instant::now());
                 }
                 Err(error) => {
-                    let known = state.keys.len();
-                    tracing::warn!(%error, known, "failed to read keys, keeping the known ones");
+                    let cached = state.keys.len();
+                    tracing::warn!(%error, cached, "failed to read keys");
                 }
             }
         }))
     }
 
-    async fn read(&self) -> Result<KeySet, ReadError> {
-        match &self.origin {
-            Origin::Url(document) => {
+    async fn read(&self) -> Result<KeySet, KeyReadError> {
+        match &self.source {
+            KeySource::Url(document) => {
                 let json = document.fetch().await;
-                let json = json.map_err(|error| ReadError::Fetch {
+                let json = json.map_err(|error| KeyReadError::Fetch {
                     host: document.url.host.clone(),
                     error,
                 })?;
-                Ok(KeySet::read(&json)?)
+                Ok(KeySet::parse(&json)?)
             }
-            Origin::File(path) => {
+            KeySource::File(path) => {
                 let file = path.clone();
                 let json = spawn_blocking(move || std::fs::read(file)).await;
                 parse_file(path, json.unwrap_or_else(|error| Err(error.into())))
@@ -165,10 +167,10 @@ impl Keys {
     }
 }
 
-fn parse_file(path: &Path, json: std::io::Result<Vec<u8>>) -> Result<KeySet, ReadError> {
-    let json = json.map_err(|error| ReadError::File {
+fn parse_file(path: &Path, json: std::io::Result<Vec<u8>>) -> Result<KeySet, KeyReadError> {
+    let json = json.map_err(|error| KeyReadError::File {
         path: path.to_owned(),
         error,
     })?;
-    Ok(KeySet::read(&json)?)
+    Ok(KeySet::parse(&json)?)
 }

@@ -1,60 +1,60 @@
-//! Checks of one token (RFC 7515, RFC 7519): header, signature and claims.
+//! Validation of a token (RFC 7515, RFC 7519): header, signature and claims.
 
-use super::jwk::Key;
+use super::jwk::VerificationKey;
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest token that is parsed.
-const LONGEST: usize = 16 * 1024;
-/// The accepted algorithms, all with public keys.
+/// The longest accepted token, in bytes.
+const MAX_BYTES: usize = 16 * 1024;
+/// The accepted algorithms. All are asymmetric.
 const FAMILIES: [AlgorithmFamily; 3] = [
     AlgorithmFamily::Rsa,
     AlgorithmFamily::Ec,
     AlgorithmFamily::Ed,
 ];
 
-/// Why a token is rejected, for the log. Clients see [`public`](Self::public).
+/// Why a token is rejected, for the log. Clients see [`public_text`](Self::public_text).
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenError {
-    #[error("it is longer than {LONGEST} characters")]
+    #[error("longer than {MAX_BYTES} bytes")]
     TooLong,
-    #[error("its type {0:?} is not that of an access token")]
+    #[error("type {0:?} is not an access token")]
     Type(String),
-    #[error("it demands extensions that are not known here")]
+    #[error("unsupported critical extensions")]
     Critical,
-    #[error("it is signed with a secret, which is not accepted")]
+    #[error("symmetric signature algorithms are not accepted")]
     Secret,
-    #[error("there are no keys to verify it with")]
+    #[error("no keys available")]
     NoKeys,
-    #[error("no key fits its key id and algorithm")]
+    #[error("no key matches its key id and algorithm")]
     UnknownKey,
-    #[error("several keys fit its key id and algorithm")]
+    #[error("several keys match its key id and algorithm")]
     AmbiguousKey,
-    // Escaped: it may quote the token, and a line of the log must stay one.
-    #[error("it is not valid: {:?}", .0.kind())]
+    // Debug format, because the error may quote the token: escapes keep the log entry on one line.
+    #[error("invalid: {:?}", .0.kind())]
     Invalid(#[from] Error),
-    #[error("it is for another audience")]
+    #[error("for another audience")]
     Audience,
-    #[error("it names no subject")]
+    #[error("missing subject")]
     Subject,
 }
 
 impl TokenError {
-    /// The text for the client: enough to act on, and nothing about the keys.
-    pub(super) fn public(&self) -> &'static str {
+    /// The text for the client. Reveals nothing about the keys.
+    pub(super) fn public_text(&self) -> &'static str {
         let kind = match self {
             Self::Invalid(error) => error.kind(),
             Self::Audience => return "the token is not for this server",
-            Self::Subject => return "the token names no subject",
+            Self::Subject => return "the token has no `sub` claim",
             _ => return "the token cannot be verified",
         };
         match kind {
             ErrorKind::ExpiredSignature => "the token has expired",
             ErrorKind::ImmatureSignature => "the token is not valid yet",
-            ErrorKind::InvalidIssuer => "the token is of another issuer",
+            ErrorKind::InvalidIssuer => "the token is from another issuer",
             ErrorKind::MissingRequiredClaim(claim) if claim == "aud" => {
                 "the token is not for this server"
             }
@@ -63,13 +63,13 @@ impl TokenError {
     }
 }
 
-/// The header of a token, checked before a key is looked up.
-pub(super) fn header(token: &str) -> Result<Header, TokenError> {
-    if token.len() > LONGEST {
+/// Parses and checks the header of a token.
+pub(super) fn parse_header(token: &str) -> Result<Header, TokenError> {
+    if token.len() > MAX_BYTES {
         return Err(TokenError::TooLong);
     }
     let header = decode_header(token)?;
-    // Tokens for other purposes, such as a logout, have another type.
+    // Tokens for other purposes, such as logout tokens, have another type.
     let types = ["JWT", "at+jwt", "application/at+jwt"];
     if let Some(typ) = &header.typ
         && !types.iter().any(|known| known.eq_ignore_ascii_case(typ))
@@ -82,10 +82,10 @@ pub(super) fn header(token: &str) -> Result<Header, TokenError> {
     }
 }
 
-/// The used claims of a token.
+/// The claims that are used here.
 #[derive(Deserialize)]
-pub(super) struct Claims {
-    /// A string: the library would accept a list of issuers.
+pub(super) struct TokenClaims {
+    /// A single string: the library would also accept a list.
     pub(super) iss: String,
     pub(super) sub: Option<String>,
     #[serde(default)]
@@ -96,8 +96,8 @@ pub(super) struct Claims {
     scp: Option<OneOrMany>,
 }
 
-impl Claims {
-    /// The scopes, in any of the forms that authorization servers write them.
+impl TokenClaims {
+    /// The scopes, in any of the forms that authorization servers use.
     pub(super) fn scopes(&self) -> impl Iterator<Item = &str> {
         let texts = self.scope.iter().chain(&self.scp);
         let texts = texts.flat_map(OneOrMany::as_slice);
@@ -105,7 +105,7 @@ impl Claims {
     }
 }
 
-/// A string, or a list of them.
+/// A string or a list of strings.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {
@@ -132,7 +132,7 @@ pub(super) struct Requirements {
     pub(super) issuer: String,
     pub(super) audiences: Vec<String>,
     leeway: u64,
-    /// The checks of the library for each algorithm: all but the audience.
+    /// The library's settings for each algorithm. They do not check the audience.
     validations: HashMap<Algorithm, Validation>,
 }
 
@@ -145,7 +145,7 @@ impl Requirements {
             validation.set_required_spec_claims(&["exp", "iss", "aud"]);
             validation.validate_nbf = true;
             validation.leeway = leeway;
-            // At the second of `exp` a token has expired.
+            // A token has expired at the time in `exp`, not only after it.
             validation.reject_tokens_expiring_in_less_than = 1;
             (*algorithm, validation)
         };
@@ -158,7 +158,7 @@ impl Requirements {
         }
     }
 
-    /// The checks for this algorithm, unless it needs a secret.
+    /// The settings for this algorithm. Fails for symmetric algorithms.
     pub(super) fn validation(&self, algorithm: Algorithm) -> Result<&Validation, TokenError> {
         self.validations.get(&algorithm).ok_or(TokenError::Secret)
     }
@@ -166,28 +166,32 @@ impl Requirements {
     pub(super) fn check(
         &self,
         token: &str,
-        key: &Key,
+        key: &VerificationKey,
         validation: &Validation,
-    ) -> Result<Claims, TokenError> {
-        let claims = decode::<Claims>(token, &key.verifying, validation)?.claims;
-        let ours = |theirs: &String| self.audiences.iter().any(|ours| is_same(ours, theirs));
+    ) -> Result<TokenClaims, TokenError> {
+        let claims = decode::<TokenClaims>(token, &key.verifying, validation)?.claims;
+        let ours = |theirs: &String| {
+            self.audiences
+                .iter()
+                .any(|ours| is_same_audience(ours, theirs))
+        };
         match claims.aud.as_slice().iter().any(ours) {
             true => Ok(claims),
             false => Err(TokenError::Audience),
         }
     }
 
-    /// When a token expires, leeway included. `None`: later than a clock can show.
-    pub(super) fn expiry(&self, claims: &Claims) -> Option<SystemTime> {
+    /// When a token expires, including the leeway. `None` if that is beyond the range of `SystemTime`.
+    pub(super) fn expiry(&self, claims: &TokenClaims) -> Option<SystemTime> {
         let expires = Duration::try_from_secs_f64(claims.exp).ok()?;
         let end = expires.checked_add(Duration::from_secs(self.leeway))?;
         UNIX_EPOCH.checked_add(end)
     }
 }
 
-/// Whether two audiences are equal. Scheme and host of a URL are compared without case, as in RFC 3986.
-fn is_same(ours: &str, theirs: &str) -> bool {
-    match (split(ours), split(theirs)) {
+/// Whether two audiences are equal. Scheme and host of a URL are case-insensitive (RFC 3986).
+fn is_same_audience(ours: &str, theirs: &str) -> bool {
+    match (split_authority(ours), split_authority(theirs)) {
         (Some((ours, path)), Some((theirs, other))) => {
             ours.eq_ignore_ascii_case(theirs) && path == other
         }
@@ -195,12 +199,12 @@ fn is_same(ours: &str, theirs: &str) -> bool {
     }
 }
 
-/// Splits a URL after its host and port.
-fn split(url: &str) -> Option<(&str, &str)> {
+/// Splits a URL after host and port.
+fn split_authority(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
     let host = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    // A user name or a password before the host is case-sensitive.
+    // User name and password are case-sensitive.
     if !scheme.chars().all(plain) || rest[..host].contains('@') {
         return None;
     }

@@ -1,10 +1,10 @@
 use super::*;
 use crate::legacy::session::tests::open as session;
-use crate::legacy::streams::{ResumeError, STREAMS};
+use crate::legacy::streams::{MAX_STREAMS, StreamResumeError};
 use crate::limits::ServerLimits;
 use crate::server::Server;
 
-/// A server that keeps this many bytes of one stream, and of all.
+/// A server with these limits for one stream and for all streams.
 fn server(resume_bytes: usize, resume_bytes_all: usize) -> Server {
     let limits = ServerLimits {
         resume_bytes,
@@ -13,41 +13,41 @@ fn server(resume_bytes: usize, resume_bytes_all: usize) -> Server {
         ..ServerLimits::default()
     };
     let builder = Server::builder("legacy", "1").limits(limits);
-    builder.build().expect("a usable server")
+    builder.build().expect("a valid server")
 }
 
-fn read_all(mut reader: Reader) -> Vec<(MessageKind, usize)> {
+fn read_all(mut reader: StreamReader) -> Vec<(MessageKind, usize)> {
     let mut cx = Context::from_waker(Waker::noop());
     let next = || match reader.poll_next(&mut cx) {
-        Poll::Ready(next) => next.map(|(sent, message)| (sent, message.len())),
+        Poll::Ready(next) => next.map(|(kind, message)| (kind, message.len())),
         Poll::Pending => None,
     };
     std::iter::from_fn(next).collect()
 }
 
-fn after(stream: &Stream, place: u64) -> EventId {
+fn after(stream: &Stream, sequence: u64) -> EventId {
     EventId {
         instance: stream.instance.clone(),
         stream: stream.number,
-        place,
+        sequence,
         purpose: None,
     }
 }
 
 #[test]
-fn a_talkative_call_keeps_its_reply_within_reach() {
+fn unread_asks_and_replies_survive_many_notifications() {
     let server = server(300, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let stream = streams.begin(&session, None);
+    let stream = streams.open_stream(&session, None);
     streams.push(&stream, MessageKind::Ask, vec![0; 10]);
     for _ in 0..20 {
         streams.push(&stream, MessageKind::Notification, vec![0; 100]);
     }
     streams.push(&stream, MessageKind::Reply, vec![0; 50]);
-    // Nobody has read any of it.
+    // No event was read yet.
     let reader = streams
         .resume(&session, &after(&stream, 0))
-        .expect("it is there");
+        .expect("stored stream");
     let read = [
         (MessageKind::Ask, 10),
         (MessageKind::Notification, 100),
@@ -55,28 +55,28 @@ fn a_talkative_call_keeps_its_reply_within_reach() {
         (MessageKind::Reply, 50),
     ];
     assert_eq!(read_all(reader), read);
-    // What was read is thrown away first, and an ask that is no longer there is lost.
+    // Read events are dropped first; the dropped ask makes the start unavailable.
     streams.push(&stream, MessageKind::Notification, vec![0; 250]);
     assert_eq!(
         streams
             .resume(&session, &after(&stream, 0))
             .map(read_all)
             .err(),
-        Some(ResumeError::Gone)
+        Some(StreamResumeError::Gone)
     );
     let reader = streams
         .resume(&session, &after(&stream, 22))
-        .expect("it is there");
+        .expect("stored stream");
     assert_eq!(read_all(reader), [(MessageKind::Notification, 250)]);
 }
 
 #[tokio::test]
-async fn what_was_only_looked_at_is_not_thrown_away() {
-    // Without room for the stream, and without room for all of them.
-    for (room, all) in [(0, usize::MAX), (usize::MAX, 0)] {
-        let server = server(room, all);
+async fn peeked_messages_are_not_dropped() {
+    // The limit of one stream, then the limit of all streams.
+    for (limit, total) in [(0, usize::MAX), (usize::MAX, 0)] {
+        let server = server(limit, total);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, None);
+        let stream = streams.open_stream(&session, None);
         let reader = stream.read();
         streams.push(&stream, MessageKind::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
@@ -93,88 +93,88 @@ async fn what_was_only_looked_at_is_not_thrown_away() {
 }
 
 #[test]
-fn whoever_comes_back_is_given_all_that_another_had_read() {
+fn resumed_reader_gets_events_that_another_has_read() {
     let asks: Vec<(MessageKind, usize)> =
         (1..=900).map(|bytes| (MessageKind::Ask, bytes)).collect();
-    // More events than are kept, and more bytes.
-    for (room, size, more) in [(usize::MAX, 1, EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
-        let server = server(room, usize::MAX);
+    // Exceeds the limit of events, then the limit of bytes.
+    for (limit, size, more) in [(usize::MAX, 1, MAX_EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
+        let server = server(limit, usize::MAX);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.begin(&session, None);
-        for (sent, bytes) in &asks {
-            streams.push(&stream, *sent, vec![0; *bytes]);
+        let stream = streams.open_stream(&session, None);
+        for (kind, bytes) in &asks {
+            streams.push(&stream, *kind, vec![0; *bytes]);
         }
         assert_eq!(read_all(stream.read()), asks);
-        let again = streams.resume(&session, &after(&stream, 3));
-        let again = again.expect("it is there");
+        let resumed = streams.resume(&session, &after(&stream, 3));
+        let resumed = resumed.expect("stored stream");
         for _ in 0..more {
             streams.push(&stream, MessageKind::Notification, vec![0; size]);
         }
         streams.push(&stream, MessageKind::Reply, vec![0; 50]);
-        let mut read = read_all(again);
-        read.retain(|(sent, _)| *sent != MessageKind::Notification);
+        let mut read = read_all(resumed);
+        read.retain(|(kind, _)| *kind != MessageKind::Notification);
         assert_eq!(read.pop(), Some((MessageKind::Reply, 50)));
         assert_eq!(read, asks[3..]);
     }
 }
 
 #[test]
-fn the_oldest_streams_that_are_over_make_room_for_others() {
+fn oldest_ended_streams_are_evicted_first() {
     let server = server(usize::MAX, 1000);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let begin = || {
-        let stream = streams.begin(&session, None);
+        let stream = streams.open_stream(&session, None);
         streams.push(&stream, MessageKind::Reply, vec![0; 300]);
         stream
     };
     let all = [begin(), begin(), begin()];
-    streams.finish(&all[1]);
-    streams.finish(&all[0]);
-    let reads = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
-    assert_eq!(all.each_ref().map(|stream| reads(stream)), [true; 3]);
+    streams.end(&all[1]);
+    streams.end(&all[0]);
+    let can_resume = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
+    assert_eq!(all.each_ref().map(|stream| can_resume(stream)), [true; 3]);
     let more = begin();
     assert_eq!(
-        all.each_ref().map(|stream| reads(stream)),
+        all.each_ref().map(|stream| can_resume(stream)),
         [false, true, true]
     );
-    // Of those that go on, the one that says more does without its notes.
+    // Without another ended stream, the growing stream drops its notification.
     streams.push(&more, MessageKind::Notification, vec![0; 500]);
     assert_eq!(
-        all.each_ref().map(|stream| reads(stream)),
+        all.each_ref().map(|stream| can_resume(stream)),
         [false, false, true]
     );
     let reader = streams
         .resume(&session, &after(&more, 0))
-        .expect("it is there");
+        .expect("stored stream");
     assert_eq!(read_all(reader), [(MessageKind::Reply, 300)]);
     for stream in [&all[2], &more] {
         streams.forget(stream);
     }
-    assert_eq!(streams.kept.load(Ordering::Relaxed), 0);
+    assert_eq!(streams.stored.load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn there_are_only_so_many_streams() {
+fn number_of_ended_streams_is_limited() {
     let server = server(1, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let all: Vec<_> = (0..STREAMS + 2)
-        .map(|_| streams.begin(&session, None))
+    let all: Vec<_> = (0..MAX_STREAMS + 2)
+        .map(|_| streams.open_stream(&session, None))
         .collect();
     for stream in &all {
-        streams.finish(stream);
+        streams.end(stream);
     }
-    let there = streams.open.lock().streams.len();
-    assert_eq!(there, STREAMS);
+    let stored = streams.open.lock().streams.len();
+    assert_eq!(stored, MAX_STREAMS);
     assert!(streams.resume(&session, &after(&all[1], 0)).is_err());
     assert!(streams.resume(&session, &after(&all[2], 0)).is_ok());
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_stream_that_is_forgotten() {
+async fn removed_stream_is_freed() {
     let server = server(100, usize::MAX);
     let legacy = &server.0.legacy;
-    let stream = legacy.streams.begin(&session(&server), None);
-    let left = Arc::downgrade(&stream);
+    let stream = legacy.streams.open_stream(&session(&server), None);
+    let weak = Arc::downgrade(&stream);
     let ending = {
         let (legacy, stream) = (legacy.clone(), stream.clone());
         tokio::spawn(async move { legacy.end_stream(&stream).await })
@@ -184,6 +184,6 @@ async fn nothing_is_left_of_a_stream_that_is_forgotten() {
     legacy.streams.forget(&stream);
     drop(stream);
     let ended = tokio::time::timeout(Duration::from_secs(60), ending).await;
-    ended.expect("it ends at once").expect("it does not panic");
-    assert!(left.upgrade().is_none());
+    ended.expect("no timeout").expect("no panic");
+    assert!(weak.upgrade().is_none());
 }

@@ -1,6 +1,6 @@
-//! What is made of the claims of a token: audiences, ends, principals and scopes.
+//! Claims of a token: audience, expiry, principal and scopes.
 
-use super::{answers, assert_refused, call, file, instance, server, trusting, who};
+use super::{answers, assert_rejected, call, file, instance, instance_with, principal, server};
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, jwks, now};
 use crate::support::{Request, start, text, token};
 use http::HeaderMap;
@@ -10,12 +10,11 @@ use refrain_server::{Authenticator, Jwks, JwtVerifier};
 use serde_json::{Value, json};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// The scheme and the host of a URL mean the same in capitals; nothing else does.
 #[tokio::test]
-async fn an_audience_may_have_its_scheme_and_host_in_capitals() {
+async fn audience_ignores_case_of_scheme_and_host_only() {
     let signer = Signer::ed25519("1");
     let keys = jwks(&[&signer]);
-    let instance = trusting(&keys, |verifier| {
+    let instance = instance_with(&keys, |verifier| {
         let verifier = verifier.audience("https://MCP.example.org:8443?Q");
         verifier
             .audience("Files")
@@ -43,18 +42,18 @@ async fn an_audience_may_have_its_scheme_and_host_in_capitals() {
         let expected = if accepted { 200 } else { 401 };
         assert_eq!(response.status, expected, "{audience}");
         if !accepted {
-            assert_refused(&response, "the token is not for this server");
+            assert_rejected(&response, "the token is not for this server");
         }
     }
 }
 
 #[tokio::test]
-async fn a_caller_ends_with_its_token() {
+async fn caller_expires_with_its_token() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
     let verifier = JwtVerifier::builder(ISSUER, AUDIENCE, Jwks::File(path));
     let verifier = verifier.leeway(Duration::from_secs(10)).build();
-    let verifier = verifier.expect("a usable verifier");
+    let verifier = verifier.expect("a valid verifier");
     let expires = async |exp: Value| {
         let mut claims = claims("alice");
         claims["exp"] = exp;
@@ -62,11 +61,11 @@ async fn a_caller_ends_with_its_token() {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, bearer.parse().expect("a header"));
         let caller = verifier.authenticate(&headers).await;
-        let expires = caller.expect("a good token").expires;
-        expires.map(|end| end.duration_since(UNIX_EPOCH).expect("it is later"))
+        let expires = caller.expect("a valid token").expires;
+        expires.map(|end| end.duration_since(UNIX_EPOCH).expect("a time after 1970"))
     };
     let soon = now() as u64 + 60;
-    // Until then the token is accepted.
+    // The leeway is included.
     let end = Duration::from_secs(soon + 10);
     assert_eq!(expires(json!(soon)).await, Some(end));
     let half = Duration::from_millis(500);
@@ -77,7 +76,7 @@ async fn a_caller_ends_with_its_token() {
 }
 
 #[tokio::test]
-async fn scopes_are_read_in_every_form() {
+async fn scopes_are_parsed_in_every_form() {
     let signer = Signer::ed25519("1");
     let instance = instance(&[&signer]).await;
     let status = async |claim: &str, value: Value| {
@@ -115,13 +114,13 @@ async fn scopes_are_read_in_every_form() {
 }
 
 #[tokio::test]
-async fn a_flow_belongs_to_the_issuer_and_the_subject() {
+async fn flow_is_bound_to_issuer_and_subject() {
     let signer = Signer::ed25519("1");
     let (_directory, path) = file(&jwks(&[&signer]));
     let keys = KeyRing::generate(&SystemSource::new());
     let build = async |issuer: &str| {
         let verifier = JwtVerifier::builder(issuer, AUDIENCE, Jwks::File(path.clone()));
-        let verifier = verifier.build().expect("a usable verifier");
+        let verifier = verifier.build().expect("a valid verifier");
         start(server().keys(keys.clone()).authenticator(verifier)).await
     };
     let (ours, theirs) = (
@@ -141,13 +140,13 @@ async fn a_flow_belongs_to_the_issuer_and_the_subject() {
     other["iss"] = json!("https://other.example.com");
     let namesake = signer.token(&other);
     assert_eq!(
-        who(&theirs, &namesake).await,
+        principal(&theirs, &namesake).await,
         "https://other.example.com#alice"
     );
-    let elsewhere = call(&namesake).again(&state, answers());
-    theirs.send(&elsewhere).await.error(200, -32602);
+    let request = call(&namesake).again(&state, answers());
+    theirs.send(&request).await.error(200, -32602);
 
-    // A refreshed token, with other times and another id, goes on.
+    // A refreshed token with other times and another id continues the flow.
     let mut refreshed = claims("alice");
     refreshed["exp"] = json!(now() + 3600);
     refreshed["jti"] = json!("another");

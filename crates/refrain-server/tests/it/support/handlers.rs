@@ -1,4 +1,4 @@
-//! Forms, arguments and signals that several tests use.
+//! Shared forms, arguments, handlers and signals.
 
 use refrain_core::{Cx, Elicit, Field, Form, Result};
 use schemars::JsonSchema;
@@ -24,28 +24,29 @@ impl Elicit for Login {
 /// Arguments with one field.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(crate) struct Word {
-    /// What is said.
+    /// The text.
     pub(crate) text: String,
 }
 
-/// How a handler tells its test where it is, and is told to go on.
+/// Signals from a handler to its test, and a gate where handlers wait for the test.
 #[derive(Debug)]
 pub(crate) struct Signals {
-    said: mpsc::UnboundedSender<&'static str>,
+    sender: mpsc::UnboundedSender<&'static str>,
     gate: Semaphore,
 }
 
-/// Signals for a server's state, and the end at which a test hears them.
+/// Signals for a server's state, and the receiver for the test.
 pub(crate) fn signals() -> (Arc<Signals>, mpsc::UnboundedReceiver<&'static str>) {
-    let (said, heard) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::unbounded_channel();
     let gate = Semaphore::new(0);
-    (Arc::new(Signals { said, gate }), heard)
+    (Arc::new(Signals { sender, gate }), receiver)
 }
 
 impl Signals {
-    pub(crate) fn say(&self, what: &'static str) {
-        // A test that no longer listens has seen enough.
-        let _ = self.said.send(what);
+    /// Sends a signal to the test.
+    pub(crate) fn say(&self, signal: &'static str) {
+        // The test may have ended.
+        let _ = self.sender.send(signal);
     }
 
     /// Lets one handler pass the gate.
@@ -53,14 +54,14 @@ impl Signals {
         self.gate.add_permits(1);
     }
 
-    /// Waits to be let through.
+    /// Waits at the gate.
     pub(crate) async fn pass(&self) {
         let permit = self.gate.acquire().await.expect("the gate is never closed");
         permit.forget();
     }
 }
 
-/// Says so when it is dropped.
+/// Sends the signal "dropped" when it is dropped.
 pub(crate) struct Guard(pub(crate) Arc<Signals>);
 
 impl Drop for Guard {
@@ -69,22 +70,22 @@ impl Drop for Guard {
     }
 }
 
-/// Says back what it is told.
+/// Returns its argument.
 pub(crate) async fn echo(_: Cx, word: Word) -> Result<String> {
     Ok(format!("Echo: {}", word.text))
 }
 
-/// Asks who is calling, and greets.
+/// Asks for a name and greets.
 pub(crate) async fn greet(cx: Cx) -> Result<String> {
     let login: Login = cx.elicit("login", "Who are you?").await?;
     Ok(format!("Hello, {}!", login.name))
 }
 
-/// Gives way once, and wants to be polled again at once: a runtime has no say in it.
+/// Returns `Pending` once and wakes itself immediately, unlike `yield_now`, which defers to the runtime.
 pub(crate) async fn polled_again() {
-    let mut waited = false;
+    let mut was_polled = false;
     poll_fn(|cx| {
-        if std::mem::replace(&mut waited, true) {
+        if std::mem::replace(&mut was_polled, true) {
             return Poll::Ready(());
         }
         cx.waker().wake_by_ref();

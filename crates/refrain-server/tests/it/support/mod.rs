@@ -1,4 +1,4 @@
-//! What the tests share besides `refrain_testkit::net`: handlers, a clock, tasks run by hand and recorded traces.
+//! Shared test support: handlers, a clock, manually run tasks and recorded traces.
 
 mod handlers;
 pub(crate) mod tasks;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A clock that stands still until it is put forward.
+/// A clock that advances only when told to.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 

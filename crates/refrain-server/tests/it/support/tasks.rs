@@ -1,4 +1,4 @@
-//! Tasks that a test creates and runs by hand, as a worker would.
+//! Tasks that a test creates and runs manually, in place of a worker.
 
 pub(crate) use refrain_testkit::net::{FaultyStore, TASKS};
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Longer than any test.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
-/// Options that look so often that nobody waits for it.
+/// Options with a short poll interval.
 pub(crate) fn eager() -> TaskOptions {
     TaskOptions {
         store_poll: Duration::from_millis(10),
@@ -37,35 +37,35 @@ pub(crate) fn update(id: &str, answers: Value) -> Request {
     about("tasks/update", id).param("inputResponses", answers)
 }
 
-/// What is stored of a part of a task that is not sealed.
+/// The stored form of unsealed JSON.
 pub(crate) fn stored(json: &Value) -> Vec<u8> {
     let mut stored = vec![0];
     stored.extend_from_slice(json.to_string().as_bytes());
     stored
 }
 
-/// A form to be filled in.
+/// A form ask.
 pub(crate) fn form() -> Value {
     let schema = json!({"type": "object", "properties": {"name": {"type": "string"}}});
     let params = json!({"mode": "form", "message": "Who?", "requestedSchema": schema});
     json!({"method": "elicitation/create", "params": params})
 }
 
-/// A task that this test runs by hand.
+/// A task whose lease the test holds.
 pub(crate) struct Work {
     store: Arc<dyn TaskStore>,
     pub(crate) lease: Lease,
 }
 
-/// Makes a task of the tool `work`.
+/// Creates a task of the tool `work`.
 pub(crate) async fn create(store: Arc<dyn TaskStore>, owner: Principal) -> Work {
     create_of("work", store, owner).await
 }
 
-/// Makes a task of the tool that has this name in the store.
+/// Creates a task of the tool with this name in the store.
 pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Principal) -> Work {
-    static MADE: AtomicU64 = AtomicU64::new(0);
-    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let mut random = [7; 24];
     random[..8].copy_from_slice(&number.to_le_bytes());
     let mut flow = [0; 16];
@@ -84,7 +84,7 @@ pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Prin
     };
     match store.create(new).await.expect("a task") {
         Created::New(_, Some(lease)) => Work { store, lease },
-        other => panic!("not a new task of this test's: {other:?}"),
+        other => panic!("expected a new task with a lease, not {other:?}"),
     }
 }
 
@@ -98,7 +98,7 @@ impl Work {
         committed.expect("the lease is held");
     }
 
-    /// Says what it is doing.
+    /// Commits a status message.
     pub(crate) async fn say(&self, message: &str) {
         let status_message = Some(message.to_owned());
         self.commit(Commit {
@@ -108,7 +108,7 @@ impl Work {
         .await;
     }
 
-    /// Asks something.
+    /// Publishes asks.
     pub(crate) async fn ask(&self, asks: &[(&str, Value)]) {
         let publish = asks.iter();
         let publish = publish.map(|(key, ask)| ((*key).to_owned(), stored(ask)));
@@ -119,7 +119,7 @@ impl Work {
         .await;
     }
 
-    /// Goes on so.
+    /// Commits the next state.
     pub(crate) async fn next(&self, next: Next) {
         self.commit(Commit {
             next,
@@ -128,18 +128,18 @@ impl Work {
         .await;
     }
 
-    /// Ends with this result.
+    /// Completes the task with this result.
     pub(crate) async fn complete(&self, result: &Value) {
         self.next(Next::Complete(stored(result))).await;
     }
 
-    /// The answers that came, as they are stored.
+    /// The stored answers.
     pub(crate) async fn answers(&self) -> Vec<(String, Vec<u8>)> {
         let answers = self.store.answers(&self.lease).await;
         answers.expect("the lease is held")
     }
 
-    /// The answers that came, which are not sealed.
+    /// The decoded answers, which must not be sealed.
     pub(crate) async fn plain_answers(&self) -> Vec<(String, Value)> {
         let plain = |(key, stored): (String, Vec<u8>)| {
             assert_eq!(stored[0], 0, "{key} is not sealed");

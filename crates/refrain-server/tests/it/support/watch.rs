@@ -1,4 +1,4 @@
-//! A subscriber that remembers the spans and events of one thread.
+//! A tracing subscriber that records the spans and events of one thread.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Display};
@@ -12,74 +12,73 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// What was seen.
+/// The recorded spans and events.
 #[derive(Debug, Default)]
-pub(crate) struct Watch {
-    pub(crate) spans: Vec<Seen>,
-    pub(crate) events: Vec<Said>,
+pub(crate) struct Recording {
+    pub(crate) spans: Vec<RecordedSpan>,
+    pub(crate) events: Vec<LoggedEvent>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RecordedSpan {
     id: Id,
     pub(crate) fields: HashMap<&'static str, String>,
     pub(crate) closed: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct LoggedEvent {
     pub(crate) text: String,
-    /// What was said beside the text.
+    /// The fields other than the text.
     pub(crate) fields: HashMap<&'static str, String>,
     within: Option<&'static str>,
 }
 
-impl Watch {
-    /// What was said in a span of this name.
+impl Recording {
+    /// The texts of events in a span with this name.
     pub(crate) fn events_in(&self, span: &str) -> impl Iterator<Item = &str> {
-        let within = move |said: &&Said| said.within == Some(span);
+        let within = move |event: &&LoggedEvent| event.within == Some(span);
         self.events
             .iter()
             .filter(within)
-            .map(|said| said.text.as_str())
+            .map(|event| event.text.as_str())
     }
 }
 
 #[derive(Clone, Default)]
-pub(crate) struct Watching(Arc<Mutex<Watch>>);
+pub(crate) struct Recorder(Arc<Mutex<Recording>>);
 
-impl Watching {
-    /// What was seen so far.
-    pub(crate) fn take(&self) -> Watch {
-        std::mem::take(&mut self.0.lock().expect("no test panics while it looks"))
+impl Recorder {
+    /// Takes the spans and events recorded so far.
+    pub(crate) fn take(&self) -> Recording {
+        std::mem::take(&mut self.0.lock().expect("unpoisoned"))
     }
 }
 
-/// Watches the present thread, down to this level, until the guard is dropped.
-pub(crate) fn watch(level: LevelFilter) -> (Watching, DefaultGuard) {
-    let watching = Watching::default();
-    // A filter for all of the subscriber: one for this layer would let spans be made for nobody.
+/// Records the current thread, down to this level, until the guard is dropped.
+pub(crate) fn watch(level: LevelFilter) -> (Recorder, DefaultGuard) {
+    let recorder = Recorder::default();
+    // A global filter: a filter of the layer would still create unused spans.
     let registry = tracing_subscriber::registry();
-    let subscriber = registry.with(level).with(watching.clone());
-    (watching, listen(subscriber))
+    let subscriber = registry.with(level).with(recorder.clone());
+    (recorder, listen(subscriber))
 }
 
-/// Has a subscriber listen to the present thread until the guard is dropped.
+/// Installs a subscriber for the current thread until the guard is dropped.
 ///
-/// Whether anybody wants a span or an event is found out once, by the first thread that comes to it. Where there is one
-/// subscriber only, that thread's own is asked, and the thread of another test has none. So there are two, and then all
-/// are asked: the other one wants nothing.
+/// `tracing` caches the interest in a callsite when it is first reached. With a single subscriber, it asks only that of
+/// the current thread, which may be another test's thread without one. A second subscriber makes it ask all of them.
 pub(crate) fn listen(subscriber: impl Into<Dispatch>) -> DefaultGuard {
     static OTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
     LazyLock::force(&OTHER);
     tracing::dispatcher::set_default(&subscriber.into())
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, _: Context<'_, S>) {
         let mut texts = Texts::default();
         attributes.record(&mut texts);
-        self.0.lock().expect("unpoisoned").spans.push(Seen {
+        self.0.lock().expect("unpoisoned").spans.push(RecordedSpan {
             id: id.clone(),
             fields: texts.0,
             closed: false,
@@ -89,17 +88,17 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
     fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
         let mut texts = Texts::default();
         values.record(&mut texts);
-        let mut watch = self.0.lock().expect("unpoisoned");
-        let open = |seen: &&mut Seen| seen.id == *id && !seen.closed;
-        if let Some(seen) = watch.spans.iter_mut().find(open) {
-            seen.fields.extend(texts.0);
+        let mut recording = self.0.lock().expect("unpoisoned");
+        let open = |span: &&mut RecordedSpan| span.id == *id && !span.closed;
+        if let Some(span) = recording.spans.iter_mut().find(open) {
+            span.fields.extend(texts.0);
         }
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut texts = Texts::default();
         event.record(&mut texts);
-        self.0.lock().expect("unpoisoned").events.push(Said {
+        self.0.lock().expect("unpoisoned").events.push(LoggedEvent {
             text: texts.0.remove("message").unwrap_or_default(),
             fields: texts.0,
             within: context.event_span(event).map(|span| span.name()),
@@ -107,10 +106,10 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Watching {
     }
 
     fn on_close(&self, id: Id, _: Context<'_, S>) {
-        let mut watch = self.0.lock().expect("unpoisoned");
-        let open = |seen: &&mut Seen| seen.id == id && !seen.closed;
-        if let Some(seen) = watch.spans.iter_mut().find(open) {
-            seen.closed = true;
+        let mut recording = self.0.lock().expect("unpoisoned");
+        let open = |span: &&mut RecordedSpan| span.id == id && !span.closed;
+        if let Some(span) = recording.spans.iter_mut().find(open) {
+            span.closed = true;
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Notifications outside of calls: lists and resources that changed. Nothing is asked there.
+//! Notifications outside of calls: changed lists and resources. Asks are never sent there.
 
 use super::state::SessionState;
 use super::{LegacySessions, Session};
 use crate::auth::Caller;
-use crate::record;
 use crate::subscriptions::{SubscribeError, Subscription};
+use crate::wire_recorder;
 use refrain_wire::{Change, Filter, legacy};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -13,47 +13,47 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 
 /// How often a changed subscription is retried while the limit of subscriptions is reached.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A session that is notified of changes.
-pub(crate) struct Listening {
+/// The notifications of a session.
+pub(crate) struct SessionNotifications {
     legacy: Arc<LegacySessions>,
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
-    /// Is the state still held?
-    is_held: bool,
+    /// Whether the state of the session still exists.
+    has_state: bool,
     uris: Vec<String>,
     subscription: Subscription,
-    /// The subscription before it, with undelivered changes.
-    before: Option<Subscription>,
-    /// Does a changed subscription wait for a permit?
-    waits: bool,
+    /// The previous subscription, with undelivered changes.
+    previous: Option<Subscription>,
+    /// Whether a changed subscription waits for a permit.
+    is_waiting: bool,
     retry: Interval,
-    /// When the session expires, unless that is too far away for the clock.
-    ends: Option<Instant>,
+    /// When the session expires. `None` if that is beyond the range of `Instant`.
+    expires: Option<Instant>,
 }
 
 impl LegacySessions {
-    /// Subscribes to the changes that the session wants.
+    /// Subscribes to changes of the lists and of the session's resources.
     pub(crate) fn listen(
         self: &Arc<Self>,
         session: &Session,
         caller: Caller,
-    ) -> Result<Listening, SubscribeError> {
+    ) -> Result<SessionNotifications, SubscribeError> {
         let mut state = self.watch(session);
         let uris = state.borrow_and_update().uris.clone();
-        let mut retry = tokio::time::interval(RETRY);
+        let mut retry = tokio::time::interval(RETRY_INTERVAL);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Listening {
+        Ok(SessionNotifications {
             subscription: self.subscribe_to(&uris, &caller)?,
             state,
-            is_held: true,
+            has_state: true,
             uris,
-            before: None,
-            waits: false,
+            previous: None,
+            is_waiting: false,
             retry,
-            ends: Instant::now().checked_add(self.left(session)),
+            expires: Instant::now().checked_add(self.time_left(session)),
             legacy: self.clone(),
             session: session.clone(),
             caller,
@@ -78,52 +78,52 @@ impl LegacySessions {
     }
 }
 
-impl Listening {
-    /// The next notification. `None`: the session is over, or the server stops.
+impl SessionNotifications {
+    /// The next notification. `None` if the session has ended or the server shuts down.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            if let Some(before) = &mut self.before {
-                if let Some(change) = before.take_change(write_change) {
+            if let Some(previous) = &mut self.previous {
+                if let Some(change) = previous.take_change(write_change) {
                     return Some(change);
                 }
-                self.before = None;
+                self.previous = None;
             }
             let subscription = &mut self.subscription;
             tokio::select! {
                 change = poll_fn(|cx| subscription.poll_change(cx, write_change)) => {
                     let change = change?;
-                    record::sent_older(self.session.revision, "", &change);
+                    wire_recorder::record_legacy(self.session.revision, "", &change);
                     return Some(change);
                 }
-                changed = self.state.changed(), if self.is_held => {
-                    self.is_held = changed.is_ok();
-                    self.follow()?;
+                changed = self.state.changed(), if self.has_state => {
+                    self.has_state = changed.is_ok();
+                    self.update_subscription()?;
                 }
-                _ = self.retry.tick(), if self.waits => self.follow()?,
-                () = sleep_until(self.ends.unwrap_or_else(Instant::now)), if self.ends.is_some() => return None,
+                _ = self.retry.tick(), if self.is_waiting => self.update_subscription()?,
+                () = sleep_until(self.expires.unwrap_or_else(Instant::now)), if self.expires.is_some() => return None,
             }
         }
     }
 
-    /// Follows the subscriptions of the session. `None`: it has ended.
-    fn follow(&mut self) -> Option<()> {
+    /// Subscribes to the session's current resources. Returns `None` if the session has ended.
+    fn update_subscription(&mut self) -> Option<()> {
         let SessionState { ended, uris, .. } = self.state.borrow_and_update().clone();
         if ended {
             return None;
         }
         if uris == self.uris {
-            self.waits = false;
+            self.is_waiting = false;
             return Some(());
         }
         match self.legacy.subscribe_to(&uris, &self.caller) {
             Ok(new) => {
-                self.before = Some(std::mem::replace(&mut self.subscription, new));
+                self.previous = Some(std::mem::replace(&mut self.subscription, new));
                 self.uris = uris;
-                self.waits = false;
+                self.is_waiting = false;
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.waits, true) {
-                    tracing::warn!(%error, "changed subscription waits");
+                if !std::mem::replace(&mut self.is_waiting, true) {
+                    tracing::warn!(%error, "changed subscription waits for a permit");
                 }
             }
         }
@@ -162,13 +162,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changed_subscription_waits_for_a_place_and_is_logged_once() {
+    async fn changed_subscription_waits_for_a_permit_and_logs_once() {
         let limits = ServerLimits {
             subscriptions: 2,
             ..ServerLimits::default()
         };
         let builder = Server::builder("legacy", "1").limits(limits);
-        let server = builder.build().expect("a usable server");
+        let server = builder.build().expect("a valid server");
         let warnings = Warnings::default();
         let registry = tracing_subscriber::registry().with(warnings.clone());
         let _guard = tracing::subscriber::set_default(registry);
@@ -179,19 +179,19 @@ mod tests {
             scopes: Scopes::everything(),
             expires: None,
         };
-        let mut listening = legacy.listen(&session, caller.clone()).expect("a permit");
-        let stranger = legacy.subscribe_to(&[], &caller).expect("a permit");
+        let mut notifications = legacy.listen(&session, caller.clone()).expect("a permit");
+        let other = legacy.subscribe_to(&[], &caller).expect("a permit");
         assert_eq!(legacy.subscribe(&session, "notes://today"), Ok(()));
-        // It is tried many times; the time is not real.
-        let looked = tokio::time::timeout(10 * RETRY, listening.next()).await;
-        assert!(looked.is_err(), "there is nothing to tell");
+        // Many retries, in paused time.
+        let next = tokio::time::timeout(10 * RETRY_INTERVAL, notifications.next()).await;
+        assert!(next.is_err(), "unexpected notification");
         assert_eq!(warnings.0.load(Ordering::Relaxed), 1);
-        drop(stranger);
-        let looked = tokio::time::timeout(2 * RETRY, listening.next()).await;
-        assert!(looked.is_err(), "there is nothing to tell");
+        drop(other);
+        let next = tokio::time::timeout(2 * RETRY_INTERVAL, notifications.next()).await;
+        assert!(next.is_err(), "unexpected notification");
         server.resource_updated("notes://today");
-        let told = tokio::time::timeout(RETRY, listening.next()).await;
-        let told = told.expect("it listens").expect("news");
-        assert!(String::from_utf8_lossy(&told).contains("notes://today"));
+        let next = tokio::time::timeout(RETRY_INTERVAL, notifications.next()).await;
+        let message = next.expect("no timeout").expect("a notification");
+        assert!(String::from_utf8_lossy(&message).contains("notes://today"));
     }
 }

@@ -1,9 +1,9 @@
-//! HTTP error responses: authentication, missing scopes, overload.
+//! HTTP error responses: rejected requests, authentication, missing scopes, overload.
 
-use super::{Body, HttpService, json};
+use super::{Body, BoxedResponse, HttpService, json};
 use crate::auth::{AuthRejection, Challenge, MissingScopes};
 use crate::metrics::Refusal;
-use crate::record;
+use crate::wire_recorder;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
@@ -11,8 +11,8 @@ use refrain_wire::{Id, Message, RpcError, parse};
 use std::borrow::Cow;
 
 impl HttpService {
-    /// Rejects a request before a call begins.
-    pub(super) fn refuse(
+    /// Rejects a request before a call starts, and counts it.
+    pub(super) fn reject_with(
         &self,
         refusal: Refusal,
         status: StatusCode,
@@ -23,27 +23,27 @@ impl HttpService {
         self.error(status, id, error)
     }
 
-    /// Rejects a request whose id is not known.
+    /// Rejects a request whose id has not been parsed.
     pub(super) fn reject(
         &self,
         refusal: Refusal,
         status: StatusCode,
         reason: impl Into<Cow<'static, str>>,
-    ) -> Box<Response<Body>> {
+    ) -> BoxedResponse {
         let error = RpcError::invalid_request(reason);
-        Box::new(self.refuse(refusal, status, None, &error))
+        Box::new(self.reject_with(refusal, status, None, &error))
     }
 
     fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
-        record::sent("", &out);
+        wire_recorder::record("", &out);
         let mut response = json(out.into());
         *response.status_mut() = status;
         response
     }
 
-    /// The answer while a limit is reached: the client may try again.
+    /// The response while a limit is reached: 503 with `Retry-After`.
     pub(super) fn busy(&self, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
         let mut response = self.error(StatusCode::SERVICE_UNAVAILABLE, id, error);
         let second = HeaderValue::from_static("1");
@@ -51,9 +51,13 @@ impl HttpService {
         response
     }
 
-    /// The answer to a request with this body whose caller is not authenticated.
-    pub(super) fn turn_away(&self, refused: &AuthRejection, body: &[u8]) -> Response<Body> {
-        let (status, code) = match refused {
+    /// Rejects a request whose caller is not authenticated. The body contains the id for the error.
+    pub(super) fn reject_unauthenticated(
+        &self,
+        rejection: &AuthRejection,
+        body: &[u8],
+    ) -> Response<Body> {
+        let (status, code) = match rejection {
             AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
                 (StatusCode::UNAUTHORIZED, None)
             }
@@ -62,13 +66,13 @@ impl HttpService {
             AuthRejection::Forbidden(_) => (StatusCode::FORBIDDEN, None),
             AuthRejection::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
         };
-        let refusal = match refused {
+        let refusal = match rejection {
             AuthRejection::Forbidden(_) => Refusal::Forbidden,
             AuthRejection::Unavailable { .. } => Refusal::Unavailable,
             _ => Refusal::Unauthenticated,
         };
-        let reason = refused.to_string();
-        let challenge = match refused {
+        let reason = rejection.to_string();
+        let challenge = match rejection {
             AuthRejection::Forbidden(_) | AuthRejection::Unavailable { .. } => None,
             AuthRejection::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
             AuthRejection::Missing(_)
@@ -84,7 +88,7 @@ impl HttpService {
                 Some(challenge.to_header())
             }
         };
-        let error = match refused {
+        let error = match rejection {
             AuthRejection::Unavailable { .. } => RpcError::internal(reason),
             _ => RpcError::invalid_request(reason),
         };
@@ -93,15 +97,15 @@ impl HttpService {
             Ok(Message::Request { id, .. }) => Some(*id),
             Ok(Message::Response(response)) => Some(response.id),
             Ok(Message::Notification { .. }) => None,
-            Err(rejection) => rejection.id.as_deref().and_then(Id::from_raw),
+            Err(malformed) => malformed.id.as_deref().and_then(Id::from_raw),
         };
-        let mut response = self.refuse(refusal, status, id, &error);
+        let mut response = self.reject_with(refusal, status, id, &error);
         let headers = response.headers_mut();
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);
         }
-        if let AuthRejection::Unavailable { retry_after, .. } = refused {
-            // Whole seconds, and never at once.
+        if let AuthRejection::Unavailable { retry_after, .. } = rejection {
+            // Rounded up to whole seconds, at least one.
             let seconds = retry_after.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
             headers.insert(RETRY_AFTER, seconds.into());
@@ -109,22 +113,22 @@ impl HttpService {
         response
     }
 
-    /// The answer to a caller who lacks a scope.
-    pub(super) fn forbid(&self, missing: MissingScopes) -> Response<Body> {
+    /// Rejects a caller that lacks a scope.
+    pub(super) fn reject_missing_scopes(&self, missing: MissingScopes) -> Response<Body> {
         let challenge = self.challenge(&missing.0);
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
-        let mut response = self.refuse(refusal, status, None, &missing.into());
+        let mut response = self.reject_with(refusal, status, None, &missing.into());
         response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         response
     }
 
-    /// The challenge for a caller who lacks one of these scopes.
+    /// The challenge for a caller that lacks one of these scopes.
     pub(super) fn challenge(&self, scopes: &str) -> HeaderValue {
         let challenge = Challenge {
             error: Some("insufficient_scope"),
             scope: scopes,
             metadata: self.metadata_url(),
-            description: Some("the token lacks a scope that this needs"),
+            description: Some("the token lacks a required scope"),
         };
         challenge.to_header()
     }
