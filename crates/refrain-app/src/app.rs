@@ -1,15 +1,16 @@
-//! The program around a server: its name, its commands, and how flags become a server.
+//! The program around a server: its name, its commands and its flags.
 
-use crate::instance::Common;
-use crate::{Failure, config, keys, serve, tasks, worker};
+use crate::drafts::BuildDraft;
+use crate::instance::InstanceFlags;
+use crate::{AppError, config, keys, print_error, serve, tasks, worker};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use refrain::server::{Draft, ServerBuilder};
+use refrain::server::ServerBuilder;
 use std::path::Path;
 use std::process::ExitCode;
 
-type Build<F> = dyn Fn(&F, Option<Draft>) -> Result<ServerBuilder, Failure>;
+type BuildServer<F> = dyn Fn(&F) -> Result<ServerBuilder, AppError>;
 
-/// A program that serves what a [`ServerBuilder`] describes. `F` are flags that it adds to `serve` and `worker`.
+/// A program that runs the server of a [`ServerBuilder`]. `F` are flags that it adds to `serve` and `worker`.
 ///
 /// ```no_run
 /// use refrain::prelude::*;
@@ -24,37 +25,37 @@ type Build<F> = dyn Fn(&F, Option<Draft>) -> Result<ServerBuilder, Failure>;
 /// }
 ///
 /// fn main() -> ExitCode {
-///     let app = App::with_flags("weather", |flags: &Flags, _draft| {
+///     let app = App::with_flags("weather", |flags: &Flags| {
 ///         Ok(Server::builder("weather", "1.0").title(&flags.city))
 ///     });
 ///     app.main()
 /// }
 /// ```
 pub struct App<F: Args = NoFlags> {
-    /// The name that messages begin with.
+    /// The program's name, as in `NAME serve`.
     pub(crate) name: &'static str,
     version: Option<&'static str>,
-    /// Builds the server of `/mcp`, or that of a draft.
-    pub(crate) build: Box<Build<F>>,
+    pub(crate) build: Box<BuildServer<F>>,
+    pub(crate) build_draft: Option<Box<BuildDraft<F>>>,
 }
 
-/// No flags beside those of the shell.
+/// No further flags.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct NoFlags {}
 
-/// The commands of the shell. A program with more commands flattens this into its own `clap::Subcommand`.
+/// The commands of every program. A program with more commands flattens this into its own `clap::Subcommand`.
 #[derive(Subcommand)]
 pub enum Command<F: Args = NoFlags> {
     /// Serve clients over HTTP, or over standard input and output.
-    Serve(Box<serve::Options<F>>),
-    /// Work on tasks without a port for clients.
-    Worker(Box<Common<F>>),
-    /// List, show, cancel and requeue the tasks of a store.
-    Tasks(tasks::Options),
-    /// Make and rotate the keys that a fleet shares.
-    Keys(keys::Options),
-    /// Check a configuration file, or print one with the defaults.
-    Config(config::Options),
+    Serve(Box<serve::ServeOptions<F>>),
+    /// Run tasks without serving clients.
+    Worker(Box<InstanceFlags<F>>),
+    /// List, show, cancel and requeue the tasks in a store.
+    Tasks(tasks::TasksOptions),
+    /// Create and rotate the keys that the instances of a fleet share.
+    Keys(keys::KeysOptions),
+    /// Check a configuration file, or print one with all defaults.
+    Config(config::ConfigOptions),
 }
 
 /// An MCP server, and commands to operate it.
@@ -69,31 +70,30 @@ impl App {
     pub fn new(builder: ServerBuilder) -> Self {
         let executable = std::env::args_os().next().unwrap_or_default();
         let name = Path::new(&executable).file_name().unwrap_or_default();
-        // clap keeps names for the life of the process, and there is one App in it.
+        // clap needs names with a static lifetime, and a process has one App.
         let name = name.to_string_lossy().into_owned().leak();
-        let version = Some(&*builder.version().to_owned().leak());
-        Self {
-            name,
-            version,
-            build: Box::new(move |_, _| Ok(builder.clone())),
-        }
+        let version = &*builder.version().to_owned().leak();
+        let mut app = Self::with_flags(name, move |_| Ok(builder.clone()));
+        app.version = Some(version);
+        app
     }
 }
 
 impl<F: Args> App<F> {
-    /// Adds the flags `F`. `build` returns the server of `/mcp`, and with `--drafts` the server of each draft.
+    /// The program for the server that `build` returns for the flags `F`.
     pub fn with_flags(
         name: &'static str,
-        build: impl Fn(&F, Option<Draft>) -> Result<ServerBuilder, Failure> + 'static,
+        build: impl Fn(&F) -> Result<ServerBuilder, AppError> + 'static,
     ) -> Self {
         Self {
             name,
             version: None,
             build: Box::new(build),
+            build_draft: None,
         }
     }
 
-    /// Parses the command line, runs the command and prints its error. The exit code is that of the process.
+    /// Parses the command line, runs the command and prints its error. Returns the exit code of the process.
     pub fn main(&self) -> ExitCode {
         let mut command = Cli::<F>::command().name(self.name);
         if let Some(version) = self.version {
@@ -102,16 +102,16 @@ impl<F: Args> App<F> {
         let matches = command.get_matches();
         let cli = Cli::<F>::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
         self.run(cli.command).unwrap_or_else(|error| {
-            anstream::eprintln!("{}: {error}", self.name);
+            print_error(&error.to_string());
             ExitCode::FAILURE
         })
     }
 
-    /// Runs one command of the shell.
-    pub fn run(&self, command: Command<F>) -> Result<ExitCode, Failure> {
+    /// Runs one command.
+    pub fn run(&self, command: Command<F>) -> Result<ExitCode, AppError> {
         match command {
             Command::Serve(options) => serve::run(self, &options),
-            Command::Worker(options) => worker::run(self, &options),
+            Command::Worker(flags) => worker::run(self, &flags),
             Command::Tasks(options) => tasks::run(self.name, &options),
             Command::Keys(options) => keys::run(options),
             Command::Config(options) => config::run(&options),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_do_not_contradict_each_other() {
+    fn flags_do_not_conflict() {
         Cli::<NoFlags>::command().debug_assert();
     }
 }

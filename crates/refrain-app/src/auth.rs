@@ -1,6 +1,6 @@
-//! The `[auth]` table: how callers over HTTP are authenticated.
+//! The `[auth]` table: authentication of callers over HTTP.
 
-use crate::config::{Filled, Loaded, OneOrMore, Seconds};
+use crate::config::{NonBlank, OneOrMore, Seconds, UncheckedConfig};
 use clap::Args;
 use refrain::auth::{Jwks, JwtVerifier, ResourceMetadata, TrustedProxy};
 use refrain::runtime::SystemSource;
@@ -10,16 +10,14 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-type Text = Filled<String>;
-
 /// The `[auth]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct AuthTable {
-    resource: Option<Text>,
-    authorization_servers: Option<Vec<Text>>,
-    scopes: Option<Vec<Text>>,
-    implies: Option<BTreeMap<String, Vec<Text>>>,
+    resource: Option<NonBlank<String>>,
+    authorization_servers: Option<Vec<NonBlank<String>>>,
+    scopes: Option<Vec<NonBlank<String>>>,
+    implies: Option<BTreeMap<String, Vec<NonBlank<String>>>>,
     pub(crate) jwt: Option<JwtTable>,
     pub(crate) proxy: Option<ProxyTable>,
 }
@@ -28,8 +26,8 @@ pub(crate) struct AuthTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct JwtTable {
-    issuer: Option<Text>,
-    jwks: Option<Text>,
+    issuer: Option<NonBlank<String>>,
+    jwks: Option<NonBlank<String>>,
     audience: Option<OneOrMore>,
     leeway_seconds: Option<Seconds<0>>,
     max_age_seconds: Option<Seconds<0>>,
@@ -40,167 +38,167 @@ pub(crate) struct JwtTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct ProxyTable {
-    secret_file: Option<Filled<PathBuf>>,
-    secret_header: Option<Text>,
-    user_header: Option<Text>,
-    scopes_header: Option<Text>,
+    secret_file: Option<NonBlank<PathBuf>>,
+    secret_header: Option<NonBlank<String>>,
+    user_header: Option<NonBlank<String>>,
+    scopes_header: Option<NonBlank<String>>,
 }
 
-/// The flags for the settings that authentication cannot do without.
+/// The flags for access tokens.
 #[derive(Args)]
-pub(crate) struct Flags {
-    /// The issuer of the access tokens (JWTs) that callers must send; needs --jwks and --resource.
+pub(crate) struct AuthFlags {
+    /// The issuer of the access tokens (JWTs) that callers must send; requires --jwks and --resource.
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
-    /// The public keys of the issuer, as a JWK set.
+    /// The issuer's public keys, as a JWK set.
     #[arg(long, value_name = "FILE OR URL")]
     jwks: Option<String>,
-    /// The URL of the endpoint as clients know it, for which access tokens are issued.
+    /// The public URL of the endpoint, for which access tokens are issued.
     #[arg(long, value_name = "URL")]
     resource: Option<String>,
 }
 
-impl Flags {
-    /// Lays the flags over the settings of the file.
-    pub(crate) fn put(&self, loaded: &mut Loaded) {
-        loaded.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
-            c.auth.jwt.get_or_insert_default().issuer = Some(Filled(v));
+impl AuthFlags {
+    pub(crate) fn override_settings(&self, config: &mut UncheckedConfig) {
+        config.flag("auth.jwt.issuer", self.issuer.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().issuer = Some(NonBlank(v));
         });
-        loaded.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
-            c.auth.jwt.get_or_insert_default().jwks = Some(Filled(v));
+        config.flag("auth.jwt.jwks", self.jwks.as_ref(), |c, v| {
+            c.auth.jwt.get_or_insert_default().jwks = Some(NonBlank(v));
         });
-        loaded.flag("auth.resource", self.resource.as_ref(), |c, v| {
-            c.auth.resource = Some(Filled(v));
+        config.flag("auth.resource", self.resource.as_ref(), |c, v| {
+            c.auth.resource = Some(NonBlank(v));
         });
     }
 }
 
 /// The checked table.
 #[derive(Clone, Debug)]
-pub(crate) struct Auth {
+pub(crate) struct AuthPolicy {
     scopes: Vec<String>,
     implies: BTreeMap<String, Vec<String>>,
-    by: Option<By>,
+    method: Option<AuthMethod>,
     metadata: Option<ResourceMetadata>,
 }
 
 #[derive(Clone, Debug)]
-enum By {
+enum AuthMethod {
     Jwt(JwtVerifier),
     Proxy(Box<TrustedProxy>),
 }
 
-/// The setting at fault, or the table that lacks one, and a message that begins with its name.
-type Mistake = (&'static str, String);
+/// The invalid setting, or the table that lacks one, and the message.
+type SettingError = (&'static str, String);
 
-/// The value of this setting is wrong.
-fn wrong(place: &'static str, reason: impl std::fmt::Display) -> Mistake {
-    (place, format!("{place}: {reason}"))
+fn invalid(setting: &'static str, reason: impl std::fmt::Display) -> SettingError {
+    (setting, format!("{setting}: {reason}"))
 }
 
-/// A setting of this table is missing.
-fn unset(place: &'static str, name: &str, reason: &str) -> Mistake {
-    (place, format!("{place}.{name}: set it{reason}"))
+fn missing(table: &'static str, name: &str, expected: &str) -> SettingError {
+    (table, format!("{table}.{name} is missing: {expected}"))
 }
 
 impl AuthTable {
-    /// Checks all of it and reads the files it names. `tokens` says whether there is a list of tokens.
-    pub(crate) fn ready(&self, tokens: bool) -> Result<Auth, Vec<Mistake>> {
-        let mut mistakes = Vec::new();
-        let by = self.by(tokens, &mut mistakes);
-        let scopes = texts(self.scopes.iter().flatten());
+    /// Checks the table and reads the files it names. `tokens` is true if the configuration has a token file.
+    pub(crate) fn check(&self, tokens: bool) -> Result<AuthPolicy, Vec<SettingError>> {
+        let mut errors = Vec::new();
+        let method = self.method(tokens, &mut errors);
+        let scopes = strings(self.scopes.iter().flatten());
         let is_open = self.jwt.is_none() && self.proxy.is_none() && !tokens;
         if !scopes.is_empty() && is_open {
-            let hint = "nobody could have them: set tokens, [auth.jwt] or [auth.proxy]";
-            mistakes.push(wrong("auth.scopes", hint));
+            let reason = "anonymous callers have no scopes: set tokens, [auth.jwt] or [auth.proxy]";
+            errors.push(invalid("auth.scopes", reason));
         }
-        // Clients would be sent for tokens that are not checked.
-        let announced = match (&self.resource, &self.authorization_servers) {
+        // Clients would fetch tokens that are not checked.
+        let metadata_setting = match (&self.resource, &self.authorization_servers) {
             (Some(_), _) => Some("auth.resource"),
             (None, Some(_)) => Some(SERVERS),
             (None, None) => None,
         };
-        if let Some(place) = announced.filter(|_| is_open) {
-            let hint = "everybody is let in: set tokens, [auth.jwt] or [auth.proxy] too";
-            mistakes.push(wrong(place, hint));
+        if let Some(setting) = metadata_setting.filter(|_| is_open) {
+            let reason =
+                "callers are not authenticated: set tokens, [auth.jwt] or [auth.proxy] too";
+            errors.push(invalid(setting, reason));
         }
-        if let Err(error) = check(|builder| builder.scopes(&scopes)) {
-            mistakes.push(wrong("auth.scopes", error));
+        if let Err(error) = try_build(|builder| builder.scopes(&scopes)) {
+            errors.push(invalid("auth.scopes", error));
         }
         let implies = self.implies.iter().flatten();
-        let implies = implies.map(|(broad, narrow)| (broad.clone(), texts(narrow)));
+        let implies = implies.map(|(broad, narrow)| (broad.clone(), strings(narrow)));
         let implies = implies.collect();
-        if let Err(error) = check(|builder| imply(builder, &implies)) {
-            mistakes.push(wrong("auth.implies", error));
+        if let Err(error) = try_build(|builder| imply(builder, &implies)) {
+            errors.push(invalid("auth.implies", error));
         }
-        let metadata = self.metadata().unwrap_or_else(|mistake| {
+        let metadata = self.metadata().unwrap_or_else(|error| {
             // An invalid issuer is reported once.
-            if mistakes.iter().all(|known| known.0 != mistake.0) {
-                mistakes.push(mistake);
+            if errors.iter().all(|known| known.0 != error.0) {
+                errors.push(error);
             }
             None
         });
-        if mistakes.is_empty() {
-            return Ok(Auth {
+        if errors.is_empty() {
+            return Ok(AuthPolicy {
                 scopes,
                 implies,
-                by,
+                method,
                 metadata,
             });
         }
-        Err(mistakes)
+        Err(errors)
     }
 
-    fn by(&self, tokens: bool, mistakes: &mut Vec<Mistake>) -> Option<By> {
-        for (place, set) in [(JWT, self.jwt.is_some()), (PROXY, self.proxy.is_some())] {
-            if set && tokens {
-                mistakes.push(wrong(place, "there are tokens as well: choose one of them"));
+    fn method(&self, tokens: bool, errors: &mut Vec<SettingError>) -> Option<AuthMethod> {
+        for (table, is_set) in [(JWT, self.jwt.is_some()), (PROXY, self.proxy.is_some())] {
+            if is_set && tokens {
+                let reason = "cannot be combined with tokens: choose one of them";
+                errors.push(invalid(table, reason));
             }
         }
         if self.jwt.is_some() && self.proxy.is_some() {
-            let reason = "there is auth.jwt as well: choose one of them";
-            mistakes.push(wrong(PROXY, reason));
+            let reason = "cannot be combined with auth.jwt: choose one of them";
+            errors.push(invalid(PROXY, reason));
         }
-        let mut by = None;
+        let mut method = None;
         if let Some(jwt) = &self.jwt {
-            by = jwt.verifier(self.resource.as_ref(), mistakes).map(By::Jwt);
+            let verifier = jwt.verifier(self.resource.as_ref(), errors);
+            method = verifier.map(AuthMethod::Jwt);
         }
         if let Some(proxy) = &self.proxy {
-            by = proxy
-                .ready(mistakes)
-                .map(|proxy| By::Proxy(Box::new(proxy)));
+            let proxy = proxy.check(errors);
+            method = proxy.map(|proxy| AuthMethod::Proxy(Box::new(proxy)));
         }
-        by
+        method
     }
 
-    /// The metadata that tells clients where to get their tokens.
-    fn metadata(&self) -> Result<Option<ResourceMetadata>, Mistake> {
+    /// The metadata that names the issuers of access tokens to clients.
+    fn metadata(&self) -> Result<Option<ResourceMetadata>, SettingError> {
         let issuer = self.jwt.as_ref().and_then(|jwt| jwt.issuer.as_ref());
-        let servers = self.authorization_servers.as_ref().map(texts);
-        let servers = servers.or_else(|| issuer.map(|issuer| texts([issuer])));
+        let servers = self.authorization_servers.as_ref().map(strings);
+        let servers = servers.or_else(|| issuer.map(|issuer| strings([issuer])));
         let metadata = match (&self.resource, servers) {
             (Some(resource), Some(servers)) => ResourceMetadata::new(resource.as_str(), servers),
             (Some(_), None) if self.jwt.is_some() => return Ok(None),
             (Some(_), None) => {
-                let hint = "set auth.authorization_servers too: who issues tokens for it?";
-                return Err(wrong("auth.resource", hint));
+                let reason =
+                    "set auth.authorization_servers too: the issuers of tokens for this resource";
+                return Err(invalid("auth.resource", reason));
             }
             (None, _) if self.authorization_servers.is_some() => {
-                let hint = "set auth.resource too: what do they issue tokens for?";
-                return Err(wrong(SERVERS, hint));
+                let reason = "set auth.resource too: the URL for which these servers issue tokens";
+                return Err(invalid(SERVERS, reason));
             }
             (None, _) => return Ok(None),
         };
-        match check(|builder| builder.resource_metadata(metadata.clone())) {
+        match try_build(|builder| builder.resource_metadata(metadata.clone())) {
             Ok(()) => Ok(Some(metadata)),
             Err(BuildError::Metadata { url, reason }) if url != metadata.resource => {
-                let place = match self.authorization_servers {
+                let setting = match self.authorization_servers {
                     Some(_) => SERVERS,
                     None => "auth.jwt.issuer",
                 };
-                Err(wrong(place, BuildError::Metadata { url, reason }))
+                Err(invalid(setting, BuildError::Metadata { url, reason }))
             }
-            Err(error) => Err(wrong("auth.resource", error)),
+            Err(error) => Err(invalid("auth.resource", error)),
         }
     }
 }
@@ -212,29 +210,30 @@ const PROXY: &str = "auth.proxy";
 impl JwtTable {
     fn verifier(
         &self,
-        resource: Option<&Text>,
-        mistakes: &mut Vec<Mistake>,
+        resource: Option<&NonBlank<String>>,
+        errors: &mut Vec<SettingError>,
     ) -> Option<JwtVerifier> {
         if self.issuer.is_none() {
-            mistakes.push(unset(JWT, "issuer", ": who issues the access tokens?"));
+            let expected = "the `iss` claim of the access tokens";
+            errors.push(missing(JWT, "issuer", expected));
         }
         if self.jwks.is_none() {
-            let hint = ": a file or a URL with the issuer's keys";
-            mistakes.push(unset(JWT, "jwks", hint));
+            let expected = "a file or a URL with the issuer's keys";
+            errors.push(missing(JWT, "jwks", expected));
         }
         let mut audiences = match (&self.audience, resource) {
-            (Some(OneOrMore(audiences)), _) => audiences.iter().map(Text::as_str).collect(),
-            (None, resource) => Vec::from_iter(resource.map(Text::as_str)),
+            (Some(OneOrMore(audiences)), _) => audiences.iter().map(NonBlank::as_str).collect(),
+            (None, resource) => Vec::from_iter(resource.map(NonBlank::as_str)),
         }
         .into_iter();
         let first = audiences.next();
         if first.is_none() {
-            let hint = ", or auth.resource: whom are the access tokens for?";
-            let mut mistake = unset(JWT, "audience", hint);
+            let expected = "the `aud` claim of the access tokens; or set auth.resource";
+            let mut error = missing(JWT, "audience", expected);
             if self.audience.is_some() {
-                mistake.0 = "auth.jwt.audience";
+                error.0 = "auth.jwt.audience";
             }
-            mistakes.push(mistake);
+            errors.push(error);
         }
         let (issuer, jwks) = (self.issuer.as_ref()?, self.jwks.as_ref()?);
         let jwks = match jwks.as_str().split_once("://") {
@@ -255,34 +254,34 @@ impl JwtTable {
             builder = builder.min_interval(interval.seconds());
         }
         let built = builder.build().map_err(|error| {
-            let place = match error {
+            let setting = match error {
                 JwtVerifierError::Issuer { .. } => "auth.jwt.issuer",
                 JwtVerifierError::Audience => "auth.jwt.audience",
                 _ => "auth.jwt.jwks",
             };
-            mistakes.push(wrong(place, error));
+            errors.push(invalid(setting, error));
         });
         built.ok()
     }
 }
 
 impl ProxyTable {
-    fn ready(&self, mistakes: &mut Vec<Mistake>) -> Option<TrustedProxy> {
+    fn check(&self, errors: &mut Vec<SettingError>) -> Option<TrustedProxy> {
         const FILE: &str = "auth.proxy.secret_file";
-        let Some(Filled(file)) = &self.secret_file else {
-            let hint = ": how does the proxy prove itself?";
-            mistakes.push(unset(PROXY, "secret_file", hint));
+        let Some(NonBlank(file)) = &self.secret_file else {
+            let expected = "a file with the secret that the proxy sends";
+            errors.push(missing(PROXY, "secret_file", expected));
             return None;
         };
         let proxy = match std::fs::read_to_string(file) {
             Ok(secret) => TrustedProxy::new(secret.trim_end_matches(['\r', '\n']))
                 .map_err(|error| format!("{}: {error}", file.display())),
-            Err(error) => Err(format!("{} cannot be read: {error}", file.display())),
+            Err(error) => Err(format!("cannot read {}: {error}", file.display())),
         };
         let mut proxy = match proxy {
             Ok(proxy) => proxy,
             Err(reason) => {
-                mistakes.push(wrong(FILE, reason));
+                errors.push(invalid(FILE, reason));
                 return None;
             }
         };
@@ -304,12 +303,12 @@ impl ProxyTable {
                 TrustedProxy::scopes_header,
             ),
         ];
-        for (place, name, set) in headers {
+        for (setting, name, set) in headers {
             let Some(name) = name else { continue };
             match set(proxy, name.as_str()) {
                 Ok(set) => proxy = set,
                 Err(error) => {
-                    mistakes.push(wrong(place, error));
+                    errors.push(invalid(setting, error));
                     return None;
                 }
             }
@@ -318,26 +317,24 @@ impl ProxyTable {
     }
 }
 
-impl Auth {
-    /// Applies the configuration to a server.
+impl AuthPolicy {
     pub(crate) fn apply(self, mut builder: ServerBuilder) -> ServerBuilder {
         builder = imply(builder.scopes(self.scopes), &self.implies);
         if let Some(metadata) = self.metadata {
             builder = builder.resource_metadata(metadata);
         }
-        match self.by {
-            Some(By::Jwt(verifier)) => builder.authenticator(verifier),
-            Some(By::Proxy(proxy)) => builder.authenticator(*proxy),
+        match self.method {
+            Some(AuthMethod::Jwt(verifier)) => builder.authenticator(verifier),
+            Some(AuthMethod::Proxy(proxy)) => builder.authenticator(*proxy),
             None => builder,
         }
     }
 }
 
-fn texts<'a>(filled: impl IntoIterator<Item = &'a Text>) -> Vec<String> {
-    filled.into_iter().map(|text| text.0.clone()).collect()
+fn strings<'a>(values: impl IntoIterator<Item = &'a NonBlank<String>>) -> Vec<String> {
+    values.into_iter().map(|value| value.0.clone()).collect()
 }
 
-/// Registers which scopes include others.
 fn imply(builder: ServerBuilder, implies: &BTreeMap<String, Vec<String>>) -> ServerBuilder {
     let imply = |builder: ServerBuilder, (broad, narrow): (&String, &Vec<String>)| {
         builder.scope_implies(broad, narrow)
@@ -345,8 +342,8 @@ fn imply(builder: ServerBuilder, implies: &BTreeMap<String, Vec<String>>) -> Ser
     implies.iter().fold(builder, imply)
 }
 
-/// Checks one part of a builder by itself, to find the setting at fault.
-fn check(set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), BuildError> {
+/// Builds a server with a single setting, to check that setting.
+fn try_build(set: impl FnOnce(ServerBuilder) -> ServerBuilder) -> Result<(), BuildError> {
     let keys = KeyRing::generate(&SystemSource::new());
     let builder = set(Server::builder("check", "0").keys(keys));
     builder.build().map(drop)

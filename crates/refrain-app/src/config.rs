@@ -1,174 +1,178 @@
-//! The configuration of one instance: a TOML file, with flags laid over it.
+//! The configuration of one instance: a TOML file, overridden by flags.
 //!
-//! | file | owns |
+//! | file | contents |
 //! | --- | --- |
-//! | `defaults.toml` | every key with its default and its meaning |
+//! | `defaults.toml` | every setting with its default and its meaning |
 //! | `tables` | the structs that the file is deserialized into |
-//! | `value` | types of single settings, with what they allow |
-//! | `file` | the file over the defaults, with the positions of settings and mistakes |
-//! | `mistake` | how mistakes are shown |
+//! | `value` | types of single settings, with their bounds |
+//! | `file` | parsing: the file over the defaults, with the positions of settings and errors |
+//! | `errors` | the errors of a file and their display |
 //! | `command` | `config check` and `config defaults` |
 //!
-//! A new setting is a line of `defaults.toml`, a field of a table, and the line that hands it on.
+//! To add a setting, add a line to `defaults.toml`, a field to a table, and the line that applies it.
 
 mod command;
+mod errors;
 mod file;
-mod mistake;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub(crate) use command::{Options, run};
+pub(crate) use command::{ConfigOptions, run};
 pub(crate) use tables::Config;
 pub use value::LogFormat;
-pub(crate) use value::{Address, Filled, Host, Hosts, Invalid, OneOrMore, Seconds, parse};
+pub(crate) use value::{Address, Host, Hosts, InvalidValue, NonBlank, OneOrMore, Seconds, parse};
 
-use crate::auth::Auth;
-use crate::{Failure, keys};
+use crate::auth::AuthPolicy;
+use crate::error::with_hint;
+use crate::{AppError, keys};
+use errors::{ConfigError, ConfigErrors};
 use file::Spans;
-use mistake::{Mistake, Mistakes};
 use refrain::auth::BearerTokens;
 use refrain::server::KeyRing;
 use std::path::{Path, PathBuf};
 
-/// A configuration, its source, and its mistakes so far.
+/// A configuration with the errors found so far.
 #[derive(Debug, Default)]
-pub(crate) struct Loaded {
+pub(crate) struct UncheckedConfig {
     config: Config,
     file: PathBuf,
     text: String,
     spans: Spans,
-    mistakes: Vec<Mistake>,
-    /// The settings whose values could not be used.
+    errors: Vec<ConfigError>,
+    /// The settings with invalid values.
     invalid: Vec<String>,
 }
 
-/// A checked configuration, with the contents of the files that it names.
+/// A valid configuration, with the contents of the files that it names.
 #[derive(Debug)]
-pub(crate) struct Ready {
+pub(crate) struct CheckedConfig {
     pub(crate) config: Config,
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tokens: Option<BearerTokens>,
-    pub(crate) auth: Auth,
+    pub(crate) auth: AuthPolicy,
+    /// The value of `--explain`.
+    pub(crate) explain: Option<String>,
 }
 
-impl Loaded {
-    /// Reads a file.
-    pub(crate) fn read(file: &Path) -> Result<Self, Failure> {
+impl UncheckedConfig {
+    pub(crate) fn read(file: &Path) -> Result<Self, AppError> {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let file = file.display();
-            format!("the configuration {file} cannot be read: {error}")
+            let message = format!("cannot read configuration {}: {error}", file.display());
+            with_hint(message, "`config defaults` prints a file to start from")
         })?;
         Ok(Self::parse(file, &text))
     }
 
-    /// Replaces a setting by the value of a flag, if it was given.
+    /// Overrides a setting by the value of a flag, if it was given.
     pub(crate) fn flag<T: Clone>(
         &mut self,
         name: &str,
-        given: Option<&T>,
+        value: Option<&T>,
         set: impl FnOnce(&mut Config, T),
     ) {
-        if let Some(value) = given {
+        if let Some(value) = value {
             set(&mut self.config, value.clone());
             self.spans.remove(name);
         }
     }
 
-    /// Removes the advertised URL: a process without a port holds nothing that others could relay to it.
-    pub(crate) fn without_advertise(&mut self) {
+    /// Removes the advertised URL, for a process that serves no clients.
+    pub(crate) fn remove_advertise(&mut self) {
         self.config.advertise = None;
     }
 
-    /// The configuration if all of it can be used, else all mistakes in the order of the file.
-    pub(crate) fn ready(mut self) -> Result<Ready, Mistakes> {
-        self.check();
+    /// Checks the whole configuration. Errors are in the order of the file.
+    pub(crate) fn check(mut self) -> Result<CheckedConfig, ConfigErrors> {
+        self.check_combinations();
         let keys = self.config.keys.clone();
-        let keys = self.usable("keys", keys, keys::read);
+        let keys = self.read_named("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
-        let tokens = self.usable("tokens", tokens, read_tokens);
+        let tokens = self.read_named("tokens", tokens, read_tokens);
         match self.auth() {
-            Some(auth) if self.mistakes.is_empty() => Ok(Ready {
+            Some(auth) if self.errors.is_empty() => Ok(CheckedConfig {
                 config: self.config,
                 keys,
                 tokens,
                 auth,
+                explain: None,
             }),
-            _ => Err(Mistakes::new(self.file, self.text, self.mistakes)),
+            _ => Err(ConfigErrors::new(self.file, self.text, self.errors)),
         }
     }
 
-    fn mistake(&mut self, name: &str, message: String) {
+    fn error(&mut self, name: &str, message: String) {
         let span = self.spans.get(name).cloned();
-        self.mistakes.push(Mistake { span, message });
+        self.errors.push(ConfigError { span, message });
     }
 
     /// Checks settings against each other.
-    fn check(&mut self) {
+    fn check_combinations(&mut self) {
         let limits = &self.config.limits;
         let (shed, calls) = (limits.shed_above.size(), limits.concurrent_calls.size());
         if shed > calls {
             let message = format!(
-                "limits.shed_above must be at most limits.concurrent_calls, which is {calls}, not {shed}"
+                "limits.shed_above must be at most limits.concurrent_calls ({calls}), not {shed}"
             );
-            self.mistake("limits.shed_above", message);
+            self.error("limits.shed_above", message);
         }
         let listen = self.config.listen;
         if self.config.metrics == Some(listen) && listen.0.port() != 0 {
-            let message = "metrics must be another port than that of listen";
-            self.mistake("metrics", message.into());
+            let message = format!("metrics must not be the address of listen, {}", listen.0);
+            self.error("metrics", message);
         }
-        if let Some(Filled(url)) = self.config.advertise.clone()
+        if let Some(NonBlank(url)) = self.config.advertise.clone()
             && !url.starts_with("http://")
             && !url.starts_with("https://")
         {
             let message = format!(
                 "advertise must be the http or https URL of this instance's endpoint, not {url:?}"
             );
-            self.mistake("advertise", message);
+            self.error("advertise", message);
         }
     }
 
-    /// How callers are authenticated. If a part of the table is invalid, the rest is not judged.
-    fn auth(&mut self) -> Option<Auth> {
+    /// Checks the `[auth]` table, unless a setting in it is invalid already.
+    fn auth(&mut self) -> Option<AuthPolicy> {
         if self.invalid.iter().any(|name| name.starts_with("auth")) {
             return None;
         }
-        match self.config.auth.ready(self.config.tokens.is_some()) {
+        match self.config.auth.check(self.config.tokens.is_some()) {
             Ok(auth) => Some(auth),
-            Err(mistakes) => {
-                for (place, message) in mistakes {
-                    self.mistake(place, message);
+            Err(errors) => {
+                for (setting, message) in errors {
+                    self.error(setting, message);
                 }
                 None
             }
         }
     }
 
-    /// The content of a file that a setting names.
-    fn usable<T>(
+    /// Reads the file that a setting names.
+    fn read_named<T>(
         &mut self,
         name: &str,
-        file: Option<Filled<PathBuf>>,
-        read: fn(&Path) -> Result<T, Failure>,
+        file: Option<NonBlank<PathBuf>>,
+        read: fn(&Path) -> Result<T, AppError>,
     ) -> Option<T> {
         match read(&file?.0) {
-            Ok(usable) => Some(usable),
+            Ok(content) => Some(content),
             Err(error) => {
                 let message = match self.spans.contains_key(name) {
                     true => format!("{name}: {error}"),
                     false => error.to_string(),
                 };
-                self.mistake(name, message);
+                self.error(name, message);
                 None
             }
         }
     }
 }
 
-fn read_tokens(file: &Path) -> Result<BearerTokens, Failure> {
+fn read_tokens(file: &Path) -> Result<BearerTokens, AppError> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("the tokens {} cannot be read: {error}", file.display()))?;
-    BearerTokens::parse(&text).map_err(|error| format!("{}: {error}", file.display()).into())
+        .map_err(|error| format!("cannot read token file {}: {error}", file.display()))?;
+    BearerTokens::parse(&text)
+        .map_err(|error| format!("invalid token file {}: {error}", file.display()).into())
 }

@@ -1,11 +1,13 @@
-//! One instance: the flags and the life of `serve` and `worker`.
+//! The flags of `serve` and `worker`, and the lifecycle of an instance.
 
-use crate::config::{Address, Config, Filled, Loaded, LogFormat, parse};
-use crate::servers::{Extras, Servers};
+use crate::config::{Address, Config, LogFormat, NonBlank, UncheckedConfig, parse};
+use crate::error::with_hint;
+use crate::servers::{ServeOnlyOptions, Servers};
 use crate::store::StoreUrl;
-use crate::{App, Failure, log, runtime, signals};
+use crate::{App, AppError, log, runtime, signals};
 use clap::Args;
 use refrain::server::serve_metrics;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,67 +15,69 @@ use tokio::net::TcpListener;
 
 /// The flags of `serve` and `worker`.
 #[derive(Args)]
-pub struct Common<F: Args> {
-    /// A TOML file with the same settings and more; flags override it. The `config` command shows and checks it.
+pub struct InstanceFlags<F: Args> {
+    /// A TOML file with settings; flags override it. The `config` command checks it and prints the defaults.
     #[arg(long)]
     config: Option<PathBuf>,
-    /// Where tasks live: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users can see
-    /// flags in the list of processes: write a URL with a password as `store` into the configuration, or into
-    /// $REFRAIN_STORE [default: sqlite:refrain.db].
+    /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users of
+    /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
+    /// [default: sqlite:refrain.db].
     #[arg(long, value_name = "URL")]
     store: Option<StoreUrl>,
     /// A separate address and port for `/metrics`, `/healthz` and `/readyz` [default: none].
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
-    /// The key file that the fleet shares. Without one, $REFRAIN_KEYS; without that, a key made at start.
+    /// The key file that the instances of a fleet share. Without it, $REFRAIN_KEYS is used, or a temporary key.
     #[arg(long)]
     keys: Option<PathBuf>,
     /// The name of the service that tokens are bound to [default: the server's name].
     #[arg(long)]
     audience: Option<String>,
-    /// How log lines are written [default: text].
+    /// The format of log lines [default: text].
     #[arg(long)]
     log: Option<LogFormat>,
     #[command(flatten)]
     app: F,
 }
 
-impl<F: Args> Common<F> {
+impl<F: Args> InstanceFlags<F> {
     /// The settings of the file, overridden by these flags.
-    pub(crate) fn load(&self) -> Result<Loaded, Failure> {
-        let mut loaded = match &self.config {
-            Some(file) => Loaded::read(file)?,
-            None => Loaded::default(),
+    pub(crate) fn load(&self) -> Result<UncheckedConfig, AppError> {
+        let mut config = match &self.config {
+            Some(file) => UncheckedConfig::read(file)?,
+            None => UncheckedConfig::default(),
         };
-        loaded.flag("store", self.store.as_ref(), |c, v| {
-            c.store = Some(Filled(v));
+        config.flag("store", self.store.as_ref(), |c, v| {
+            c.store = Some(NonBlank(v));
         });
-        loaded.flag("metrics", self.metrics.as_ref(), |c, v| c.metrics = Some(v));
-        loaded.flag("keys", self.keys.as_ref(), |c, v| c.keys = Some(Filled(v)));
-        loaded.flag("audience", self.audience.as_ref(), |c, v| {
-            c.audience = Some(Filled(v));
+        config.flag("metrics", self.metrics.as_ref(), |c, v| c.metrics = Some(v));
+        config.flag("keys", self.keys.as_ref(), |c, v| {
+            c.keys = Some(NonBlank(v));
         });
-        loaded.flag("log", self.log.as_ref(), |c, v| c.log = v);
-        Ok(loaded)
+        config.flag("audience", self.audience.as_ref(), |c, v| {
+            c.audience = Some(NonBlank(v));
+        });
+        config.flag("log", self.log.as_ref(), |c, v| c.log = v);
+        Ok(config)
     }
 
-    /// Runs an instance with these settings: `work` until it ends, and the metrics port beside it.
+    /// Runs an instance: `work` until it ends, and the metrics port alongside.
     pub(crate) fn run(
         &self,
         app: &App<F>,
-        loaded: Loaded,
-        extras: &Extras,
-        work: impl AsyncFnOnce(Servers, &Config) -> Result<(), Failure>,
-    ) -> Result<ExitCode, Failure> {
-        let ready = loaded.ready()?;
-        let config = ready.config.clone();
+        config: UncheckedConfig,
+        options: &ServeOnlyOptions,
+        work: impl AsyncFnOnce(Servers, &Config) -> Result<(), AppError>,
+    ) -> Result<ExitCode, AppError> {
+        let checked = config.check()?;
+        let config = checked.config.clone();
         log::start("info", config.log, std::io::stderr)?;
         let ended = runtime()?.block_on(async {
-            let servers = Servers::build(app, &self.app, ready, extras).await?;
+            let servers = Servers::build(app, &self.app, checked, options).await?;
             signals::reload_on_hangup(servers.all(), config.keys.clone().map(|keys| keys.0))?;
-            let server = servers.server.clone();
+            let server = servers.main.clone();
             let metrics = listen_for_metrics(config.metrics).await?;
-            let watching = async {
+            let serve_metrics = async {
                 match metrics {
                     // As long as the server, so that draining can be observed.
                     Some(listener) => {
@@ -84,15 +88,15 @@ impl<F: Args> Common<F> {
             };
             tokio::select! {
                 worked = work(servers, &config) => worked?,
-                failed = watching => failed?,
+                failed = serve_metrics => failed?,
             }
             Ok(ExitCode::SUCCESS)
         });
         match ended {
             // A reader of JSON lines gets the error as one, too.
             Err(error) if config.log == LogFormat::Json => {
-                let error: Failure = error;
-                tracing::error!(%error, "the instance cannot go on");
+                let error: AppError = error;
+                tracing::error!(%error, "instance failed");
                 Ok(ExitCode::FAILURE)
             }
             ended => ended,
@@ -100,25 +104,34 @@ impl<F: Args> Common<F> {
     }
 }
 
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+/// Listens on an address that this flag sets.
+pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, AppError> {
     let listener = TcpListener::bind(address).await;
-    listener.map_err(|error| format!("cannot listen on {address}: {error}").into())
+    listener.map_err(|error| {
+        let message = format!("cannot listen on {address}: {error}");
+        match error.kind() {
+            ErrorKind::AddrInUse => with_hint(message, format!("choose another port with {flag}")),
+            _ => message.into(),
+        }
+    })
 }
 
-async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListener>, Failure> {
+async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListener>, AppError> {
     let Some(Address(address)) = address else {
         return Ok(None);
     };
-    let listener = listen(address).await?;
+    let listener = listen(address, "--metrics").await?;
     let address = listener.local_addr()?;
-    tracing::info!("metrics at http://{address}/metrics");
+    tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
     Ok(Some(listener))
 }
 
-/// Reports on standard error that the instance is up.
-pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, what: &str) {
+/// Reports on standard error that the instance is up, whatever `$RUST_LOG` selects.
+pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, event: &'static str, url: &str) {
     match config.log {
-        LogFormat::Text => anstream::eprintln!("{}: {what}", app.name),
-        LogFormat::Json => tracing::info!("{what}"),
+        LogFormat::Text if url.is_empty() => anstream::eprintln!("{}: {event}", app.name),
+        LogFormat::Text => anstream::eprintln!("{}: {event} on {url}", app.name),
+        LogFormat::Json if url.is_empty() => tracing::info!("{event}"),
+        LogFormat::Json => tracing::info!(url, "{event}"),
     }
 }

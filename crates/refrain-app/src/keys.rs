@@ -1,9 +1,10 @@
-//! `keys`: make and rotate the keys that a fleet shares.
+//! `keys`: creates and rotates the keys that a fleet shares.
 //!
-//! A rotation without a refused token: `stage` a key, give the file to every instance (SIGHUP makes them read it
-//! again), `promote` it, give the file out again, and `retire` the old key once its last token has expired.
+//! To rotate without rejecting a token: `stage` a key and distribute the file (SIGHUP reloads it), `promote` the key and
+//! distribute the file again, then `retire` the old key once its last token has expired.
 
-use crate::{Failure, secret_file};
+use crate::error::with_hint;
+use crate::{AppError, secret_file};
 use clap::{Args, Subcommand};
 use refrain::runtime::SystemSource;
 use refrain::runtime::core::KeyState;
@@ -15,16 +16,16 @@ use std::process::ExitCode;
 
 /// Arguments of `keys`.
 #[derive(Args)]
-pub struct Options {
+pub struct KeysOptions {
     #[command(subcommand)]
-    command: Command,
+    command: KeysCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Make a key file with one key in it.
+enum KeysCommand {
+    /// Create a key file with one key.
     New {
-        /// The file to make. It must not exist.
+        /// The file to create. It must not exist.
         file: PathBuf,
     },
     /// List the keys of a file, without their secrets.
@@ -35,43 +36,44 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Add a new key that opens tokens but does not seal any yet.
+    /// Add a key that opens tokens but does not seal new ones yet.
     Stage {
         /// The key file.
         file: PathBuf,
     },
-    /// Let a key seal new tokens; the one that did so far goes on opening old ones.
+    /// Make a key seal new tokens. The previous key still opens old ones.
     Promote {
         /// The key file.
         file: PathBuf,
-        /// The key's id, as `keys list` shows it.
+        /// The key's id, from `keys list`.
         id: String,
     },
-    /// Take a key out: tokens under it are refused from then on.
+    /// Remove a key. Its tokens are rejected from then on.
     Retire {
         /// The key file.
         file: PathBuf,
-        /// The key's id, as `keys list` shows it.
+        /// The key's id, from `keys list`.
         id: String,
     },
 }
 
-pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
     let source = SystemSource::new();
     match options.command {
-        Command::New { file } => {
+        KeysCommand::New { file } => {
             let ring = KeyRing::generate(&source);
             secret_file::create(&file, ring.to_text().as_bytes()).map_err(|error| {
                 match error.kind() {
-                    io::ErrorKind::AlreadyExists => {
-                        format!("{} exists already; choose another name", file.display())
-                    }
-                    _ => format!("{} cannot be written: {error}", file.display()),
+                    io::ErrorKind::AlreadyExists => with_hint(
+                        format!("key file {} already exists", file.display()),
+                        "choose another name, or add a key to it with `keys stage`",
+                    ),
+                    _ => unwritable(&file, &error),
                 }
             })?;
-            show(&ring);
+            print(&ring);
         }
-        Command::List { file, json } => {
+        KeysCommand::List { file, json } => {
             let ring = read(&file)?;
             if json {
                 let keys: Vec<_> = ring
@@ -82,43 +84,51 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
                     .collect();
                 anstream::println!("{}", serde_json::Value::from(keys));
             } else {
-                show(&ring);
+                print(&ring);
             }
         }
-        Command::Stage { file } => change(&file, |ring| {
+        KeysCommand::Stage { file } => change(&file, |ring| {
             ring.stage(&source);
             Ok(())
         })?,
-        Command::Promote { file, id } => change(&file, |ring| Ok(ring.promote(&id)?))?,
-        Command::Retire { file, id } => change(&file, |ring| Ok(ring.retire(&id)?))?,
+        KeysCommand::Promote { file, id } => change(&file, |ring| Ok(ring.promote(&id)?))?,
+        KeysCommand::Retire { file, id } => change(&file, |ring| Ok(ring.retire(&id)?))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads a key file.
-pub(crate) fn read(file: &Path) -> Result<KeyRing, Failure> {
-    let text = fs::read_to_string(file)
-        .map_err(|error| format!("the key file {} cannot be read: {error}", file.display()))?;
+pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
+    let text = fs::read_to_string(file).map_err(|error| {
+        let message = format!("cannot read key file {}: {error}", file.display());
+        match error.kind() {
+            io::ErrorKind::NotFound => with_hint(message, "`keys new FILE` creates one"),
+            _ => message.into(),
+        }
+    })?;
     text.parse()
-        .map_err(|error| format!("{}: {error}", file.display()).into())
+        .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())
 }
 
 fn change(
     file: &Path,
-    change: impl FnOnce(&mut KeyRing) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    change: impl FnOnce(&mut KeyRing) -> Result<(), AppError>,
+) -> Result<(), AppError> {
     let mut ring = read(file)?;
     change(&mut ring)?;
     secret_file::replace(file, ring.to_text().as_bytes())
-        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
-    show(&ring);
+        .map_err(|error| unwritable(file, &error))?;
+    print(&ring);
     Ok(())
 }
 
-fn show(ring: &KeyRing) {
+fn unwritable(file: &Path, error: &io::Error) -> AppError {
+    format!("cannot write key file {}: {error}", file.display()).into()
+}
+
+fn print(ring: &KeyRing) {
     for (id, state) in ring.list() {
         let note = match state {
-            KeyState::Staged => "opens tokens; promote it once every instance has it",
+            KeyState::Staged => "opens tokens; promote it when every instance has it",
             KeyState::Minting => "seals new tokens",
             KeyState::Retiring => "opens old tokens; retire it when they have expired",
         };

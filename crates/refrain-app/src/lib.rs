@@ -1,7 +1,7 @@
 //! The application shell of a Refrain server.
 //!
-//! [`run`] makes a whole program of a [`ServerBuilder`]: command-line flags, a TOML file, keys, a task store,
-//! authentication, limits, metrics, logs, draining on SIGTERM and new keys on SIGHUP.
+//! [`run`] turns a [`ServerBuilder`] into a program: command-line flags, a TOML file, keys, a task store,
+//! authentication, limits, metrics, logs, draining on SIGTERM and reloading keys on SIGHUP.
 //!
 //! ```no_run
 //! use refrain::prelude::*;
@@ -22,22 +22,24 @@
 //! }
 //! ```
 //!
-//! | command | what it does |
+//! | command | purpose |
 //! | --- | --- |
 //! | `serve` | serves clients over HTTP, or with `--stdio` over standard input and output |
-//! | `worker` | works on tasks without a port for clients |
-//! | `tasks` | lists, shows, cancels and requeues the tasks of a store |
-//! | `keys` | makes and rotates the keys that a fleet shares |
+//! | `worker` | runs tasks without serving clients |
+//! | `tasks` | lists, shows, cancels and requeues the tasks in a store |
+//! | `keys` | creates and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
 //!
-//! The settings are described in `docs/operate/operating.md`. They replace what the builder says about limits, lifetimes of
-//! tokens, keys, the task store and authentication; the audience of tokens is the builder's unless it is set.
+//! The configuration overrides the builder's limits, token lifetimes, keys, task store and authentication. It overrides the
+//! audience of tokens only if it sets one.
 //!
 //! A program that adds flags or commands uses [`App`] and [`Command`].
 
 mod app;
 mod auth;
 mod config;
+mod drafts;
+mod error;
 mod instance;
 mod keys;
 pub mod log;
@@ -50,12 +52,10 @@ mod tasks;
 mod worker;
 
 pub use app::{App, Command, NoFlags};
+pub use error::{AppError, print_error};
 
 use refrain::server::ServerBuilder;
 use std::process::ExitCode;
-
-/// The error of a command: a message for the person who ran it.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs a server as a program: parses the command line, runs the command and returns the exit code for `main`.
 pub fn run(builder: ServerBuilder) -> ExitCode {

@@ -1,7 +1,8 @@
-//! Log lines on standard error: `$RUST_LOG` selects them, and they are text or JSON.
+//! Logging to standard error, as text or JSON, filtered by `$RUST_LOG`.
 
-use crate::Failure;
+use crate::AppError;
 pub use crate::config::LogFormat;
+use crate::error::with_hint;
 use anstream::{AutoStream, ColorChoice};
 use std::env::VarError;
 use tracing_subscriber::EnvFilter;
@@ -11,9 +12,8 @@ use tracing_subscriber::fmt::MakeWriter;
 const FILTER: &str = "RUST_LOG";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
-/// Starts logging to `writer`, which should end up at standard error: standard output may be the transport. `level` is
-/// used where `$RUST_LOG` is not set.
-pub fn start<W>(level: &str, format: LogFormat, writer: W) -> Result<(), Failure>
+/// Starts logging to `writer`. `level` is the filter if `$RUST_LOG` is not set.
+pub fn start<W>(level: &str, format: LogFormat, writer: W) -> Result<(), AppError>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -22,7 +22,7 @@ where
         Err(VarError::NotPresent) => EnvFilter::new(level),
         Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
     };
-    // A terminal, unless NO_COLOR or its like says otherwise.
+    // Colours on a terminal, unless NO_COLOR or a similar variable is set.
     let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -35,41 +35,43 @@ where
     Ok(())
 }
 
-/// Parses a filter. An empty one is `info`.
-fn filter(text: &str) -> Result<EnvFilter, Failure> {
-    let wrong = |reason: &str| -> Failure {
-        format!(
-            "${FILTER} is {text:?}: {reason} Write a level ({}), or TARGET=LEVEL, several with commas between them",
-            LEVELS.join(", ")
+/// Parses a filter. An empty filter is `info`.
+fn filter(text: &str) -> Result<EnvFilter, AppError> {
+    let invalid = |reason: &str| {
+        with_hint(
+            format!("invalid ${FILTER} {text:?}: {reason}"),
+            format!(
+                "write a level ({}) or TARGET=LEVEL, separated by commas",
+                LEVELS.join(", ")
+            ),
         )
-        .into()
     };
-    let mut said = text
+    let mut directives = text
         .split(',')
         .map(str::trim)
         .filter(|part| !part.is_empty())
         .peekable();
-    if said.peek().is_none() {
+    if directives.peek().is_none() {
         return Ok(EnvFilter::new("info"));
     }
-    // A misspelt level would be taken for a target's name, and everything else would be silent.
-    for part in said {
+    // A misspelt level would be the name of a target, and disable everything else.
+    for part in directives {
         let word = part.to_ascii_lowercase();
-        let like = |level: &&&str| {
+        let is_similar = |level: &&&str| {
             strsim::damerau_levenshtein(&word, level) <= 2
                 || strsim::jaro_winkler(&word, level) >= 0.85
         };
         if !LEVELS.contains(&word.as_str())
-            && let Some(level) = LEVELS.iter().find(like)
+            && let Some(level) = LEVELS.iter().find(is_similar)
         {
-            return Err(wrong(&format!(
-                "{part:?} is no level; did you mean {level:?}?"
+            return Err(invalid(&format!(
+                "unknown level {part:?}; did you mean {level:?}?"
             )));
         }
     }
     EnvFilter::builder()
         .parse(text)
-        .map_err(|error| wrong(&format!("{error}.")))
+        .map_err(|error| invalid(&error.to_string()))
 }
 
 #[cfg(test)]

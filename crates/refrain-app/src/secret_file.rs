@@ -1,17 +1,17 @@
-//! Files with secrets: readable by their owner only, and written atomically.
+//! Files with secrets: readable only by their owner, and written atomically.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Creates a file, which must not exist yet. It stays locked until the returned handle is dropped.
+/// Creates a file that must not exist. It stays locked until the returned handle is dropped.
 pub fn create(file: &Path, bytes: &[u8]) -> io::Result<File> {
     let made = write(file, bytes)?;
     sync_directory(file)?;
     Ok(made)
 }
 
-/// Writes a new file, and removes it if that fails.
+/// Writes a new file and removes it if that fails.
 fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -24,27 +24,26 @@ fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
         .and_then(|()| out.write_all(bytes))
         .and_then(|()| out.sync_all());
     if let Err(error) = written {
-        // Half a file is of no use, and would block the next attempt.
+        // A partial file would block the next attempt.
         let _ = fs::remove_file(file);
         return Err(error);
     }
     Ok(out)
 }
 
-/// Replaces a file atomically: the old content stays until the new is on the disk. The new file is locked as by
-/// [`create`].
+/// Replaces a file atomically. The new file is locked as by [`create`].
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
-    // A symbolic link stays one: its target is replaced.
+    // Replace the target of a symbolic link, not the link.
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let mut beside = target.as_os_str().to_owned();
-    beside.push(format!(".{}.new", std::process::id()));
-    let beside = PathBuf::from(beside);
-    // Left by a process with the same id that died while it wrote.
-    let _ = fs::remove_file(&beside);
-    let made = write(&beside, bytes)?;
-    if let Err(error) = fs::rename(&beside, &target) {
-        // It holds secrets.
-        let _ = fs::remove_file(&beside);
+    let mut temporary = target.as_os_str().to_owned();
+    temporary.push(format!(".{}.new", std::process::id()));
+    let temporary = PathBuf::from(temporary);
+    // A crashed process with the same id may have left this file.
+    let _ = fs::remove_file(&temporary);
+    let made = write(&temporary, bytes)?;
+    if let Err(error) = fs::rename(&temporary, &target) {
+        // The file contains secrets.
+        let _ = fs::remove_file(&temporary);
         return Err(error);
     }
     sync_directory(&target)?;
@@ -66,17 +65,22 @@ mod tests {
 
     #[test]
     fn file_is_locked_until_its_handle_is_dropped() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("temporary directory");
         let file = dir.path().join("secret");
-        let made = create(&file, b"one").expect("a file");
-        let other = || File::open(&file).expect("a file");
+        let made = create(&file, b"one").expect("file is written");
+        let other = || File::open(&file).expect("file is written");
         assert!(other().try_lock().is_err());
-        let replaced = replace(&file, b"two").expect("a file");
+        let replaced = replace(&file, b"two").expect("file is written");
         drop(made);
         assert!(other().try_lock().is_err());
         drop(replaced);
-        other().try_lock().expect("nobody holds it");
-        assert_eq!(fs::read(&file).expect("the file"), b"two");
-        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 1);
+        other().try_lock().expect("lock is released");
+        assert_eq!(fs::read(&file).expect("file is readable"), b"two");
+        assert_eq!(
+            fs::read_dir(dir.path())
+                .expect("temporary directory")
+                .count(),
+            1
+        );
     }
 }

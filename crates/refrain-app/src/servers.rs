@@ -1,10 +1,11 @@
-//! The servers of one instance, built from its settings.
+//! The servers of one instance, built from its configuration.
 
-use crate::config::Ready;
+use crate::config::CheckedConfig;
+use crate::drafts::DraftServers;
+use crate::error::with_hint;
 use crate::store::StoreUrl;
-use crate::{App, Failure};
+use crate::{App, AppError};
 use clap::Args;
-use refrain::runtime::SystemSource;
 use refrain::server::{Draft, KeyRing, Server, ServerBuilder};
 use refrain::store::Store;
 use std::sync::Arc;
@@ -12,19 +13,18 @@ use std::sync::Arc;
 /// The environment variable with the key ring, used when no key file is set.
 const KEYS: &str = "REFRAIN_KEYS";
 
-/// What `serve` adds to the settings.
+/// Options of `serve` that the configuration file does not have.
 #[derive(Default)]
-pub(crate) struct Extras {
-    /// The instance's name in the `refrain-round` header of replies.
+pub(crate) struct ServeOnlyOptions {
+    /// The instance's name in the `refrain-round` header.
     pub(crate) explain: Option<String>,
-    /// The drafts to speak beside the ratified protocol.
     pub(crate) drafts: Vec<Draft>,
 }
 
-/// The server of `/mcp`, and those of the drafts.
+/// The server of `/mcp`, and the servers of the drafts.
 pub(crate) struct Servers {
-    pub(crate) server: Server,
-    pub(crate) drafts: Vec<(Draft, Server)>,
+    pub(crate) main: Server,
+    pub(crate) drafts: DraftServers,
 }
 
 impl Servers {
@@ -32,75 +32,77 @@ impl Servers {
     pub(crate) async fn build<F: Args>(
         app: &App<F>,
         flags: &F,
-        mut ready: Ready,
-        extras: &Extras,
-    ) -> Result<Self, Failure> {
-        if ready.keys.is_none() {
-            ready.keys = keys_of_environment()?;
+        mut config: CheckedConfig,
+        options: &ServeOnlyOptions,
+    ) -> Result<Self, AppError> {
+        if config.keys.is_none() {
+            config.keys = keys_from_environment()?;
         }
-        check_keys(app.name, &ready)?;
-        let store = open_store(&mut ready).await?;
-        let mut server = shared((app.build)(flags, None)?, &ready, &store, extras);
-        if let Some(url) = &ready.config.advertise {
-            server = server.advertise(url.as_str());
+        config.explain.clone_from(&options.explain);
+        check_keys(app.name, &config)?;
+        let store = open_store(&mut config).await?;
+        let mut main = configure((app.build)(flags)?, &config, &store);
+        if let Some(url) = &config.config.advertise {
+            main = main.advertise(url.as_str());
         }
-        let server = server.build()?;
-        let speaking = |draft: &Draft| {
-            let builder = shared((app.build)(flags, Some(*draft))?, &ready, &store, extras);
-            Ok((*draft, speaking(builder, *draft, &ready, &server).build()?))
-        };
-        let drafts = extras.drafts.iter().map(speaking);
-        let drafts = drafts.collect::<Result<_, Failure>>()?;
-        Ok(Self { server, drafts })
+        let main = main.build()?;
+        let drafts = DraftServers::build(&options.drafts, app, flags, &config, &store, &main)?;
+        Ok(Self { main, drafts })
     }
 
     pub(crate) fn all(&self) -> Vec<Server> {
-        let drafts = self.drafts.iter().map(|(_, server)| server);
-        [&self.server].into_iter().chain(drafts).cloned().collect()
+        let main = std::iter::once(&self.main);
+        main.chain(self.drafts.servers()).cloned().collect()
     }
 }
 
-async fn open_store(ready: &mut Ready) -> Result<Arc<dyn Store>, Failure> {
-    let named = ready.config.store.take().map(|url| url.0);
-    let named = StoreUrl::named(named)?;
-    let is_default = named.is_none();
-    let url = named.unwrap_or_default();
-    if is_default && ready.keys.is_some() {
-        tracing::warn!(
-            "no store is named, so that it is {url} in the working directory: instances that share these keys have to \
-             share a store as well, for tasks; name it with --store"
-        );
-    }
+async fn open_store(config: &mut CheckedConfig) -> Result<Arc<dyn Store>, AppError> {
+    let configured = config.config.store.take().map(|url| url.0);
+    let url = match StoreUrl::or_environment(configured)? {
+        Some(url) => url,
+        None => {
+            let url = StoreUrl::default();
+            if config.keys.is_some() {
+                tracing::warn!(
+                    store = %url,
+                    hint = "instances that share keys must share a store: set --store",
+                    "using the default store in the working directory"
+                );
+            }
+            url
+        }
+    };
     url.open().await
 }
 
-/// Settings that need keys which last longer than the process.
-fn check_keys(program: &str, ready: &Ready) -> Result<(), Failure> {
-    if ready.keys.is_some() {
+/// Checks the settings that need keys which outlive the process.
+fn check_keys(program: &str, config: &CheckedConfig) -> Result<(), AppError> {
+    if config.keys.is_some() {
         return Ok(());
     }
-    let need = if ready.config.tasks.seal {
-        "tasks.seal needs keys that are there after a restart"
-    } else if ready.config.advertise.is_some() {
+    let need = if config.config.tasks.seal {
+        "tasks.seal needs keys that outlive the process"
+    } else if config.config.advertise.is_some() {
         "advertise needs keys that all instances share"
     } else {
         return Ok(());
     };
-    Err(format!(
-        "{need}: make some with `{program} keys new FILE`, and name the file as `keys` in the configuration or with \
-         --keys, or put its text into ${KEYS}"
-    )
-    .into())
+    Err(with_hint(
+        need,
+        format!(
+            "create a key file with `{program} keys new FILE`, then set --keys, `keys` in the configuration, or ${KEYS} to \
+             the text of the file"
+        ),
+    ))
 }
 
-/// The settings that all servers of the instance share.
-fn shared(
+/// Applies the settings that all servers of the instance share.
+pub(crate) fn configure(
     builder: ServerBuilder,
-    ready: &Ready,
+    checked: &CheckedConfig,
     store: &Arc<dyn Store>,
-    extras: &Extras,
 ) -> ServerBuilder {
-    let config = &ready.config;
+    let config = &checked.config;
     let mut builder = builder
         .limits(config.limits.server())
         .token_ttl(config.token_ttl_seconds.seconds())
@@ -112,33 +114,24 @@ fn shared(
     if let Some(audience) = &config.audience {
         builder = builder.audience(audience.as_str());
     }
-    if let Some(ring) = &ready.keys {
+    if let Some(ring) = &checked.keys {
         builder = builder.keys(ring.clone());
     }
-    if let Some(tokens) = &ready.tokens {
+    if let Some(tokens) = &checked.tokens {
         builder = builder.authenticator(tokens.clone());
     }
-    builder = ready.auth.clone().apply(builder);
-    if let Some(instance) = &extras.explain {
+    builder = checked.auth.clone().apply(builder);
+    if let Some(instance) = &checked.explain {
         builder = builder.explain_as(instance);
     }
     builder
 }
 
-/// A draft's tools are others: it shares neither tokens nor tasks with the main server, but its metrics.
-fn speaking(builder: ServerBuilder, draft: Draft, ready: &Ready, main: &Server) -> ServerBuilder {
-    let builder = builder.draft(draft).count_with(main);
-    match ready.keys {
-        Some(_) => builder,
-        // The main server has already warned that there are no keys.
-        None => builder.keys(KeyRing::generate(&SystemSource::new())),
-    }
-}
-
-fn keys_of_environment() -> Result<Option<KeyRing>, Failure> {
+fn keys_from_environment() -> Result<Option<KeyRing>, AppError> {
     match std::env::var(KEYS) {
         Ok(text) => Ok(Some(
-            text.parse().map_err(|error| format!("${KEYS}: {error}"))?,
+            text.parse()
+                .map_err(|error| format!("invalid ${KEYS}: {error}"))?,
         )),
         Err(_) => Ok(None),
     }

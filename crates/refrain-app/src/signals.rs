@@ -1,13 +1,13 @@
 //! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys.
 
-use crate::{Failure, keys};
+use crate::{AppError, keys};
 use refrain::server::Server;
 use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Resolves at the first SIGTERM or SIGINT. A later one ends the process at once.
-pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
+pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut received = async move || {
@@ -26,19 +26,22 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, Failure> {
                 .is_ok()
             {}
             received().await;
-            tracing::warn!("told to stop twice: running calls are dropped");
+            tracing::warn!("second shutdown signal: aborting running calls");
             std::process::exit(1);
         });
     })
 }
 
-/// Reads the key file again on SIGHUP. If it cannot be used, the keys stay as they are.
-pub(crate) fn reload_on_hangup(servers: Vec<Server>, keys: Option<PathBuf>) -> Result<(), Failure> {
+/// Reloads the key file on SIGHUP. If that fails, the current keys stay in use.
+pub(crate) fn reload_on_hangup(
+    servers: Vec<Server>,
+    file: Option<PathBuf>,
+) -> Result<(), AppError> {
     let mut hangup = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let Some(file) = &keys else {
-                tracing::warn!("SIGHUP: there is no key file to read again");
+            let Some(file) = &file else {
+                tracing::warn!("SIGHUP ignored: no key file is set");
                 continue;
             };
             match keys::read(file) {
@@ -47,9 +50,9 @@ pub(crate) fn reload_on_hangup(servers: Vec<Server>, keys: Option<PathBuf>) -> R
                         server.reload_keys(ring.clone());
                     }
                     // Logged last: from this line on the new keys are in use.
-                    tracing::info!(keys = ?ring, "the keys were read again");
+                    tracing::info!(keys = ?ring, "keys reloaded");
                 }
-                Err(error) => tracing::error!(%error, "the keys stay as they are"),
+                Err(error) => tracing::error!(%error, "failed to reload keys"),
             }
         }
     });

@@ -1,6 +1,7 @@
-//! The URL of the task store, and opening it.
+//! The URL of the task store.
 
-use crate::Failure;
+use crate::AppError;
+use crate::error::with_hint;
 use refrain::store::{self, Store};
 use serde::{Serialize, Serializer};
 use std::env::VarError;
@@ -8,20 +9,20 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The environment variable with the URL, used when neither flag nor file has one.
+/// The environment variable with the URL, used when neither a flag nor the file sets one.
 const STORE: &str = "REFRAIN_STORE";
 /// The default: a file in the working directory.
 const DEFAULT: &str = "sqlite:refrain.db";
 
-/// The URL of a store. Its password is never shown.
+/// The URL of a store. Its password is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct StoreUrl(String);
 
 impl StoreUrl {
-    /// The given URL, else that of the environment.
-    pub(crate) fn named(given: Option<Self>) -> Result<Option<Self>, Failure> {
-        match (given, std::env::var(STORE)) {
-            (Some(given), _) => Ok(Some(given)),
+    /// The configured URL, or else the URL in the environment.
+    pub(crate) fn or_environment(configured: Option<Self>) -> Result<Option<Self>, AppError> {
+        match (configured, std::env::var(STORE)) {
+            (Some(url), _) => Ok(Some(url)),
             (None, Ok(url)) => Ok(Some(Self(url))),
             (None, Err(VarError::NotPresent)) => Ok(None),
             (None, Err(VarError::NotUnicode(_))) => Err(format!("${STORE} is not UTF-8").into()),
@@ -29,24 +30,25 @@ impl StoreUrl {
     }
 
     /// Opens the store, and creates it if it does not exist.
-    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, AppError> {
         store::open(&self.0).await.map_err(|error| {
-            let advice = match self.file() {
-                Some(_) => "choose another file, where it can be written, with --store sqlite:PATH",
-                None => "--store, `store` in the configuration or $REFRAIN_STORE names another",
+            let hint = match self.file() {
+                Some(_) => "choose a file in a writable directory with --store sqlite:PATH",
+                None => "check --store, `store` in the configuration file, or $REFRAIN_STORE",
             };
-            format!("the store {self} cannot be opened: {error}; {advice}").into()
+            with_hint(format!("cannot open store {self}: {error}"), hint)
         })
     }
 
     /// Opens a store that must exist.
-    pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, Failure> {
+    pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, AppError> {
         match self.file() {
-            Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(format!(
-                "there is no store {self}: name the one that the instances use, with --store URL, `store` in the \
-                 configuration or ${STORE}"
-            )
-            .into()),
+            Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
+                format!("store {self} does not exist"),
+                format!(
+                    "set the store of the instances with --store URL, --config FILE or ${STORE}"
+                ),
+            )),
             _ => self.open().await,
         }
     }
@@ -70,16 +72,16 @@ impl From<String> for StoreUrl {
     }
 }
 
-/// Without the password.
+/// The URL without its password.
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.file().is_some() {
             return f.write_str(&self.0);
         }
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
-        // A malformed URL does not show where its password ends: everything before the last `@` may be part of it.
-        let (caller, rest) = match rest.rsplit_once('@') {
-            // The password may be among the options.
+        // In a malformed URL, everything before the last `@` may be part of the password.
+        let (user, rest) = match rest.rsplit_once('@') {
+            // The password may be one of the options.
             Some((before, _)) if before.contains('?') => return write!(f, "{scheme}://…"),
             Some((before, rest)) => {
                 let name = before.split_once(':').map_or(before, |(name, _)| name);
@@ -87,12 +89,12 @@ impl fmt::Display for StoreUrl {
             }
             None => (String::new(), rest),
         };
-        let (place, options) = match rest.split_once('?') {
-            Some((place, _)) => (place, "?…"),
+        let (database, options) = match rest.split_once('?') {
+            Some((database, _)) => (database, "?…"),
             None => (rest, ""),
         };
         let gap = if scheme.is_empty() { "" } else { "://" };
-        write!(f, "{scheme}{gap}{caller}{place}{options}")
+        write!(f, "{scheme}{gap}{user}{database}{options}")
     }
 }
 
@@ -108,9 +110,9 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// A line that may contain such a URL, with a star for each character of its password.
+/// Replaces each character of a URL's password in a line by a star.
 pub(crate) fn masked(line: &str) -> String {
-    let hidden = |from: usize, to: usize, line: &str| {
+    let mask = |from: usize, to: usize, line: &str| {
         let stars = "*".repeat(line[from..to].chars().count());
         format!("{}{stars}{}", &line[..from], &line[to..])
     };
@@ -120,13 +122,13 @@ pub(crate) fn masked(line: &str) -> String {
         let from = at + OPTION.len();
         let length = line[from..].find(['&', '"', '\'']);
         let to = length.map_or(line.len(), |length| from + length);
-        line = hidden(from, to, &line);
+        line = mask(from, to, &line);
     }
     if let Some(scheme) = line.find("://")
         && let Some(end) = line.rfind('@').filter(|end| *end > scheme)
         && let Some(colon) = line[scheme + 3..end].find(':')
     {
-        line = hidden(scheme + 3 + colon + 1, end, &line);
+        line = mask(scheme + 3 + colon + 1, end, &line);
     }
     line
 }
@@ -136,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn password_is_never_shown() {
+    fn password_is_never_printed() {
         for (url, shown) in [
             ("sqlite:refrain.db", "sqlite:refrain.db"),
             (

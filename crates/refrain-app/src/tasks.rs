@@ -1,10 +1,11 @@
-//! `tasks`: the tasks of a store, for operators.
+//! `tasks`: inspects and changes the tasks in a store, for operators.
 //!
-//! Arguments, answers and results of callers are never shown, only their sizes.
+//! Arguments, answers and results are never printed, only their sizes.
 
-use crate::config::{Invalid, Loaded};
+use crate::config::{InvalidValue, UncheckedConfig};
+use crate::error::with_hint;
 use crate::store::StoreUrl;
-use crate::{Failure, runtime};
+use crate::{AppError, runtime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use refrain::runtime::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
@@ -18,66 +19,70 @@ const PLAIN: Style = Style::new();
 
 /// Arguments of `tasks`.
 #[derive(Args)]
-pub struct Options {
+pub struct TasksOptions {
     #[command(subcommand)]
-    command: Command,
-    /// The store that the instances use. Other users can see flags in the list of processes: write a URL with a password
-    /// as `store` into the configuration, or into $REFRAIN_STORE [default: sqlite:refrain.db].
+    command: TasksCommand,
+    /// The store of the instances. Other users of the machine can see flags: put a URL with a password into the
+    /// configuration file or $REFRAIN_STORE [default: sqlite:refrain.db].
     #[arg(long, value_name = "URL", global = true)]
     store: Option<StoreUrl>,
-    /// The TOML file of the instances; its `store` is used.
+    /// The configuration file of the instances; its `store` is used.
     #[arg(long, global = true)]
     config: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// List tasks, the latest first.
+enum TasksCommand {
+    /// List tasks, the newest first.
     List {
-        /// Only those with this status: working, input_required, completed, failed or cancelled.
+        /// Only tasks with this status: working, input_required, completed, failed or cancelled.
         #[arg(long, value_parser = status)]
         status: Option<TaskStatus>,
-        /// Only those of this tool.
+        /// Only tasks of this tool.
         #[arg(long)]
         tool: Option<String>,
-        /// How many at most.
+        /// The maximum number of tasks.
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         /// Print one JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Show a task, without what callers sent and what they get.
+    /// Show a task, without its arguments, answers and result.
     Show {
-        /// The whole id.
+        /// The id of the task.
         id: String,
         /// Print JSON.
         #[arg(long)]
         json: bool,
     },
-    /// Cancel a task, unless it has ended.
+    /// Cancel a task that has not ended.
     Cancel {
-        /// The whole id.
+        /// The id of the task.
         id: String,
     },
-    /// Run a task at once, with all its attempts left; a failed one works again.
+    /// Run a task now and reset its attempts; a failed task runs again.
     Requeue {
-        /// The whole id.
+        /// The id of the task.
         id: String,
     },
 }
 
-pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure> {
-    let given = match (&options.store, &options.config) {
+pub(crate) fn run(program: &str, options: &TasksOptions) -> Result<ExitCode, AppError> {
+    let configured = match (&options.store, &options.config) {
         (Some(store), _) => Some(store.clone()),
-        (None, Some(file)) => Loaded::read(file)?.ready()?.config.store.map(|url| url.0),
+        (None, Some(file)) => UncheckedConfig::read(file)?
+            .check()?
+            .config
+            .store
+            .map(|url| url.0),
         (None, None) => None,
     };
-    let url = StoreUrl::named(given)?.unwrap_or_default();
+    let url = StoreUrl::or_environment(configured)?.unwrap_or_default();
     runtime()?.block_on(async {
         let store = url.open_existing().await?;
         match &options.command {
-            Command::List {
+            TasksCommand::List {
                 status,
                 tool,
                 limit,
@@ -87,32 +92,34 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
                 let wanted = ListTasks {
                     status: *status,
                     tool,
-                    // One more, to know whether there are more.
+                    // One more, to detect that there are more.
                     most: limit.saturating_add(1),
                 };
-                list(program, store.list(wanted).await?, limit, *json);
+                list(store.list(wanted).await?, limit, *json);
             }
-            Command::Show { id, json } => show(&find(program, &*store, id).await?, *json),
-            Command::Cancel { id } => cancel(program, &*store, id).await?,
-            Command::Requeue { id } => requeue(program, &*store, id).await?,
+            TasksCommand::Show { id, json } => show(&find(program, &*store, id).await?, *json),
+            TasksCommand::Cancel { id } => cancel(program, &*store, id).await?,
+            TasksCommand::Requeue { id } => requeue(program, &*store, id).await?,
         }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-fn status(text: &str) -> Result<TaskStatus, Invalid> {
+fn status(text: &str) -> Result<TaskStatus, InvalidValue> {
     TaskStatus::parse(text).ok_or_else(|| {
         let all = TaskStatus::ALL.map(|status| status.as_str());
-        Invalid(format!("it is one of {}", all.join(", ")))
+        InvalidValue(format!("expected one of {}", all.join(", ")))
     })
 }
 
-fn unknown(program: &str, id: &str) -> Failure {
-    let id = printable(id);
-    format!("there is no task {id:?}: `{program} tasks list` shows those that there are, with their whole ids").into()
+fn unknown(program: &str, id: &str) -> AppError {
+    with_hint(
+        format!("unknown task {:?}", printable(id)),
+        format!("`{program} tasks list` prints the ids of all tasks"),
+    )
 }
 
-async fn find(program: &str, store: &dyn Store, id: &str) -> Result<TaskRow, Failure> {
+async fn find(program: &str, store: &dyn Store, id: &str) -> Result<TaskRow, AppError> {
     let Some(parsed) = TaskId::parse(id) else {
         return Err(unknown(program, id));
     };
@@ -122,46 +129,49 @@ async fn find(program: &str, store: &dyn Store, id: &str) -> Result<TaskRow, Fai
         .ok_or_else(|| unknown(program, id))
 }
 
-async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), Failure> {
+async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), AppError> {
     let row = find(program, store, id).await?;
     store.cancel(&row.task.id, &row.owner).await?;
-    // It may have ended before.
+    // The task may have ended meanwhile.
     expect_status(&find(program, store, id).await?, |status| {
         status == TaskStatus::Cancelled
     })
 }
 
-async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), Failure> {
+async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), AppError> {
     let row = find(program, store, id).await?;
     let row = store.requeue(&row.task.id).await?;
     let row = row.ok_or_else(|| unknown(program, id))?;
     expect_status(&row, |status| !status.is_terminal())
 }
 
-/// Prints a task's status, which is an error unless it is the wanted one.
-fn expect_status(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), Failure> {
+/// Prints a task's status; an unexpected one is an error.
+fn expect_status(
+    row: &TaskRow,
+    is_expected: impl FnOnce(TaskStatus) -> bool,
+) -> Result<(), AppError> {
     let (id, status) = (&row.task.id, row.task.status);
-    if !wanted(status) {
-        return Err(format!("the task {id} is {status}, and stays so").into());
+    if !is_expected(status) {
+        return Err(format!("task {id} is already {status}").into());
     }
     let style = colour(status);
     anstream::println!("{id}  {style}{status}{style:#}");
     Ok(())
 }
 
-fn list(program: &str, mut rows: Vec<TaskRow>, limit: usize, json: bool) {
+fn list(mut rows: Vec<TaskRow>, limit: usize, json: bool) {
     let more = rows.len() > limit;
     rows.truncate(limit);
     if json {
         let rows: Vec<Value> = rows.iter().map(to_json).collect();
         anstream::println!("{}", Value::from(rows));
     } else if rows.is_empty() {
-        anstream::eprintln!("{program}: there are no such tasks");
+        anstream::eprintln!("no tasks found");
     } else {
         table(&rows);
     }
     if more {
-        anstream::eprintln!("{program}: these are the latest {limit}; --limit shows more");
+        anstream::eprintln!("these are the newest {limit} tasks; --limit prints more");
     }
 }
 
@@ -191,7 +201,7 @@ fn table(rows: &[TaskRow]) {
         let mut line = String::new();
         for (column, cell) in cells.iter().enumerate() {
             let (style, width) = (style(column), widths[column]);
-            // Nothing follows the last one.
+            // The last column is not padded.
             let width = if column + 1 == cells.len() { 0 } else { width };
             let gap = if column == 0 { "" } else { "  " };
             line.push_str(&format!("{gap}{style}{cell:<width$}{style:#}"));
@@ -285,7 +295,7 @@ fn colour(status: TaskStatus) -> Style {
     }
 }
 
-/// Text from others, without control characters.
+/// Text without control characters.
 fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()

@@ -1,21 +1,21 @@
-//! `worker`: an instance that works on tasks without a port for clients.
+//! `worker`: an instance that runs tasks and serves no clients.
 
 use crate::config::Config;
-use crate::instance::{self, Common};
-use crate::servers::{Extras, Servers};
-use crate::{App, Failure, signals};
+use crate::instance::{InstanceFlags, announce};
+use crate::servers::{ServeOnlyOptions, Servers};
+use crate::{App, AppError, signals};
 use clap::Args;
 use std::process::ExitCode;
 
-pub(crate) fn run<F: Args>(app: &App<F>, flags: &Common<F>) -> Result<ExitCode, Failure> {
-    let mut loaded = flags.load()?;
-    loaded.without_advertise();
+pub(crate) fn run<F: Args>(app: &App<F>, flags: &InstanceFlags<F>) -> Result<ExitCode, AppError> {
+    let mut config = flags.load()?;
+    config.remove_advertise();
     let work = async |servers: Servers, config: &Config| {
-        // Before the line on standard error: its reader may send a signal at once.
+        // Installed before the instance is announced: a reader of that line may send a signal at once.
         let stop = signals::shutdown()?;
-        instance::announce(app, config, "working on tasks");
-        servers.server.work(stop).await;
+        announce(app, config, "running tasks", "");
+        servers.main.work(stop).await;
         Ok(())
     };
-    flags.run(app, loaded, &Extras::default(), work)
+    flags.run(app, config, &ServeOnlyOptions::default(), work)
 }

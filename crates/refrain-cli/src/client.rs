@@ -1,95 +1,95 @@
-//! The client's commands.
+//! The commands of the client.
 //!
-//! The result is on standard output and everything else on standard error. A call that waits is on the disk before the
-//! command ends, if it was to be saved.
+//! The result goes to standard output, everything else to standard error. With `--save`, a pending call is on disk before
+//! the command ends.
 
 mod answerer;
 mod arguments;
 mod call;
-mod caller;
+mod connection;
+mod dialect;
 mod exit;
 mod interrupt;
 mod json;
 mod lists;
-mod open_asks;
 mod options;
 mod output;
 mod preset_answers;
 mod sampler;
+mod sanitize;
 mod saved_call;
-mod screen;
+mod stderr;
 mod task;
-mod text;
 mod trace;
+mod unanswered;
 
-use crate::{Failure, runtime};
+use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
-use exit::Stop;
+use exit::CommandError;
 use refrain_app::log::{self, LogFormat};
-use screen::LogLines;
 use std::process::ExitCode;
+use stderr::LogLines;
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
-    /// Call a tool of a server, and answer what it asks.
+pub(crate) enum ClientCommand {
+    /// Call a tool and answer its asks.
     Call(Box<call::ToolOptions>),
-    /// Get a prompt of a server, and answer what it asks.
+    /// Get a prompt and answer its asks.
     Prompt(Box<call::PromptOptions>),
-    /// Read a resource of a server, and answer what it asks.
+    /// Read a resource and answer its asks.
     Read(Box<call::ReadOptions>),
-    /// Take up a call that was kept in a file.
+    /// Continue a call that was saved in a file.
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
-    List(lists::Command),
-    /// Show a task at a server, wait for it, or call it off.
-    Task(Box<task::Options>),
+    List(lists::ListCommand),
+    /// Show a task on a server, wait for it, or cancel it.
+    Task(Box<task::TaskCommandOptions>),
 }
 
-pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
-    // Log lines are held back while a person is asked.
+pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
+    // Log lines are held back while a prompt is shown.
     log::start("warn", LogFormat::Text, || LogLines)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         match command {
-            Command::Call(options) => call::tool(*options).await,
-            Command::Prompt(options) => call::prompt(*options).await,
-            Command::Read(options) => call::read(*options).await,
-            Command::Resume(options) => call::resume(*options).await,
-            Command::List(command) => lists::run(command).await,
-            Command::Task(options) => task::run(*options).await,
+            ClientCommand::Call(options) => call::tool(*options).await,
+            ClientCommand::Prompt(options) => call::prompt(*options).await,
+            ClientCommand::Read(options) => call::read(*options).await,
+            ClientCommand::Resume(options) => call::resume(*options).await,
+            ClientCommand::List(command) => lists::run(command).await,
+            ClientCommand::Task(options) => task::run(*options).await,
         }
     });
-    // A thread that reads standard input cannot be ended, and is not waited for.
+    // A thread that reads standard input cannot be stopped, so do not wait for it.
     runtime.shutdown_background();
-    let code = done.unwrap_or_else(|stop| {
-        let stop = tell(stop);
-        anstream::eprintln!("refrain: {stop}");
-        stop.code
+    let code = done.unwrap_or_else(|error| {
+        let error = print_as_json(error);
+        print_error(&error.to_string());
+        error.code
     });
     Ok(code.into())
 }
 
 /// Prints the error of any command as JSON, if `--json` was given.
-pub(crate) fn tell_programs(why: &str) {
-    tell(Stop::usage(why));
+pub(crate) fn print_usage_json(message: &str) {
+    print_as_json(CommandError::usage(message));
 }
 
-fn tell(stop: Stop) -> Stop {
+fn print_as_json(error: CommandError) -> CommandError {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if words.any(|word| word == "--json")
-        && let Some(told) = stop.to_json()
-        && let Err(untold) = output::print_json(&told)
+        && let Some(json) = error.to_json()
+        && let Err(failed) = output::print_json(&json)
     {
-        return stop.and(&untold.message);
+        return error.note(failed.message);
     }
-    stop
+    error
 }
 
-fn nothing_more(mut words: impl Iterator<Item = String>) -> Result<(), Stop> {
+fn expect_end(mut words: impl Iterator<Item = String>) -> Result<(), CommandError> {
     match words.next() {
         None => Ok(()),
-        Some(word) => Err(Stop::usage(format!(
-            "{word:?} is one word too many; with --stdio there is no URL"
-        ))),
+        Some(word) => Err(CommandError::usage(format!("unexpected argument {word:?}"))
+            .hint("leave out the URL with --stdio")),
     }
 }

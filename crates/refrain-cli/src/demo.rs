@@ -1,18 +1,18 @@
-//! `refrain demo`: a fleet on this machine plays stories, and prints which claims held.
+//! `refrain demo`: plays stories on a fleet on this machine, and prints which claims held.
 //!
-//! Everything is real: three instances in separate processes, a round-robin balancer, and a client. On every path the
-//! processes are ended and the files removed.
+//! Everything is real: three instances in separate processes, a round-robin balancer, and a client. The processes and
+//! files are always removed at the end.
 
 mod balancer;
-mod client;
+mod caller;
 mod fleet;
-mod print;
+mod printer;
 mod stories;
 mod world;
 
-use crate::{Failure, runtime};
+use crate::{AppError, runtime};
 use clap::{Args, ValueEnum};
-use print::Stage;
+use printer::Printer;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -26,30 +26,40 @@ const INTERRUPTED: u8 = 130;
 const STORY_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Args)]
-pub(crate) struct Options {
-    /// Print one JSON object a line: every round, every claim, and the final table.
+pub(crate) struct DemoOptions {
+    /// Print one JSON object per line: every round, every claim, and all claims at the end.
     #[arg(long)]
     json: bool,
     /// Play only this story.
     #[arg(long, value_name = "NAME")]
     story: Option<Story>,
+    /// Also play the stories of the three drafts that preceded MCP 2026-07-28.
+    #[arg(long)]
+    drafts: bool,
 }
 
-pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
-    let Options { json, story } = options;
-    let stage = Stage::new(json);
-    let all = Story::value_variants();
-    let stories = all
+pub(crate) fn run(options: DemoOptions) -> Result<ExitCode, AppError> {
+    let DemoOptions {
+        json,
+        story,
+        drafts,
+    } = options;
+    if story.is_some_and(Story::is_draft) && !drafts {
+        return Err("this story is about a draft\nhint: add --drafts".into());
+    }
+    let printer = Printer::new(json);
+    let stories = Story::value_variants()
         .iter()
+        .filter(|other| drafts || !other.is_draft())
         .filter(|other| story.is_none_or(|story| story == **other));
     runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        // A closed terminal ends the demo: instances take its signal for a reload.
+        // A closed terminal ends the demo too; its instances would reload their keys.
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            done = play(stage, stories) => return done.map_err(|error| match error.is::<io::Error>() {
-                true => format!("standard output cannot be written: {error}").into(),
+            done = play(printer, drafts, stories) => return done.map_err(|error| match error.is::<io::Error>() {
+                true => format!("cannot write to standard output: {error}").into(),
                 false => error,
             }),
             _ = interrupt.recv() => {}
@@ -57,22 +67,26 @@ pub(crate) fn run(options: Options) -> Result<ExitCode, Failure> {
             _ = hangup.recv() => {}
         }
         // `play` was dropped, and with it every process and file.
-        anstream::eprintln!("refrain: the demo was stopped; its instances are ended");
+        anstream::eprintln!("demo interrupted; its instances were stopped");
         Ok(ExitCode::from(INTERRUPTED))
     })
 }
 
-async fn play(stage: Stage, stories: impl Iterator<Item = &Story>) -> Result<ExitCode, Failure> {
-    let mut world = World::start(stage).await?;
+async fn play(
+    printer: Printer,
+    drafts: bool,
+    stories: impl Iterator<Item = &Story>,
+) -> Result<ExitCode, AppError> {
+    let mut world = World::start(printer, drafts).await?;
     for story in stories {
         world.begin(*story).await?;
         let played = tokio::time::timeout(STORY_TIME, story.play(&mut world)).await;
         let problem = match played {
             Ok(Ok(())) => continue,
             Ok(Err(problem)) => problem.to_string(),
-            Err(_) => format!("it was not over after {} seconds", STORY_TIME.as_secs()),
+            Err(_) => format!("not finished after {} seconds", STORY_TIME.as_secs()),
         };
-        world.broke(&problem)?;
+        world.fail(&problem)?;
     }
     Ok(match world.end().await? {
         true => ExitCode::SUCCESS,

@@ -1,8 +1,8 @@
-//! The `refrain` binary: the application shell with the demo's tools, the demo, and the client.
+//! The `refrain` binary: a server with the demo tools, the demo, and a client.
 
 mod client;
 mod demo;
-mod number;
+mod exact_number;
 mod style;
 mod terminal;
 
@@ -12,7 +12,7 @@ use refrain_demo_tools::Ledger;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub(crate) use refrain_app::{Failure, runtime};
+pub(crate) use refrain_app::{AppError, print_error, runtime};
 
 /// A runtime for MCP calls that take more than one round trip.
 #[derive(Parser)]
@@ -26,33 +26,35 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
-    /// Watch three instances that share nothing but a key serve one call after another.
-    Demo(demo::Options),
+    /// Watch three instances that share only a key serve the rounds of one call after another.
+    Demo(demo::DemoOptions),
     #[command(flatten)]
-    Client(client::Command),
+    Client(client::ClientCommand),
 }
 
 #[derive(Args)]
 struct ToolFlags {
-    /// The version of the `accounts` tools.
+    /// The version of the demo tools `accounts` and `accounts_task`.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     accounts: u8,
-    /// A file to which every effect of a step is appended as a line.
+    /// A file to which the demo tools append a line for every effect.
     #[arg(long)]
     ledger: Option<PathBuf>,
 }
 
 fn app() -> App<ToolFlags> {
-    App::with_flags("refrain", |flags: &ToolFlags, draft| {
+    let server = |flags: &ToolFlags, draft| {
         let ledger = Ledger::open(flags.ledger.as_deref())?;
         Ok(refrain_demo_tools::server(ledger, flags.accounts, draft))
-    })
+    };
+    App::with_flags("refrain", move |flags| server(flags, None))
+        .with_drafts(move |flags, draft| server(flags, Some(draft)))
 }
 
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() {
-            client::tell_programs(error.to_string().trim_end());
+            client::print_usage_json(error.to_string().trim_end());
         }
         error.exit()
     });
@@ -62,8 +64,9 @@ fn main() -> ExitCode {
         Command::Client(command) => client::run(command),
     };
     done.unwrap_or_else(|error| {
-        client::tell_programs(&error.to_string());
-        anstream::eprintln!("refrain: {error}");
+        let message = error.to_string();
+        client::print_usage_json(&message);
+        print_error(&message);
         ExitCode::FAILURE
     })
 }

@@ -1,30 +1,30 @@
-//! Asks of servers, put to a person at the terminal.
+//! Prompts: asks of servers, answered at the terminal.
 //!
-//! One ask is shown at a time, with the server that asks. It can be declined or cancelled at every prompt. When the answer
-//! is not awaited any more the prompt goes away, and the terminal is as it was before. The interrupt key interrupts the
-//! program.
+//! One ask is shown at a time, with the address of the server. Every prompt can be declined or cancelled. A prompt whose
+//! answer is no longer needed disappears, and the terminal is restored. Ctrl-C interrupts the program.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `form`, `url`, `others` | the dialog for each kind of ask |
+//! | `form`, `url`, `other_asks` | the dialog for each kind of ask |
 //! | `asker` | the introduction of the server, quoted text, menus |
-//! | `console` | operations of a terminal: lists, boxes, text |
-//! | `live`, `plain` | the two kinds of terminals |
-//! | `text` | sanitized text and styled lines |
+//! | `console` | the operations of a terminal: lists, check boxes, text input |
+//! | `interactive`, `plain` | the two kinds of terminals |
+//! | `display_text` | sanitized text and styled lines |
 
 mod asker;
 mod console;
+pub(crate) mod display_text;
 mod form;
-mod live;
-mod others;
+mod interactive;
+mod other_asks;
 mod plain;
-pub(crate) mod text;
 pub(crate) mod url;
 
 pub(crate) use form::{format_name, limits, number_name};
 
-use crate::style::CAREFUL;
-use console::{Console, Left, Withdrawn};
+use crate::style::WARNING;
+use console::{Console, PromptError, Withdrawal};
+use display_text::StyledLine;
 use refrain_client::wire::Root;
 use refrain_client::{AskAnswer, AskRefusal, HandlerError, IncomingAsk};
 use rustix::process::{Signal, getpid, kill_process};
@@ -33,7 +33,6 @@ use std::io::{IsTerminal, stderr, stdin};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
-use text::Line;
 use tokio::sync::Mutex;
 
 const RESTORE_TIME: Duration = Duration::from_secs(2);
@@ -44,75 +43,75 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal, if there is one: asks are read from standard input and shown on standard error.
-    pub(crate) fn here() -> Option<Self> {
-        let is_here = stdin().is_terminal() && stderr().is_terminal();
-        is_here.then(|| Self {
+    /// The terminal, if standard input and standard error are one.
+    pub(crate) fn detect() -> Option<Self> {
+        let is_terminal = stdin().is_terminal() && stderr().is_terminal();
+        is_terminal.then(|| Self {
             turn: Arc::default(),
         })
     }
 
-    /// Puts an ask to the person. `roots` are offered to a server that asks for roots.
+    /// Prompts for the answer to an ask. `roots` are offered to a server that asks for roots.
     pub(crate) async fn answer(
         &self,
         ask: IncomingAsk,
         roots: Vec<Root>,
     ) -> Result<AskAnswer, HandlerError> {
-        let has_no = matches!(
+        let can_decline = matches!(
             ask,
             IncomingAsk::Form(_) | IncomingAsk::Url(_) | IncomingAsk::Unknown(_)
         );
         let why = match &ask {
             IncomingAsk::Unknown(ask) => ask.why.clone(),
-            _ => "this kind of ask cannot be shown".to_owned(),
+            _ => "this kind of ask is not supported".to_owned(),
         };
         let show = move |console: &mut dyn Console| {
             Ok(Some(match &ask {
                 IncomingAsk::Form(ask) => AskAnswer::Accept(form::ask(console, ask)?),
                 IncomingAsk::Url(ask) => url::ask(console, ask).map(|()| AskAnswer::visited())?,
                 IncomingAsk::Sampling(ask) => {
-                    AskAnswer::Sampled(Box::new(others::sampling(console, ask)?))
+                    AskAnswer::Sampled(Box::new(other_asks::sampling(console, ask)?))
                 }
                 IncomingAsk::Roots(ask) => {
-                    others::roots(console, ask, &roots)?;
+                    other_asks::roots(console, ask, &roots)?;
                     AskAnswer::Roots(roots)
                 }
-                IncomingAsk::Unknown(ask) => return others::unknown(console, ask).map(|()| None),
+                IncomingAsk::Unknown(ask) => return other_asks::unknown(console, ask).map(|()| None),
                 _ => return Ok(None),
             }))
         };
         match self.show(show).await {
             Ok(answer) => answer.ok_or_else(|| why.into()),
-            Err(Left::Declined) if has_no => Ok(AskAnswer::Decline),
-            Err(Left::Cancelled) if has_no => Ok(AskAnswer::Cancel),
-            // The protocol has no answer for this no, and the person is not asked again.
-            Err(left @ Left::Declined) => Err(AskRefusal(left.to_string()).into()),
-            Err(left) => Err(left.into()),
+            Err(PromptError::Declined) if can_decline => Ok(AskAnswer::Decline),
+            Err(PromptError::Cancelled) if can_decline => Ok(AskAnswer::Cancel),
+            // The protocol cannot express this, and the user is not asked again.
+            Err(error @ PromptError::Declined) => Err(AskRefusal(error.to_string()).into()),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// Shows a dialog as soon as no other is shown, and takes it away if this future is dropped.
+    /// Shows a dialog when no other is shown. Dropping the future removes it.
     async fn show<T: Send + 'static>(
         &self,
-        ask: impl FnOnce(&mut dyn Console) -> Result<T, Left> + Send + 'static,
-    ) -> Result<T, Left> {
+        ask: impl FnOnce(&mut dyn Console) -> Result<T, PromptError> + Send + 'static,
+    ) -> Result<T, PromptError> {
         let turn = Arc::clone(&self.turn).lock_owned().await;
         let (shows, gone) = channel::<()>();
-        let withdrawn = Withdrawn::default();
-        let waiting = Waiting {
+        let withdrawn = Withdrawal::default();
+        let guard = DialogGuard {
             withdrawn: withdrawn.clone(),
             gone,
         };
         let shown = tokio::task::spawn_blocking(move || {
             let _until_restored = shows;
-            (put(withdrawn, ask), turn)
+            (run_dialog(withdrawn, ask), turn)
         });
         let (answer, turn) = match shown.await {
             Ok(shown) => shown,
-            Err(panic) => return Err(Left::Failed(std::io::Error::other(panic))),
+            Err(panic) => return Err(PromptError::Failed(std::io::Error::other(panic))),
         };
-        drop(waiting);
-        if matches!(answer, Err(Left::Interrupted)) {
+        drop(guard);
+        if matches!(answer, Err(PromptError::Interrupted)) {
             interrupt().await?;
         }
         drop(turn);
@@ -120,37 +119,37 @@ impl Terminal {
     }
 }
 
-/// Runs a dialog. The terminal is restored when this returns.
-fn put<T>(
-    withdrawn: Withdrawn,
-    ask: impl FnOnce(&mut dyn Console) -> Result<T, Left>,
-) -> Result<T, Left> {
+/// Runs a dialog, and restores the terminal.
+fn run_dialog<T>(
+    withdrawn: Withdrawal,
+    ask: impl FnOnce(&mut dyn Console) -> Result<T, PromptError>,
+) -> Result<T, PromptError> {
     let mut console = console::open(withdrawn)?;
     let answer = ask(&mut *console);
     match &answer {
-        Err(Left::Declined) => console.say(&Line::styled(CAREFUL, "Declined."))?,
-        Err(Left::Cancelled) => console.say(&Line::styled(CAREFUL, "Cancelled."))?,
+        Err(PromptError::Declined) => console.say(&StyledLine::styled(WARNING, "Declined."))?,
+        Err(PromptError::Cancelled) => console.say(&StyledLine::styled(WARNING, "Cancelled."))?,
         _ => {}
     }
-    console.say(&Line::default())?;
+    console.say(&StyledLine::default())?;
     answer
 }
 
-/// Withdraws the dialog when dropped, and waits until the terminal is restored: the program may end then.
-struct Waiting {
-    withdrawn: Withdrawn,
+/// Withdraws the dialog when dropped, and waits until the terminal is restored, because the program may end then.
+struct DialogGuard {
+    withdrawn: Withdrawal,
     gone: Receiver<()>,
 }
 
-impl Drop for Waiting {
+impl Drop for DialogGuard {
     fn drop(&mut self) {
         self.withdrawn.withdraw();
-        // Nothing is sent: this ends when the sender is dropped, or with the timeout.
+        // Returns when the sender is dropped, or after the timeout.
         let _ = self.gone.recv_timeout(RESTORE_TIME);
     }
 }
 
-/// Sends the interrupt signal to this process, as the key does outside of a dialog, and never returns.
+/// Interrupts this process, as Ctrl-C does outside of a dialog. Never returns.
 async fn interrupt() -> std::io::Result<()> {
     kill_process(getpid(), Signal::INT)?;
     pending().await

@@ -1,10 +1,9 @@
 //! `config`: checks a configuration file, prints the defaults.
 
-use super::Loaded;
+use super::UncheckedConfig;
+use super::errors::{ConfigErrors, position};
 use super::file::{DEFAULTS, NAMES};
-use super::mistake::{Mistakes, place};
-
-use crate::Failure;
+use crate::{AppError, print_error};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -16,16 +15,16 @@ const UNSET: Style = Style::new().dimmed();
 
 /// Arguments of `config`.
 #[derive(Args)]
-pub struct Options {
+pub struct ConfigOptions {
     #[command(subcommand)]
-    command: Command,
+    command: ConfigCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Check a configuration file, and print every setting with where it comes from.
+enum ConfigCommand {
+    /// Check a configuration file, and print every setting and whether it is from the file or a default.
     Check {
-        /// The TOML file, as `serve --config` takes it.
+        /// The TOML file, as for `serve --config`.
         file: PathBuf,
         /// Print JSON.
         #[arg(long)]
@@ -35,58 +34,58 @@ enum Command {
     Defaults,
 }
 
-pub(crate) fn run(options: &Options) -> Result<ExitCode, Failure> {
+pub(crate) fn run(options: &ConfigOptions) -> Result<ExitCode, AppError> {
     match &options.command {
-        Command::Check { file, json } => check(file, *json),
-        Command::Defaults => {
+        ConfigCommand::Check { file, json } => check(file, *json),
+        ConfigCommand::Defaults => {
             anstream::print!("{DEFAULTS}");
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-fn check(file: &Path, json: bool) -> Result<ExitCode, Failure> {
-    match checked(Loaded::read(file)?) {
-        Ok(lines) => {
+fn check(file: &Path, json: bool) -> Result<ExitCode, AppError> {
+    match check_settings(UncheckedConfig::read(file)?) {
+        Ok(rows) => {
             if json {
-                let settings: Vec<Value> = lines.iter().map(Line::to_json).collect();
+                let settings: Vec<Value> = rows.iter().map(SettingRow::to_json).collect();
                 let all =
                     json!({"file": file, "usable": true, "settings": settings, "mistakes": []});
                 anstream::println!("{all}");
             } else {
-                print(&lines);
+                print(&rows);
             }
             Ok(ExitCode::SUCCESS)
         }
-        Err(mistakes) => {
+        Err(errors) => {
             if json {
-                let mistakes: Vec<Value> = mistakes
-                    .each()
-                    .map(|(place, message)| {
-                        let line = place.as_ref().map(|place| place.line);
-                        let column = place.as_ref().map(|place| place.column);
+                let mistakes: Vec<Value> = errors
+                    .iter()
+                    .map(|(position, message)| {
+                        let line = position.as_ref().map(|position| position.line);
+                        let column = position.as_ref().map(|position| position.column);
                         json!({"line": line, "column": column, "message": message})
                     })
                     .collect();
                 let all = json!({"file": file, "usable": false, "mistakes": mistakes});
                 anstream::println!("{all}");
             } else {
-                anstream::eprintln!("{mistakes}");
+                print_error(&errors.to_string());
             }
             Ok(ExitCode::FAILURE)
         }
     }
 }
 
-/// One setting, as it is shown.
-struct Line {
+/// One line of the output.
+struct SettingRow {
     name: &'static str,
     value: Value,
-    /// The line of the file that sets it.
+    /// The line of the file; none for a default.
     line: Option<usize>,
 }
 
-impl Line {
+impl SettingRow {
     fn to_json(&self) -> Value {
         let from = if self.line.is_some() {
             "file"
@@ -97,32 +96,32 @@ impl Line {
     }
 }
 
-/// Checks everything that `serve` would check. Returns the settings it would start with.
-fn checked(loaded: Loaded) -> Result<Vec<Line>, Mistakes> {
-    let config = json!(loaded.config);
-    let lines = NAMES.settings.iter().map(|name| {
+/// Checks everything that `serve` checks, and returns the settings it would use.
+fn check_settings(unchecked: UncheckedConfig) -> Result<Vec<SettingRow>, ConfigErrors> {
+    let config = json!(unchecked.config);
+    let rows = NAMES.settings.iter().map(|name| {
         let path = format!("/{}", name.replace('.', "/"));
-        let span = loaded.spans.get(name).cloned();
-        Line {
+        let span = unchecked.spans.get(name).cloned();
+        SettingRow {
             name,
             value: config.pointer(&path).cloned().unwrap_or_default(),
-            line: span.map(|span| place(&loaded.text, span).line),
+            line: span.map(|span| position(&unchecked.text, span).line),
         }
     });
-    let lines = lines.collect();
-    loaded.ready()?;
-    Ok(lines)
+    let rows = rows.collect();
+    unchecked.check()?;
+    Ok(rows)
 }
 
-fn print(lines: &[Line]) {
-    let values: Vec<String> = lines.iter().map(|line| shown(&line.value)).collect();
+fn print(rows: &[SettingRow]) {
+    let values: Vec<String> = rows.iter().map(|row| to_toml(&row.value)).collect();
     let width = |lengths: &mut dyn Iterator<Item = usize>| lengths.max().unwrap_or_default();
-    let names = width(&mut lines.iter().map(|line| line.name.len()));
-    // One very long value does not push all the others to the right.
+    let names = width(&mut rows.iter().map(|row| row.name.len()));
+    // A very long value must not push all the others to the right.
     let widest = width(&mut values.iter().map(|value| value.chars().count())).min(32);
-    for (line, value) in lines.iter().zip(values) {
-        let name = line.name;
-        match line.line {
+    for (row, value) in rows.iter().zip(values) {
+        let name = row.name;
+        match row.line {
             Some(number) => {
                 anstream::println!("{SET}{name:<names$}  {value:<widest$}  line {number}{SET:#}");
             }
@@ -131,17 +130,17 @@ fn print(lines: &[Line]) {
     }
 }
 
-/// A value as it is written in a file.
-fn shown(value: &Value) -> String {
+/// A value in TOML.
+fn to_toml(value: &Value) -> String {
     match value {
         Value::Null => "not set".into(),
         Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(shown).collect();
+            let items: Vec<String> = items.iter().map(to_toml).collect();
             format!("[{}]", items.join(", "))
         }
         Value::Object(entries) => {
             let entries = entries.iter();
-            let entries = entries.map(|(name, value)| format!("{name:?} = {}", shown(value)));
+            let entries = entries.map(|(name, value)| format!("{name:?} = {}", to_toml(value)));
             format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
         }
         // The quotes and escapes of JSON are those of TOML.

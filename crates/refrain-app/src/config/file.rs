@@ -1,11 +1,10 @@
-//! A configuration file, read into [`Config`]: the settings of the text over those of `defaults.toml`.
+//! Parses a configuration file into a [`Config`], over the defaults of `defaults.toml`.
 //!
-//! serde stops at the first error. To report all of them at once, the setting at fault is taken out and the rest is read
-//! again.
+//! serde stops at the first error. To report all of them, the invalid setting is removed and the rest is read again.
 
-use super::mistake::Mistake;
+use super::errors::ConfigError;
 use super::value::Size;
-use super::{Config, Loaded};
+use super::{Config, UncheckedConfig};
 use crate::store::masked;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -15,13 +14,13 @@ use std::sync::LazyLock;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer, Error};
 
-/// All settings at their defaults. Those without one, and tables of such settings, are commented out.
+/// All settings with their defaults. Settings without a default are commented out.
 pub(super) const DEFAULTS: &str = include_str!("defaults.toml");
 
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
 
-/// How similar a name must be to be suggested.
+/// The least similarity of a suggested name.
 const SIMILAR: f64 = 0.8;
 
 /// The positions of settings and tables in a file, by name.
@@ -47,23 +46,23 @@ fn read(table: DeTable<'_>) -> Result<Config, Error> {
     Config::deserialize(Deserializer::from(Spanned::new(0..0, table)))
 }
 
-impl Loaded {
-    /// Reads a text, with all mistakes in it.
+impl UncheckedConfig {
+    /// Parses a text and collects all its errors.
     pub(super) fn parse(file: &Path, text: &str) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut table = table.into_inner();
-        let mut loaded = Self {
+        let mut parsed = Self {
             file: file.to_owned(),
             text: text.to_owned(),
-            // The values in a malformed text are guesses: only the syntax errors are reported.
-            mistakes: errors.iter().map(syntax_error).collect(),
+            // The values in malformed TOML are guesses: only the syntax errors are reported.
+            errors: errors.iter().map(syntax_error).collect(),
             ..Self::default()
         };
         if !errors.is_empty() {
-            return loaded;
+            return parsed;
         }
-        collect_spans(None, &table, &mut loaded.spans);
-        loaded.config = loop {
+        collect_spans(None, &table, &mut parsed.spans);
+        parsed.config = loop {
             let mut whole = table.clone();
             fill(&mut whole, defaults());
             let error = match read(whole) {
@@ -72,35 +71,35 @@ impl Loaded {
             };
             let span = error.span().unwrap_or_default();
             let Some(entry) = take_entry(None, &mut table, &span) else {
-                loaded.mistakes.push(syntax_error(&error));
-                return loaded;
+                parsed.errors.push(syntax_error(&error));
+                return parsed;
             };
-            loaded.spans.remove(&entry.name);
-            loaded.mistakes.push(Mistake {
+            parsed.spans.remove(&entry.name);
+            parsed.errors.push(ConfigError {
                 span: Some(span),
                 message: entry.message(error.message()),
             });
             if !entry.is_unknown {
-                loaded.invalid.push(entry.name);
+                parsed.invalid.push(entry.name);
             }
         };
-        if !loaded.spans.contains_key(SHED_ABOVE) {
-            let limits = &mut loaded.config.limits;
+        if !parsed.spans.contains_key(SHED_ABOVE) {
+            let limits = &mut parsed.config.limits;
             let calls = limits.concurrent_calls.size() as u64;
             limits.shed_above = Size::new(calls - calls / 4);
         }
-        loaded
+        parsed
     }
 }
 
-fn syntax_error(error: &Error) -> Mistake {
-    Mistake {
+fn syntax_error(error: &Error) -> ConfigError {
+    ConfigError {
         span: error.span(),
         message: error.message().to_owned(),
     }
 }
 
-/// Adds the defaults of settings that a table does not have.
+/// Adds the defaults of settings that are missing in a table.
 fn fill<'a>(table: &mut DeTable<'a>, defaults: &DeTable<'a>) {
     for (key, default) in defaults {
         match (table.get_mut(key).map(Spanned::get_mut), default.get_ref()) {
@@ -124,8 +123,8 @@ fn collect_spans(table: Option<&str>, entries: &DeTable<'_>, spans: &mut Spans) 
     }
 }
 
-/// An entry that was taken out of a table.
-struct Entry {
+/// An entry that was removed from a table.
+struct ConfigEntry {
     name: String,
     table: Option<String>,
     key: String,
@@ -133,27 +132,27 @@ struct Entry {
     is_table: bool,
 }
 
-impl Entry {
+impl ConfigEntry {
     fn message(&self, error: &str) -> String {
         let Self { name, .. } = self;
         let types = error.strip_prefix("invalid type: ");
         match types.and_then(|types| types.split_once(", expected ")) {
             _ if self.is_unknown => self.unknown(),
-            // It may quote a value with a password.
+            // The value may contain a password.
             Some((found, expected)) => masked(&format!("{name} must be {expected}, not {found}")),
             None => format!("{name} {error}"),
         }
     }
 
-    /// The message about a key that is no setting, with a suggestion if there is one.
+    /// The message about an unknown setting, with a suggestion if there is one.
     fn unknown(&self) -> String {
         let (table, key) = (self.table.as_deref(), self.key.as_str());
-        let place = table.map_or_else(String::new, |table| format!(" in [{table}]"));
-        let message = format!("there is no setting {key:?}{place}");
+        let section = table.map_or_else(String::new, |table| format!(" in [{table}]"));
+        let message = format!("unknown setting {key:?}{section}");
         let all = || NAMES.settings.iter().chain(&NAMES.tables).map(|n| split(n));
         if let Some((other, _)) = all().find(|(other, name)| *name == key && *other != table) {
             let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
-            return format!("{message}; it belongs into {other}");
+            return format!("{message}; move it to {other}");
         }
         let kind = match self.is_table {
             true => &NAMES.tables,
@@ -173,8 +172,12 @@ impl Entry {
     }
 }
 
-/// Takes the entry out whose key is at a position, or whose value contains it.
-fn take_entry(table: Option<&str>, entries: &mut DeTable<'_>, at: &Range<usize>) -> Option<Entry> {
+/// Removes the entry whose key is at a position, or whose value contains it.
+fn take_entry(
+    table: Option<&str>,
+    entries: &mut DeTable<'_>,
+    at: &Range<usize>,
+) -> Option<ConfigEntry> {
     let mut found = None;
     for (key, value) in entries.iter_mut() {
         let name = join(table, key.get_ref());
@@ -187,7 +190,7 @@ fn take_entry(table: Option<&str>, entries: &mut DeTable<'_>, at: &Range<usize>)
             return Some(entry);
         }
         if is_unknown || (span.start <= at.start && at.end <= span.end) {
-            found = Some(Entry {
+            found = Some(ConfigEntry {
                 name,
                 table: table.map(str::to_owned),
                 key: key.get_ref().to_string(),
@@ -202,12 +205,12 @@ fn take_entry(table: Option<&str>, entries: &mut DeTable<'_>, at: &Range<usize>)
 }
 
 /// The names of all settings, with their tables, in the order of `defaults.toml`.
-pub(super) struct Names {
+pub(super) struct SettingNames {
     pub(super) settings: Vec<String>,
     tables: Vec<String>,
 }
 
-pub(super) static NAMES: LazyLock<Names> = LazyLock::new(|| {
+pub(super) static NAMES: LazyLock<SettingNames> = LazyLock::new(|| {
     let (mut settings, mut tables) = (Vec::new(), Vec::<String>::new());
     for line in DEFAULTS.lines() {
         let line = line.strip_prefix("# ").unwrap_or(line);
@@ -217,10 +220,10 @@ pub(super) static NAMES: LazyLock<Names> = LazyLock::new(|| {
             settings.push(join(tables.last().map(String::as_str), key));
         }
     }
-    Names { settings, tables }
+    SettingNames { settings, tables }
 });
 
-impl Names {
+impl SettingNames {
     fn is_table(&self, name: &str) -> bool {
         self.tables.iter().any(|table| table == name)
     }
@@ -233,7 +236,7 @@ fn join(table: Option<&str>, key: &str) -> String {
     }
 }
 
-/// The table of a name, if it is in one, and its key.
+/// The table and the key of a setting's name.
 fn split(name: &str) -> (Option<&str>, &str) {
     match name.rsplit_once('.') {
         Some((table, key)) => (Some(table), key),

@@ -1,6 +1,6 @@
-//! The tables of the configuration file. `defaults.toml` has their defaults and explains every key.
+//! The tables of the configuration file. `defaults.toml` has the defaults and documents every setting.
 
-use super::value::{Address, Count, Filled, Hosts, LogFormat, Millis, Seconds, Size};
+use super::value::{Address, Count, Hosts, LogFormat, Millis, NonBlank, Seconds, Size};
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use refrain::server::ServerLimits;
@@ -14,12 +14,12 @@ use std::path::PathBuf;
 pub(crate) struct Config {
     pub(crate) listen: Address,
     pub(crate) metrics: Option<Address>,
-    pub(crate) store: Option<Filled<StoreUrl>>,
-    pub(crate) keys: Option<Filled<PathBuf>>,
-    pub(crate) tokens: Option<Filled<PathBuf>>,
+    pub(crate) store: Option<NonBlank<StoreUrl>>,
+    pub(crate) keys: Option<NonBlank<PathBuf>>,
+    pub(crate) tokens: Option<NonBlank<PathBuf>>,
     pub(crate) allowed_hosts: Option<Hosts>,
-    pub(crate) advertise: Option<Filled<String>>,
-    pub(crate) audience: Option<Filled<String>>,
+    pub(crate) advertise: Option<NonBlank<String>>,
+    pub(crate) audience: Option<NonBlank<String>>,
     pub(crate) log: LogFormat,
     pub(crate) token_ttl_seconds: Seconds<1>,
     pub(crate) flow_ttl_seconds: Seconds<1>,

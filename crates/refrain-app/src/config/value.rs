@@ -1,5 +1,5 @@
-//! Types of single settings. Deserializing one checks it; the error continues a sentence that begins with the setting's
-//! name.
+//! Types of single settings, checked when they are deserialized. Their errors continue a sentence that begins with the
+//! name of the setting.
 
 use clap::ValueEnum;
 use serde::de::{Error, SeqAccess, Visitor, value::SeqAccessDeserializer};
@@ -8,16 +8,18 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// The longest time that can be set: ten years.
+/// The longest duration: ten years.
 const MAX_SECONDS: u64 = 10 * 365 * 24 * 3600;
 
-/// Why the value of a setting is not allowed.
+/// Why a value is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Invalid(pub(crate) String);
+pub struct InvalidValue(pub(crate) String);
 
-/// Parses the value of a flag as a setting is parsed.
-pub(crate) fn parse<T: TryFrom<String, Error = Invalid>>(text: &str) -> Result<T, Invalid> {
+/// Parses the value of a flag like a setting.
+pub(crate) fn parse<T: TryFrom<String, Error = InvalidValue>>(
+    text: &str,
+) -> Result<T, InvalidValue> {
     text.to_owned().try_into()
 }
 
@@ -28,16 +30,16 @@ pub enum LogFormat {
     /// Text for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
 impl TryFrom<String> for LogFormat {
-    type Error = Invalid;
+    type Error = InvalidValue;
 
-    fn try_from(name: String) -> Result<Self, Invalid> {
+    fn try_from(name: String) -> Result<Self, InvalidValue> {
         ValueEnum::from_str(&name, false)
-            .map_err(|_| Invalid(format!("must be \"text\" or \"json\", not {name:?}")))
+            .map_err(|_| InvalidValue(format!("must be \"text\" or \"json\", not {name:?}")))
     }
 }
 
@@ -47,12 +49,12 @@ impl TryFrom<String> for LogFormat {
 pub(crate) struct Address(pub(crate) SocketAddr);
 
 impl TryFrom<String> for Address {
-    type Error = Invalid;
+    type Error = InvalidValue;
 
-    fn try_from(text: String) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         text.parse().map(Self).map_err(|_| {
             let example = "like \"127.0.0.1:8080\" or \"[::1]:8080\"";
-            Invalid(match text.parse::<IpAddr>() {
+            InvalidValue(match text.parse::<IpAddr>() {
                 Ok(_) => format!("has no port: it must be an address and a port, {example}"),
                 Err(_) => format!("must be an IP address and a port, {example}"),
             })
@@ -60,42 +62,42 @@ impl TryFrom<String> for Address {
     }
 }
 
-/// A text that is not blank, as a `T`.
+/// A string that is not blank, converted to a `T`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", bound(deserialize = "T: From<String>"))]
-pub(crate) struct Filled<T>(pub(crate) T);
+pub(crate) struct NonBlank<T>(pub(crate) T);
 
-impl<T: From<String>> TryFrom<String> for Filled<T> {
-    type Error = Invalid;
+impl<T: From<String>> TryFrom<String> for NonBlank<T> {
+    type Error = InvalidValue;
 
-    fn try_from(text: String) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         if text.trim().is_empty() {
-            return Err(Invalid("must not be empty".into()));
+            return Err(InvalidValue("must not be empty".into()));
         }
         Ok(Self(T::from(text)))
     }
 }
 
-impl Filled<String> {
+impl NonBlank<String> {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A host to answer for, or `*`.
+/// A value of the `Host` header, or `*` for any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Host(pub(crate) String);
 
 impl TryFrom<String> for Host {
-    type Error = Invalid;
+    type Error = InvalidValue;
 
-    fn try_from(text: String) -> Result<Self, Invalid> {
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
         let plain = |c: char| c.is_ascii_graphic() && !"/@?#\\\"".contains(c);
         if text.is_empty() || !text.chars().all(plain) {
-            return Err(Invalid(format!(
-                "has {text:?}, which is no host: write a name without a scheme and a path, like \"mcp.example.com\", with \
-                 a port if only that one is meant"
+            return Err(InvalidValue(format!(
+                "has an invalid host {text:?}: write a name without scheme and path, like \"mcp.example.com\", or with a \
+                 port to accept only that one"
             )));
         }
         Ok(Self(text))
@@ -108,25 +110,26 @@ impl TryFrom<String> for Host {
 pub(crate) struct Hosts(pub(crate) Vec<Host>);
 
 impl TryFrom<Vec<Host>> for Hosts {
-    type Error = Invalid;
+    type Error = InvalidValue;
 
-    fn try_from(hosts: Vec<Host>) -> Result<Self, Invalid> {
+    fn try_from(hosts: Vec<Host>) -> Result<Self, InvalidValue> {
         if hosts.is_empty() {
-            let reason = "must name a host, or no request would be answered; \"*\" is any";
-            return Err(Invalid(reason.into()));
+            let reason =
+                "must not be empty: every request would be rejected; \"*\" accepts any host";
+            return Err(InvalidValue(reason.into()));
         }
         Ok(Self(hosts))
     }
 }
 
-/// A list of texts. A single text is a list of one.
+/// A list of strings, or a single string.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct OneOrMore(pub(crate) Vec<Filled<String>>);
+pub(crate) struct OneOrMore(pub(crate) Vec<NonBlank<String>>);
 
 impl<'de> Deserialize<'de> for OneOrMore {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Texts;
-        impl<'de> Visitor<'de> for Texts {
+        struct StringsVisitor;
+        impl<'de> Visitor<'de> for StringsVisitor {
             type Value = OneOrMore;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -134,7 +137,7 @@ impl<'de> Deserialize<'de> for OneOrMore {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<OneOrMore, E> {
-                let text = Filled::try_from(text.to_owned()).map_err(E::custom)?;
+                let text = NonBlank::try_from(text.to_owned()).map_err(E::custom)?;
                 Ok(OneOrMore(vec![text]))
             }
 
@@ -142,20 +145,20 @@ impl<'de> Deserialize<'de> for OneOrMore {
                 Deserialize::deserialize(SeqAccessDeserializer::new(texts)).map(OneOrMore)
             }
         }
-        deserializer.deserialize_any(Texts)
+        deserializer.deserialize_any(StringsVisitor)
     }
 }
 
 /// A whole number between two bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Whole<const MIN: u64, const MAX: u64>(u64);
+pub(crate) struct BoundedInt<const MIN: u64, const MAX: u64>(u64);
 
-pub(crate) type Size<const MIN: u64> = Whole<MIN, { i64::MAX as u64 }>;
-pub(crate) type Count<const MIN: u64> = Whole<MIN, { u32::MAX as u64 }>;
-pub(crate) type Seconds<const MIN: u64> = Whole<MIN, MAX_SECONDS>;
-pub(crate) type Millis<const MIN: u64> = Whole<MIN, { MAX_SECONDS * 1000 }>;
+pub(crate) type Size<const MIN: u64> = BoundedInt<MIN, { i64::MAX as u64 }>;
+pub(crate) type Count<const MIN: u64> = BoundedInt<MIN, { u32::MAX as u64 }>;
+pub(crate) type Seconds<const MIN: u64> = BoundedInt<MIN, MAX_SECONDS>;
+pub(crate) type Millis<const MIN: u64> = BoundedInt<MIN, { MAX_SECONDS * 1000 }>;
 
-impl<const MIN: u64, const MAX: u64> Whole<MIN, MAX> {
+impl<const MIN: u64, const MAX: u64> BoundedInt<MIN, MAX> {
     pub(crate) const fn new(number: u64) -> Self {
         assert!(number >= MIN && number <= MAX);
         Self(number)
@@ -180,11 +183,11 @@ impl<const MIN: u64> Count<MIN> {
     }
 }
 
-impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
+impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for BoundedInt<MIN, MAX> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bounds<const MIN: u64, const MAX: u64>;
-        impl<const MIN: u64, const MAX: u64> Visitor<'_> for Bounds<MIN, MAX> {
-            type Value = Whole<MIN, MAX>;
+        struct BoundedIntVisitor<const MIN: u64, const MAX: u64>;
+        impl<const MIN: u64, const MAX: u64> Visitor<'_> for BoundedIntVisitor<MIN, MAX> {
+            type Value = BoundedInt<MIN, MAX>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
@@ -203,11 +206,11 @@ impl<'de, const MIN: u64, const MAX: u64> Deserialize<'de> for Whole<MIN, MAX> {
                     return Err(E::custom(format!("must be at least {MIN}, not {number}")));
                 }
                 match u64::try_from(number) {
-                    Ok(number) if number <= MAX => Ok(Whole(number)),
+                    Ok(number) if number <= MAX => Ok(BoundedInt(number)),
                     _ => Err(E::custom(format!("must be at most {MAX}, not {number}"))),
                 }
             }
         }
-        deserializer.deserialize_any(Bounds)
+        deserializer.deserialize_any(BoundedIntVisitor)
     }
 }

@@ -1,10 +1,10 @@
-//! Answers to asks: preset answers, the sampler, the person at the terminal.
+//! Answers asks: with preset answers, the sampler, or a prompt at the terminal.
 
-use super::exit::Stop;
-use super::open_asks::OpenAsk;
-use super::options::{Answering, here};
+use super::exit::CommandError;
+use super::options::{AnswerOptions, working_directory};
 use super::preset_answers::PresetAnswers;
-use super::{sampler, screen};
+use super::unanswered::UnansweredAsk;
+use super::{sampler, stderr};
 use crate::terminal::Terminal;
 use parking_lot::Mutex;
 use refrain_client::{AskAnswer, AskRefusal, ClientBuilder, HandlerError, IncomingAsk};
@@ -15,24 +15,24 @@ pub(super) struct Answerer {
     pub(super) preset: PresetAnswers,
     sampler: Option<String>,
     roots: Option<Vec<Root>>,
-    person: Option<Terminal>,
-    open: Mutex<Vec<OpenAsk>>,
+    terminal: Option<Terminal>,
+    unanswered: Mutex<Vec<UnansweredAsk>>,
 }
 
 impl Answerer {
-    /// A person is asked only if the result is for people, too.
-    pub(super) fn new(options: &Answering, json: bool) -> Result<Arc<Self>, Stop> {
+    /// With `json`, the user is not prompted.
+    pub(super) fn new(options: &AnswerOptions, json: bool) -> Result<Arc<Self>, CommandError> {
         Ok(Arc::new(Self {
             preset: options.preset()?,
             sampler: options.sampler.clone(),
             roots: options.roots()?,
-            person: if json { None } else { Terminal::here() },
-            open: Mutex::default(),
+            terminal: if json { None } else { Terminal::detect() },
+            unanswered: Mutex::default(),
         }))
     }
 
-    /// Registers this for every kind of ask. An ask without an answer can be answered when the call is resumed.
-    pub(super) fn handle(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
+    /// Registers this answerer for every kind of ask.
+    pub(super) fn register(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
         let [form, url, sampling, roots, unknown] = std::array::from_fn(|_| Arc::clone(self));
         builder
             .on_form(move |ask| Arc::clone(&form).answer(IncomingAsk::Form(ask)))
@@ -43,7 +43,7 @@ impl Answerer {
                 async {
                     match answer.await? {
                         AskAnswer::Sampled(answer) => Ok(*answer),
-                        _ => Err("this is no answer of a model".into()),
+                        _ => Err("invalid answer to a sampling request".into()),
                     }
                 }
             })
@@ -52,24 +52,24 @@ impl Answerer {
                 async {
                     match answer.await? {
                         AskAnswer::Roots(roots) => Ok(roots),
-                        _ => Err("these are no roots".into()),
+                        _ => Err("invalid answer to a request for roots".into()),
                     }
                 }
             })
     }
 
-    pub(super) fn open(&self) -> Vec<OpenAsk> {
-        self.open.lock().clone()
+    pub(super) fn unanswered(&self) -> Vec<UnansweredAsk> {
+        self.unanswered.lock().clone()
     }
 
     async fn answer(self: Arc<Self>, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
         let answer = self.find(ask.clone()).await;
-        // A person's no is an answer, even where the protocol has none for it.
+        // Declining is an answer, even if the protocol has no message for it.
         if let Err(error) = &answer
             && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
-            self.open.lock().push(OpenAsk { ask, why });
+            self.unanswered.lock().push(UnansweredAsk { ask, why });
         }
         answer
     }
@@ -86,24 +86,24 @@ impl Answerer {
             (IncomingAsk::Roots(_), _, Some(roots)) => return Ok(AskAnswer::Roots(roots.clone())),
             _ => {}
         }
-        let none = self.preset.missing(ask.key());
-        match (&self.person, &ask) {
-            (Some(person), _) => {
+        let missing = self.preset.missing(ask.key());
+        match (&self.terminal, &ask) {
+            (Some(terminal), _) => {
                 let roots = match ask {
-                    IncomingAsk::Roots(_) => vec![here().map_err(|stop| stop.message)?],
+                    IncomingAsk::Roots(_) => vec![working_directory().map_err(|error| error.message)?],
                     _ => Vec::new(),
                 };
-                let _hold = screen::hold();
-                person.answer(ask, roots).await
+                let _hold = stderr::hold();
+                terminal.answer(ask, roots).await
             }
             (None, IncomingAsk::Unknown(ask)) => Err(ask.why.clone().into()),
             (None, IncomingAsk::Sampling(_)) => {
-                Err(format!("{none}, and there is no --sampler").into())
+                Err(format!("{missing}, and no --sampler is set").into())
             }
             (None, IncomingAsk::Roots(_)) => {
-                Err("no roots were given; name them with --root".into())
+                Err("no roots were given; pass --root PATH".into())
             }
-            (None, _) => Err(none.into()),
+            (None, _) => Err(missing.into()),
         }
     }
 }

@@ -1,17 +1,17 @@
-//! The arguments of a call, as they are written on a command line.
+//! The arguments of a call on the command line.
 
-use super::exit::Stop;
-use crate::number::exact;
+use super::exit::CommandError;
+use crate::exact_number::check_exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
 /// The largest standard input in bytes.
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
-/// How similar a name must be to be suggested.
-const ALIKE: f64 = 0.8;
-/// The most suggestions.
-const NEAR: usize = 3;
+/// The least similarity of a suggested name.
+const SIMILAR: f64 = 0.8;
+/// The maximum number of suggestions.
+const MAX_SUGGESTIONS: usize = 3;
 
 /// Arguments by name, parsed as far as possible without the tool's schema.
 #[derive(Debug)]
@@ -19,18 +19,18 @@ pub(super) struct Arguments(Vec<(String, Argument)>);
 
 #[derive(Debug)]
 enum Argument {
-    /// The value of a member of a JSON object.
+    /// A member of a JSON object.
     Value(Value),
-    /// The text of a pair.
+    /// The VALUE of `NAME=VALUE`.
     Text(String),
 }
 
 impl Arguments {
     /// Reads one JSON object, pairs, or `-` for an object on standard input.
-    pub(super) fn read(words: &[String]) -> Result<Self, Stop> {
+    pub(super) fn read(words: &[String]) -> Result<Self, CommandError> {
         let arguments = match words {
-            [word] if word == "-" => object("on standard input", &standard_input()?),
-            [word] if word.trim_start().starts_with('{') => object("after the name", word),
+            [word] if word == "-" => object("standard input", &standard_input()?),
+            [word] if word.trim_start().starts_with('{') => object("the arguments", word),
             words => pairs(words),
         };
         arguments.map(Self)
@@ -40,7 +40,7 @@ impl Arguments {
         self.0.is_empty()
     }
 
-    /// A warning for each argument that the schema does not list. The tool may accept it nevertheless.
+    /// A warning for each argument that is not in the schema. The tool may accept it nevertheless.
     pub(super) fn unlisted(&self, schema: &Value) -> Vec<String> {
         let Some(listed) = listed(schema) else {
             return Vec::new();
@@ -50,15 +50,15 @@ impl Arguments {
         unlisted.map(|name| warning(name, &listed)).collect()
     }
 
-    /// Whether the tool's schema is needed to tell JSON from text.
+    /// Whether the schema is needed to tell JSON from text.
     pub(super) fn need_schema(&self) -> bool {
         let is_json = |text: &str| as_json(text).is_some();
         let mut arguments = self.0.iter();
         arguments.any(|(_, argument)| matches!(argument, Argument::Text(text) if is_json(text)))
     }
 
-    /// The arguments for a tool with this schema. Text that is JSON is parsed, unless the schema says string.
-    pub(super) fn of_tool(self, schema: &Value) -> Result<Map<String, Value>, Stop> {
+    /// The arguments for a tool with this schema. Text is parsed as JSON if possible, unless the schema expects a string.
+    pub(super) fn for_tool(self, schema: &Value) -> Result<Map<String, Value>, CommandError> {
         let value = |(name, argument): (String, Argument)| {
             let text = match argument {
                 Argument::Value(value) => return Ok((name, value)),
@@ -69,7 +69,9 @@ impl Arguments {
                 !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
             });
             if json.is_some() {
-                exact(&text).map_err(|why| Stop::usage(format!("the argument {name:?}: {why}")))?;
+                check_exact(&text).map_err(|why| {
+                    CommandError::usage(format!("invalid argument {name:?}: {why}"))
+                })?;
             }
             Ok((name, json.unwrap_or(Value::String(text))))
         };
@@ -77,7 +79,7 @@ impl Arguments {
     }
 
     /// The arguments of a prompt, which are all text.
-    pub(super) fn of_prompt(self) -> Map<String, Value> {
+    pub(super) fn for_prompt(self) -> Map<String, Value> {
         let value = |argument| match argument {
             Argument::Value(value) => value,
             Argument::Text(text) => Value::String(text),
@@ -89,47 +91,50 @@ impl Arguments {
     }
 }
 
-fn standard_input() -> Result<String, Stop> {
+fn standard_input() -> Result<String, CommandError> {
     let mut text = String::new();
     let mut input = std::io::stdin().take(INPUT_MAX + 1);
     let read = input.read_to_string(&mut text);
-    read.map_err(|error| Stop::usage(format!("standard input cannot be read: {error}")))?;
+    read.map_err(|error| CommandError::usage(format!("cannot read standard input: {error}")))?;
     match text.len() as u64 {
         0..=INPUT_MAX => Ok(text),
         _ => {
-            let message = format!("there are more than {INPUT_MAX} bytes on standard input");
-            Err(Stop::usage(message))
+            let message = format!("standard input is larger than {INPUT_MAX} bytes");
+            Err(CommandError::usage(message))
         }
     }
 }
 
-fn object(place: &str, text: &str) -> Result<Vec<(String, Argument)>, Stop> {
-    let wrong = |why: String| Stop::usage(format!("the arguments {place}{why}"));
+fn object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandError> {
+    let invalid = |why: String| CommandError::usage(format!("invalid JSON in {source}: {why}"));
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => {
-            exact(text).map_err(|why| wrong(format!(": {why}")))?;
+            check_exact(text).map_err(|why| invalid(why.to_string()))?;
             let members = object.into_iter();
             Ok(members
                 .map(|(name, value)| (name, Argument::Value(value)))
                 .collect())
         }
-        Ok(_) => Err(wrong(
-            " are not an object; write {\"name\": value, …}".to_owned(),
+        Ok(_) => Err(invalid(
+            "expected an object like {\"name\": value, …}".to_owned(),
         )),
-        Err(error) => Err(wrong(format!(" are not JSON: {error}"))),
+        Err(error) => Err(invalid(error.to_string())),
     }
 }
 
-fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, Stop> {
+fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
     let mut pairs: Vec<(String, Argument)> = Vec::new();
     for word in words {
         let Some((name, text)) = word.split_once('=').filter(|(name, _)| !name.is_empty()) else {
-            return Err(Stop::usage(format!(
-                "{word:?} is no argument; write NAME=VALUE for each, or one JSON object for all"
-            )));
+            return Err(CommandError::usage(format!(
+                "invalid argument {word:?}: expected NAME=VALUE"
+            ))
+            .hint("or pass one JSON object with all arguments"));
         };
         if pairs.iter().any(|(known, _)| known == name) {
-            return Err(Stop::usage(format!("the argument {name:?} is given twice")));
+            return Err(CommandError::usage(format!(
+                "argument {name:?} is given twice"
+            )));
         }
         pairs.push((name.to_owned(), Argument::Text(text.to_owned())));
     }
@@ -140,7 +145,7 @@ fn as_json(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The arguments that a schema lists, unless it allows others.
+/// The properties of a schema, unless it allows others.
 fn listed(schema: &Value) -> Option<Vec<&str>> {
     const ELSEWHERE: [&str; 9] = [
         "$ref",
@@ -161,23 +166,23 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
     Some(properties.keys().map(String::as_str).collect())
 }
 
-/// The warning about an unlisted argument, with similar names, or all.
+/// The warning about an unlisted argument, with similar names or all names.
 fn warning(name: &str, listed: &[&str]) -> String {
     let likeness = |known: &&str| strsim::jaro_winkler(known, name);
     let mut near: Vec<&str> = listed.to_vec();
-    near.retain(|known| likeness(known) >= ALIKE);
+    near.retain(|known| likeness(known) >= SIMILAR);
     near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
-    near.truncate(NEAR);
+    near.truncate(MAX_SUGGESTIONS);
     let quoted = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         names.join(", ")
     };
     let known = match (near.as_slice(), listed) {
-        ([], []) => "it lists none".to_owned(),
-        ([], all) => format!("it lists {}", quoted(all)),
+        ([], []) => "the tool has no arguments".to_owned(),
+        ([], all) => format!("the tool has {}", quoted(all)),
         (near, _) => format!("did you mean {}?", quoted(near)),
     };
-    format!("the tool lists no argument {name:?}; {known}")
+    format!("unknown argument {name:?}; {known}")
 }
 
 /// The types in a schema and its alternatives.
@@ -192,7 +197,7 @@ fn types(schema: &Value) -> Vec<&str> {
     own.into_iter().chain(offered.flat_map(types)).collect()
 }
 
-/// Whether a value has this type, other than string.
+/// Whether a value has this type; never true for `string`.
 fn is_other(value: &Value, known: &str) -> bool {
     match known {
         "null" => value.is_null(),
@@ -210,13 +215,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn read(words: &[&str]) -> Result<Arguments, Stop> {
+    fn read(words: &[&str]) -> Result<Arguments, CommandError> {
         let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
         Arguments::read(&words)
     }
 
     #[test]
-    fn pairs_are_json_unless_the_schema_says_string() {
+    fn values_are_json_unless_the_schema_expects_a_string() {
         let schema = json!({"properties": {
             "id": {"type": "string"},
             "count": {"type": "integer"},
@@ -233,63 +238,66 @@ mod tests {
             "empty=",
             "same=a=b",
         ];
-        let arguments = read(&words).expect("arguments");
+        let arguments = read(&words).expect("valid arguments");
         assert!(arguments.need_schema());
         assert_eq!(
-            Value::Object(arguments.of_tool(&schema).expect("arguments")),
+            Value::Object(arguments.for_tool(&schema).expect("valid arguments")),
             json!({"id": "5", "count": 5, "maybe": null, "either": 1.5, "other": {"a": [1]},
                 "text": "Paris", "empty": "", "same": "a=b"})
         );
-        let maybe = read(&["maybe=5"]).expect("arguments");
-        let maybe = maybe.of_tool(&schema).expect("arguments");
+        let maybe = read(&["maybe=5"]).expect("valid arguments");
+        let maybe = maybe.for_tool(&schema).expect("valid arguments");
         assert_eq!(Value::Object(maybe), json!({"maybe": "5"}));
-        assert!(!read(&["text=Paris"]).expect("arguments").need_schema());
-        let prompt = read(&["n=5"]).expect("arguments").of_prompt();
+        assert!(
+            !read(&["text=Paris"])
+                .expect("valid arguments")
+                .need_schema()
+        );
+        let prompt = read(&["n=5"]).expect("valid arguments").for_prompt();
         assert_eq!(Value::Object(prompt), json!({"n": "5"}));
     }
 
     #[test]
-    fn what_is_not_listed_is_told_with_what_is_near() {
+    fn unlisted_arguments_are_reported_with_suggestions() {
         let schema = json!({"properties": {"location": {}, "locale": {}, "days": {}}});
         let unlisted = |words: &[&str], schema: &Value| read(words).unwrap().unlisted(schema);
         assert_eq!(unlisted(&["location=x", "days=1"], &schema), [""; 0]);
         assert_eq!(
             unlisted(&["locat=x", "weight=1"], &schema),
             [
-                r#"the tool lists no argument "locat"; did you mean "location", "locale"?"#,
-                r#"the tool lists no argument "weight"; it lists "location", "locale", "days""#,
+                r#"unknown argument "locat"; did you mean "location", "locale"?"#,
+                r#"unknown argument "weight"; the tool has "location", "locale", "days""#,
             ]
         );
         assert_eq!(unlisted(&[r#"{"locat": 1}"#], &schema).len(), 1);
         let none = json!({"properties": {}});
-        assert!(unlisted(&["a=1"], &none)[0].ends_with("it lists none"));
-        for (room, is_told) in [
+        assert!(unlisted(&["a=1"], &none)[0].ends_with("the tool has no arguments"));
+        for (mut schema, is_reported) in [
             (json!({"additionalProperties": false}), true),
             (json!({"additionalProperties": true}), false),
             (json!({"additionalProperties": {"type": "string"}}), false),
             (json!({"patternProperties": {"^x": {}}}), false),
             (json!({"allOf": [{"properties": {"a": {}}}]}), false),
         ] {
-            let mut schema = room;
             schema["properties"] = json!({"b": {}});
-            assert_eq!(unlisted(&["a=1"], &schema).len(), usize::from(is_told));
+            assert_eq!(unlisted(&["a=1"], &schema).len(), usize::from(is_reported));
         }
         assert_eq!(unlisted(&["a=1"], &json!({"type": "object"})), [""; 0]);
         assert_eq!(unlisted(&["a=1"], &Value::Null), [""; 0]);
     }
 
     #[test]
-    fn mistakes_are_told() {
-        assert!(read(&[]).expect("none").is_empty());
+    fn invalid_arguments_are_rejected() {
+        assert!(read(&[]).expect("no arguments").is_empty());
         for (words, part) in [
             (&["Paris"][..], "NAME=VALUE"),
             (&["=1"], "NAME=VALUE"),
             (&["a=1", "a=2"], "twice"),
-            (&["{\"a\": }"], "not JSON"),
+            (&["{\"a\": }"], "invalid JSON"),
             (&["{}", "a=1"], "NAME=VALUE"),
         ] {
-            let stop = read(words).expect_err("a mistake");
-            assert!(stop.message.contains(part), "{words:?}: {}", stop.message);
+            let error = read(words).expect_err("invalid arguments");
+            assert!(error.message.contains(part), "{words:?}: {}", error.message);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `refrain call`, `refrain prompt`, `refrain read` and `refrain resume`.
 
 use super::arguments::Arguments;
-use super::caller::Caller;
-use super::exit::{Code, EXIT_CODES, Stop};
-use super::options::{Answering, Place, Reach};
+use super::connection::ServerConnection;
+use super::exit::{Code, CommandError, EXIT_CODES};
+use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::saved_call::SavedCall;
-use super::screen;
+use super::stderr;
 use clap::Args;
 use refrain_client::{CallRequest, PendingCall};
 use serde_json::Value;
@@ -21,11 +21,11 @@ pub(crate) struct ToolOptions {
     url: Option<String>,
     /// The tool to call.
     tool: Option<String>,
-    /// Its arguments: NAME=VALUE for each, one JSON object for all, or `-` for an object on standard input. A value that
-    /// is JSON is taken for that, unless the tool's schema says string.
+    /// The arguments: NAME=VALUE for each, one JSON object for all, or `-` to read an object from standard input. A VALUE
+    /// is parsed as JSON if possible, unless the tool's schema expects a string.
     args: Vec<String>,
     #[command(flatten)]
-    making: Making,
+    call: CallOptions,
 }
 
 #[derive(Args)]
@@ -38,10 +38,10 @@ pub(crate) struct PromptOptions {
     url: Option<String>,
     /// The prompt to get.
     name: Option<String>,
-    /// Its arguments: NAME=VALUE for each, one JSON object for all, or `-` for an object on standard input.
+    /// The arguments: NAME=VALUE for each, one JSON object for all, or `-` to read an object from standard input.
     args: Vec<String>,
     #[command(flatten)]
-    making: Making,
+    call: CallOptions,
 }
 
 #[derive(Args)]
@@ -55,7 +55,7 @@ pub(crate) struct ReadOptions {
     /// The URI of the resource to read.
     uri: Option<String>,
     #[command(flatten)]
-    making: Making,
+    call: CallOptions,
 }
 
 #[derive(Args)]
@@ -64,142 +64,144 @@ pub(crate) struct ReadOptions {
     after_help = EXIT_CODES
 )]
 pub(crate) struct ResumeOptions {
-    /// The file that the call was kept in. It is replaced when the call waits again, and removed when it is done.
+    /// The file of the saved call. It is updated when the call waits again, and removed when the call is done.
     file: PathBuf,
-    /// Where the server is now, if it is not where it was. Without it, the token in $REFRAIN_TOKEN is not sent: the
-    /// address is FILE's.
+    /// The URL of the server, if it has moved. Without --url, the token in $REFRAIN_TOKEN is not sent, because the address
+    /// comes from FILE.
     #[arg(long, conflicts_with = "stdio")]
     url: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectOptions,
     #[command(flatten)]
-    answering: Answering,
+    answers: AnswerOptions,
 }
 
 #[derive(Args)]
-struct Making {
-    /// Keep the call in FILE until it is done, so that `refrain resume FILE` can take it up. Who can read FILE can answer
-    /// in your place.
+struct CallOptions {
+    /// Save the call in FILE until it is done, so that `refrain resume FILE` can continue it. Anyone who can read FILE can
+    /// answer for you.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectOptions,
     #[command(flatten)]
-    answering: Answering,
+    answers: AnswerOptions,
 }
 
-impl Making {
-    async fn caller(&self, place: Place) -> Result<Caller, Stop> {
+impl CallOptions {
+    async fn connect(&self, target: ServerTarget) -> Result<ServerConnection, CommandError> {
         let saved = self.save.as_deref().map(SavedCall::new).transpose()?;
-        Caller::ready(&self.reach, place, &self.answering, saved, 0).await
+        ServerConnection::for_call(&self.connect, target, &self.answers, saved, 0).await
     }
 }
 
-pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
-    let making = options.making;
+pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
+    let call_options = options.call;
     let mut words = options
         .url
         .into_iter()
         .chain(options.tool)
         .chain(options.args);
-    let place = making.reach.place(&mut words)?;
+    let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("tool", "tools"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let mut caller = making.caller(place).await?;
+    let mut connection = call_options.connect(target).await?;
     let schema = match arguments.is_empty() {
         true => Value::Null,
-        false => match schema(&mut caller, &name).await {
-            Err(stop) if arguments.need_schema() || stop.code == Code::Interrupted => {
-                return Err(stop);
+        false => match schema(&mut connection, &name).await {
+            Err(error) if arguments.need_schema() || error.code == Code::Interrupted => {
+                return Err(error);
             }
-            // An error of the server comes up again in the call itself.
+            // The call itself will report an error of the server again.
             listed => listed.unwrap_or_default(),
         },
     };
-    for unlisted in arguments.unlisted(&schema) {
-        screen::warn(&unlisted);
+    for warning in arguments.unlisted(&schema) {
+        stderr::warn(&warning);
     }
-    let call = CallRequest::tool(name).with_arguments(arguments.of_tool(&schema)?);
-    caller.make(call).await
+    let call = CallRequest::tool(name).with_arguments(arguments.for_tool(&schema)?);
+    connection.make(call).await
 }
 
-pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
-    let making = options.making;
+pub(super) async fn prompt(options: PromptOptions) -> Result<Code, CommandError> {
+    let call_options = options.call;
     let mut words = options
         .url
         .into_iter()
         .chain(options.name)
         .chain(options.args);
-    let place = making.reach.place(&mut words)?;
+    let target = call_options.connect.target(&mut words)?;
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
-    let caller = making.caller(place).await?;
-    let call = CallRequest::prompt(name).with_arguments(arguments.of_prompt());
-    caller.make(call).await
+    let connection = call_options.connect(target).await?;
+    let call = CallRequest::prompt(name).with_arguments(arguments.for_prompt());
+    connection.make(call).await
 }
 
-pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
-    let ReadOptions { url, uri, making } = options;
+pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
+    let ReadOptions {
+        url,
+        uri,
+        call: call_options,
+    } = options;
     let mut words = url.into_iter().chain(uri);
-    let place = making.reach.place(&mut words)?;
+    let target = call_options.connect.target(&mut words)?;
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
-    super::nothing_more(words)?;
-    let caller = making.caller(place).await?;
-    caller.make(CallRequest::resource(uri)).await
+    super::expect_end(words)?;
+    let connection = call_options.connect(target).await?;
+    connection.make(CallRequest::resource(uri)).await
 }
 
-/// Resumes a saved call.
-pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, Stop> {
+pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandError> {
     let (saved, pending) = SavedCall::read(&options.file)?;
-    let place = match (options.reach.command(), options.url) {
+    let target = match (options.connect.command(), options.url) {
         (Some(command), _) => command,
-        (None, Some(url)) => Place::Url(url),
+        (None, Some(url)) => ServerTarget::Url(url),
         (None, None) => {
-            options.reach.is_address_from_file = true;
-            former(&pending)?
+            options.connect.is_saved_address = true;
+            saved_address(&pending)?
         }
     };
-    // The call goes on in its dialect.
-    options.reach.dialect = options.reach.dialect.or(pending.dialect());
+    let dialect = &mut options.connect.dialect.dialect;
+    *dialect = dialect.or(pending.dialect());
     let rounds = pending.round();
-    let (reach, answering) = (&options.reach, &options.answering);
-    let caller = Caller::ready(reach, place, answering, Some(saved), rounds);
-    let stays = |stop: Stop| {
-        let file = options.file.display().to_string();
-        stop.and(&format!("the call stays in {file}"))
-            .with("saved", file)
+    let (connect, answers) = (&options.connect, &options.answers);
+    let connection = ServerConnection::for_call(connect, target, answers, Some(saved), rounds);
+    let done = match connection.await {
+        Ok(connection) => connection.finish(pending).await,
+        Err(error) => {
+            let file = options.file.display().to_string();
+            let note = format!("the call is still saved in {file}");
+            Err(error.note(note).with("saved", file))
+        }
     };
-    let done = match caller.await {
-        Ok(caller) => caller.finish(pending).await,
-        Err(stop) => Err(stays(stop)),
-    };
-    done.map_err(|stop| match options.reach.withheld() {
-        Some(why) if stop.code == Code::Unauthorized => stop.and(&why),
-        _ => stop,
+    done.map_err(|error| match options.connect.unsent_token_hint() {
+        Some(hint) if error.code == Code::Unauthorized => error.hint(hint),
+        _ => error,
     })
 }
 
-/// The address of a saved call. A command in a file is not started.
-fn former(pending: &PendingCall) -> Result<Place, Stop> {
+/// The address of a saved call. A saved command is never started.
+fn saved_address(pending: &PendingCall) -> Result<ServerTarget, CommandError> {
     let address = pending.address();
     if address.starts_with("http://") || address.starts_with("https://") {
-        return Ok(Place::Url(address.to_owned()));
+        return Ok(ServerTarget::Url(address.to_owned()));
     }
-    Err(Stop::usage(format!(
-        "the call was made to the command {address:?}; start it again with --stdio -- COMMAND, or say with --url where \
-         the server is"
-    )))
+    Err(
+        CommandError::usage(format!("the call was made to the command {address:?}"))
+            .hint("start it again with --stdio -- COMMAND, or pass --url URL"),
+    )
 }
 
-/// The schema of a tool's arguments; nothing if the server does not list the tool.
-async fn schema(caller: &mut Caller, name: &str) -> Result<Value, Stop> {
-    let tools = caller.interrupt.unless(caller.client.tools()).await?;
+/// The schema of a tool's arguments; null if the server does not list the tool.
+async fn schema(connection: &mut ServerConnection, name: &str) -> Result<Value, CommandError> {
+    let tools = connection.client.tools();
+    let tools = connection.interrupt.unless(tools).await?;
     let tool = tools.into_iter().find(|tool| tool.name == name);
     Ok(tool.map_or(Value::Null, |tool| tool.input_schema))
 }
 
-fn missing(what: &str, list: &str) -> Stop {
-    Stop::usage(format!(
-        "which {what}? `refrain {list} URL` shows those that there are"
-    ))
+fn missing(what: &str, list: &str) -> CommandError {
+    CommandError::usage(format!("missing {what}"))
+        .hint(format!("`refrain {list} URL` lists the server's {list}"))
 }

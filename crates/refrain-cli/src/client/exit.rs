@@ -1,7 +1,8 @@
 //! Exit codes, and the errors that end a command.
 
-use super::text::{harmless, one_line};
-use refrain_client::{AuthError, Dialect, DialectError, Error, ErrorKind, ReadError, RpcFailure};
+use super::dialect;
+use super::sanitize::{harmless, one_line};
+use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::process::ExitCode;
@@ -9,20 +10,20 @@ use std::process::ExitCode;
 /// The exit codes, for the help of the client's commands.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0    done
-  1    the tool says that it failed, or the server refused
+  0    success
+  1    the tool reported an error, or the server rejected the request
   2    wrong usage
-  3    something is asked that was not answered
-  4    no server there, none that speaks MCP, or it did not come to an end
-  5    the server does not know or does not allow who is calling
+  3    the server asked for input that was not provided
+  4    no MCP server at the address, connection lost, or a limit was exceeded
+  5    not authorized
   130  interrupted";
 
 /// An exit code; [`EXIT_CODES`] describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Code {
-    Done = 0,
-    Refused = 1,
+    Success = 0,
+    Failed = 1,
     Usage = 2,
     Unanswered = 3,
     Unreachable = 4,
@@ -36,25 +37,28 @@ impl From<Code> for ExitCode {
     }
 }
 
+/// The error of a command, printed as `error: …` with `note: …` and `hint: …` lines, and as JSON.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct CommandError {
     pub(super) code: Code,
     pub(super) message: String,
-    /// The members of the JSON object for programs.
+    remarks: String,
+    /// The members of the JSON object.
     facts: Map<String, Value>,
-    /// Whether standard output has JSON already.
-    is_told: bool,
+    /// Whether JSON was printed already.
+    is_reported: bool,
 }
 
-impl Stop {
+impl CommandError {
     pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
         let message = message.into();
         let error = json!({"message": message});
         Self {
             code,
             message,
+            remarks: String::new(),
             facts: Map::from_iter([("error".to_owned(), error)]),
-            is_told: false,
+            is_reported: false,
         }
     }
 
@@ -66,86 +70,74 @@ impl Stop {
         Self::new(Code::Interrupted, "interrupted")
     }
 
-    /// Adds a member for programs.
+    /// Adds information.
+    pub(super) fn note(mut self, text: impl fmt::Display) -> Self {
+        self.remarks.push_str(&format!("\nnote: {text}"));
+        self
+    }
+
+    /// Adds advice.
+    pub(super) fn hint(mut self, text: impl fmt::Display) -> Self {
+        self.remarks.push_str(&format!("\nhint: {text}"));
+        self
+    }
+
+    /// Adds a member to the JSON object.
     pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
         self.facts.insert(name.to_owned(), fact.into());
         self
     }
 
-    /// Tells programs of open asks instead of an error.
-    pub(super) fn waiting(mut self, asked: Vec<Value>) -> Self {
+    /// Replaces the error in the JSON object by the open asks.
+    pub(super) fn with_asks(mut self, asks: Vec<Value>) -> Self {
         let facts = std::mem::take(&mut self.facts).into_iter();
         let facts = facts.filter(|(name, _)| name != "error");
-        self.facts = std::iter::once(("asked".to_owned(), asked.into()))
+        self.facts = std::iter::once(("asked".to_owned(), asks.into()))
             .chain(facts)
             .collect();
         self
     }
 
-    /// Prints nothing more for programs.
-    pub(super) fn told(self) -> Self {
+    /// Prints no JSON for this error: the result was printed already.
+    pub(super) fn reported(self) -> Self {
         Self {
-            is_told: true,
+            is_reported: true,
             ..self
         }
     }
 
-    /// The JSON object for programs, unless they have one already.
     pub(super) fn to_json(&self) -> Option<Value> {
-        (!self.is_told).then(|| Value::Object(self.facts.clone()))
-    }
-
-    pub(super) fn and(mut self, line: &str) -> Self {
-        self.message.push('\n');
-        self.message.push_str(line);
-        self
+        (!self.is_reported).then(|| Value::Object(self.facts.clone()))
     }
 }
 
 /// Without control characters: a message may contain text of a server.
-impl fmt::Display for Stop {
+impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&harmless(&self.message))
+        f.write_str(&harmless(&self.message))?;
+        f.write_str(&harmless(&self.remarks))
     }
 }
 
-impl From<&Error> for Stop {
+impl From<&Error> for CommandError {
     fn from(error: &Error) -> Self {
-        let message = match &error.kind {
-            ErrorKind::Auth(why @ AuthError::Unauthorized) => format!(
-                "{why}; put one into a file and name it with --bearer-file, or into $REFRAIN_TOKEN"
-            ),
-            // Text of a server cannot pass for a line of ours.
-            kind => one_line(&format!("{kind}{}", hint(kind))),
-        };
-        let stop = Self::new(code(&error.kind), message);
+        // On one line, so that text of a server cannot pass for a line of this program.
+        let message = one_line(&error.kind.to_string());
+        let command_error = Self::new(code(&error.kind), message);
         match &error.kind {
-            ErrorKind::Rpc(failure) => stop.with("error", failed(failure)),
-            _ => stop,
+            ErrorKind::Refused(failure) => command_error.with("error", to_json(failure)),
+            ErrorKind::Auth(AuthError::Refused) => command_error.hint(
+                "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN",
+            ),
+            kind => match dialect::hint(kind) {
+                Some(hint) => command_error.hint(hint),
+                None => command_error,
+            },
         }
     }
 }
 
-fn hint(kind: &ErrorKind) -> String {
-    match kind {
-        ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
-            " (name it with --dialect)".to_owned()
-        }
-        ErrorKind::Dialect(DialectError::NotSpoken {
-            address,
-            dialect: Dialect::Draft(draft),
-        }) if address.starts_with("http") => format!(
-            "; with `refrain serve --drafts`, the path of that draft is {}",
-            draft.path()
-        ),
-        ErrorKind::Dialect(DialectError::NotSpoken { dialect, .. }) => {
-            format!("; `refrain serve --stdio --dialect {dialect}` does")
-        }
-        _ => String::new(),
-    }
-}
-
-fn failed(failure: &RpcFailure) -> Value {
+fn to_json(failure: &RpcFailure) -> Value {
     let mut error = json!({"code": failure.code, "message": failure.message});
     if !failure.data.is_null() {
         error["data"] = failure.data.clone();
@@ -153,7 +145,7 @@ fn failed(failure: &RpcFailure) -> Value {
     error
 }
 
-impl From<Error> for Stop {
+impl From<Error> for CommandError {
     fn from(error: Error) -> Self {
         Self::from(&error)
     }
@@ -161,13 +153,13 @@ impl From<Error> for Stop {
 
 fn code(kind: &ErrorKind) -> Code {
     match kind {
-        ErrorKind::Rpc(_) | ErrorKind::TaskCancelled(_) => Code::Refused,
-        ErrorKind::InvalidAddress { .. }
-        | ErrorKind::InvalidArgument(_)
-        | ErrorKind::CannotResume(_) => Code::Usage,
+        ErrorKind::Refused(_) | ErrorKind::TaskCancelled(_) => Code::Failed,
+        ErrorKind::Address { .. } | ErrorKind::BadArgument(_) | ErrorKind::BadPending(_) => {
+            Code::Usage
+        }
         ErrorKind::Unanswered(_) => Code::Unanswered,
         ErrorKind::Auth(_)
-        | ErrorKind::HttpStatus {
+        | ErrorKind::Status {
             status: 401 | 403, ..
         } => Code::Unauthorized,
         _ => Code::Unreachable,

@@ -1,6 +1,6 @@
 //! Signals that interrupt a command.
 
-use super::exit::Stop;
+use super::exit::CommandError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub(super) struct Interrupt {
@@ -9,10 +9,11 @@ pub(super) struct Interrupt {
 }
 
 impl Interrupt {
-    pub(super) fn new() -> Result<Self, Stop> {
+    pub(super) fn new() -> Result<Self, CommandError> {
         let listen = |kind| {
-            signal(kind)
-                .map_err(|error| Stop::usage(format!("signals cannot be listened to: {error}")))
+            signal(kind).map_err(|error| {
+                CommandError::usage(format!("cannot install signal handlers: {error}"))
+            })
         };
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
@@ -29,13 +30,13 @@ impl Interrupt {
     }
 
     /// Runs a future unless a signal arrives.
-    pub(super) async fn unless<T, E: Into<Stop>>(
+    pub(super) async fn unless<T, E: Into<CommandError>>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, Stop> {
+    ) -> Result<T, CommandError> {
         tokio::select! {
             done = work => done.map_err(Into::into),
-            () = self.wait() => Err(Stop::interrupted()),
+            () = self.wait() => Err(CommandError::interrupted()),
         }
     }
 }

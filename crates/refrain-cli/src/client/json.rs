@@ -1,16 +1,15 @@
-//! JSON for people: coloured, in its own order, short values on one line.
+//! Formats JSON for people: coloured, in its original order, short values on one line.
 
-use super::text::{harmless, shortened};
+use super::sanitize::{harmless, shortened};
 use anstyle::{AnsiColor, Style};
 use serde_json::Value;
 
-/// Wider values take several lines.
+/// Wider values are split over several lines.
 const WIDTH: usize = 100;
 const INDENT: usize = 2;
-/// The length that is shown of a text that is too long.
+/// The printed length of a text that is too long.
 const START: usize = 24;
 
-/// The member with metadata of a message.
 const META: &str = "_meta";
 
 const KEY: Style = AnsiColor::Cyan.on_default();
@@ -19,14 +18,14 @@ const NUMBER: Style = AnsiColor::Yellow.on_default();
 const WORD: Style = AnsiColor::Magenta.on_default();
 const FOLDED: Style = Style::new().dimmed();
 
-/// How much of a value is shown.
+/// How a value is shortened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     /// Deeper values are replaced by their size.
     pub(super) depth: usize,
-    /// Of a longer text only the start is shown, with its length.
+    /// Longer texts are cut, and their length is added.
     pub(super) text: usize,
-    /// Whether `_meta` is left out, too.
+    /// Whether `_meta` is folded, too.
     pub(super) meta: bool,
 }
 
@@ -37,11 +36,11 @@ impl Fold {
         meta: false,
     };
 
-    /// The fold of the member with this name.
+    /// The fold for a member of an object.
     fn inside(self, member: &str) -> Self {
-        let is_left_out = self.meta && member == META;
+        let is_folded = self.meta && member == META;
         Self {
-            depth: if is_left_out {
+            depth: if is_folded {
                 0
             } else {
                 self.depth.saturating_sub(1)
@@ -51,14 +50,14 @@ impl Fold {
     }
 }
 
-/// The value with colours. Further lines are indented by so many columns.
-pub(super) fn shown(value: &Value, fold: Fold, indent: usize) -> String {
+/// Formats a value with colours. Further lines are indented by `indent` columns.
+pub(super) fn format(value: &Value, fold: Fold, indent: usize) -> String {
     let mut out = String::new();
     write(value, &mut out, fold, indent, indent);
     out
 }
 
-/// Writes the value at a column, with the lines after it indented.
+/// Writes a value that starts at `column`.
 fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usize) {
     let (line, width) = line(value, fold);
     let fits = column + width <= WIDTH || fold.depth == 0;
@@ -155,17 +154,17 @@ mod tests {
 
     fn plain(text: &str, fold: Fold) -> String {
         let value = serde_json::from_str(text).expect("JSON");
-        anstream::adapter::strip_str(&shown(&value, fold, 0)).to_string()
+        anstream::adapter::strip_str(&format(&value, fold, 0)).to_string()
     }
 
     #[test]
-    fn short_values_take_one_line_and_keep_their_order() {
+    fn short_value_takes_one_line_and_keeps_its_order() {
         let text = r#"{"b": [1, -2.5, true, null], "a": {}, "c": [], "d": "x\"\u0007"}"#;
         assert_eq!(plain(text, Fold::NOTHING), text);
     }
 
     #[test]
-    fn long_values_are_spread() {
+    fn long_value_takes_several_lines() {
         let long = "x".repeat(60);
         let text = format!(r#"{{"one": "{long}", "two": ["{long}", 2], "three": {{}}}}"#);
         assert_eq!(
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_or_long_is_folded_and_counted() {
+    fn deep_or_long_value_is_folded_with_its_size() {
         let fold = Fold {
             depth: 1,
             text: 30,
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_messages_say_of_themselves_can_be_left_out() {
+    fn meta_can_be_folded() {
         let fold = Fold {
             meta: true,
             ..Fold::NOTHING
@@ -206,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_text_steers_the_terminal() {
+    fn control_characters_are_escaped() {
         let shown = plain("\"\\u001b[2J\u{9b}\u{202e}\"", Fold::NOTHING);
         assert_eq!(shown, "\"\\u001b[2J\\u{9b}\\u{202e}\"");
     }

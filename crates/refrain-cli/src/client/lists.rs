@@ -1,10 +1,10 @@
 //! `refrain discover`, `refrain tools`, `refrain prompts` and `refrain resources`.
 
-use super::caller::Caller;
-use super::exit::{Code, EXIT_CODES, Stop};
-use super::options::Reach;
+use super::connection::ServerConnection;
+use super::exit::{Code, CommandError, EXIT_CODES};
+use super::options::ConnectOptions;
 use super::output::{pretty, print, print_json};
-use super::text::{harmless, one_line};
+use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{Error, ErrorKind};
@@ -12,56 +12,60 @@ use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, To
 use serde_json::{Value, json};
 
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum ListCommand {
     /// List the tools of a server.
-    Tools(Options),
+    Tools(ListOptions),
     /// List the prompts of a server.
-    Prompts(Options),
-    /// List the resources of a server, and the templates of resources.
-    Resources(Options),
-    /// Show what a server says of itself.
-    Discover(Options),
+    Prompts(ListOptions),
+    /// List the resources and resource templates of a server.
+    Resources(ListOptions),
+    /// Show the name, protocol revisions and capabilities of a server.
+    Discover(ListOptions),
 }
 
 #[derive(Args)]
 #[command(after_help = EXIT_CODES)]
-pub(crate) struct Options {
+pub(crate) struct ListOptions {
     /// The URL of the server; left out with --stdio.
     url: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectOptions,
 }
 
-pub(super) async fn run(command: Command) -> Result<Code, Stop> {
-    let (Command::Tools(options)
-    | Command::Prompts(options)
-    | Command::Resources(options)
-    | Command::Discover(options)) = &command;
+pub(super) async fn run(command: ListCommand) -> Result<Code, CommandError> {
+    let (ListCommand::Tools(options)
+    | ListCommand::Prompts(options)
+    | ListCommand::Resources(options)
+    | ListCommand::Discover(options)) = &command;
     let mut words = options.url.clone().into_iter();
-    let place = options.reach.place(&mut words)?;
-    super::nothing_more(words)?;
-    let mut caller = Caller::reach(&options.reach, place).await?;
-    let listed = list(&command, &mut caller, options.reach.json).await;
-    caller.close().await;
-    listed.map(|()| Code::Done)
+    let target = options.connect.target(&mut words)?;
+    super::expect_end(words)?;
+    let mut connection = ServerConnection::open(&options.connect, target).await?;
+    let listed = list(&command, &mut connection, options.connect.json).await;
+    connection.close().await;
+    listed.map(|()| Code::Success)
 }
 
-async fn list(command: &Command, caller: &mut Caller, json: bool) -> Result<(), Stop> {
-    let (client, interrupt) = (&caller.client, &mut caller.interrupt);
+async fn list(
+    command: &ListCommand,
+    connection: &mut ServerConnection,
+    json: bool,
+) -> Result<(), CommandError> {
+    let (client, interrupt) = (&connection.client, &mut connection.interrupt);
     match command {
-        Command::Discover(_) => discover(client, json),
-        Command::Tools(_) => {
-            let tools = interrupt.unless(none_is_empty(client.tools())).await?;
+        ListCommand::Discover(_) => discover(client, json),
+        ListCommand::Tools(_) => {
+            let tools = interrupt.unless(or_empty(client.tools())).await?;
             show(json, "tools", &tools, tool)
         }
-        Command::Prompts(_) => {
-            let prompts = interrupt.unless(none_is_empty(client.prompts())).await?;
+        ListCommand::Prompts(_) => {
+            let prompts = interrupt.unless(or_empty(client.prompts())).await?;
             show(json, "prompts", &prompts, prompt)
         }
-        Command::Resources(_) => {
-            let resources = none_is_empty(client.resources());
+        ListCommand::Resources(_) => {
+            let resources = or_empty(client.resources());
             let resources = interrupt.unless(resources).await?;
-            let templates = none_is_empty(client.resource_templates());
+            let templates = or_empty(client.resource_templates());
             let templates = interrupt.unless(templates).await?;
             if json {
                 let all = json!({"resources": resources, "resourceTemplates": templates});
@@ -74,10 +78,8 @@ async fn list(command: &Command, caller: &mut Caller, json: bool) -> Result<(), 
     }
 }
 
-/// An empty list for a server that does not know the method.
-async fn none_is_empty<T>(
-    list: impl Future<Output = Result<Vec<T>, Error>>,
-) -> Result<Vec<T>, Error> {
+/// An empty list if the server does not support the method.
+async fn or_empty<T>(list: impl Future<Output = Result<Vec<T>, Error>>) -> Result<Vec<T>, Error> {
     let unknown = i64::from(ErrorCode::MethodNotFound.as_i32());
     match list.await {
         Err(Error {
@@ -93,7 +95,7 @@ fn show<T: serde::Serialize>(
     what: &str,
     items: &[T],
     entry: fn(&T) -> String,
-) -> Result<(), Stop> {
+) -> Result<(), CommandError> {
     if json {
         return print_json(&items);
     }
@@ -101,15 +103,15 @@ fn show<T: serde::Serialize>(
     show_entries(what, &entries)
 }
 
-fn show_entries(what: &str, entries: &[String]) -> Result<(), Stop> {
+fn show_entries(what: &str, entries: &[String]) -> Result<(), CommandError> {
     if entries.is_empty() {
-        anstream::eprintln!("refrain: the server has no {what}");
+        anstream::eprintln!("the server has no {what}");
         return Ok(());
     }
     print(&entries.join("\n\n"))
 }
 
-fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
+fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
     let server = client.server();
     if json {
         return print_json(&json!({
@@ -134,7 +136,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), Stop> {
         line("revision", &one_line(&server.version)),
     ];
     if !server.versions.is_empty() {
-        lines.push(line("it speaks", &one_line(&server.versions.join(", "))));
+        lines.push(line("supports", &one_line(&server.versions.join(", "))));
     }
     if let Some(about) = info.and_then(|info| info.description.as_deref()) {
         lines.push(line("description", &one_line(about)));
@@ -162,7 +164,7 @@ fn tool(tool: &ToolInfo) -> String {
     let rows: Vec<_> = properties
         .into_iter()
         .flatten()
-        .map(|(name, schema)| Row {
+        .map(|(name, schema)| ArgumentRow {
             name,
             kind: kind(schema),
             required: required.contains(&name.as_str()),
@@ -179,7 +181,7 @@ fn prompt(prompt: &PromptInfo) -> String {
     let rows: Vec<_> = prompt
         .arguments
         .iter()
-        .map(|argument| Row {
+        .map(|argument| ArgumentRow {
             name: &argument.name,
             kind: String::new(),
             required: argument.required,
@@ -229,18 +231,19 @@ fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     lines
 }
 
-struct Row<'a> {
+struct ArgumentRow<'a> {
     name: &'a str,
     kind: String,
     required: bool,
     about: Option<&'a str>,
 }
 
-fn table(rows: &[Row<'_>]) -> Vec<String> {
-    let width = |text: fn(&Row<'_>) -> usize| rows.iter().map(text).max().unwrap_or_default();
+fn table(rows: &[ArgumentRow<'_>]) -> Vec<String> {
+    let width =
+        |text: fn(&ArgumentRow<'_>) -> usize| rows.iter().map(text).max().unwrap_or_default();
     let names = width(|row| row.name.chars().count());
     let kinds = width(|row| row.kind.chars().count());
-    let line = |row: &Row<'_>| {
+    let line = |row: &ArgumentRow<'_>| {
         let name = one_line(row.name);
         let needed = if row.required { "required" } else { "" };
         let about = one_line(row.about.unwrap_or_default());
@@ -253,7 +256,7 @@ fn table(rows: &[Row<'_>]) -> Vec<String> {
     rows.iter().map(line).collect()
 }
 
-/// The type in a schema, in a word or two.
+/// A short description of the type in a schema.
 fn kind(schema: &Value) -> String {
     if let Some(choices) = schema["enum"].as_array() {
         let choices: Vec<String> = choices.iter().map(Value::to_string).collect();

@@ -1,11 +1,10 @@
-//! Flags of several commands.
+//! Flags that several commands share.
 
-use super::exit::Stop;
+use super::dialect::DialectOption;
+use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
 use clap::Args;
-use refrain_client::{ClientLimits, Dialect};
-use refrain_wire::drafts::Draft;
-use refrain_wire::legacy::Revision;
+use refrain_client::Limits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,81 +13,83 @@ use url::Url;
 
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 
-/// The server and the output.
+/// The server to connect to, and the format of the output.
 #[derive(Args)]
-pub(super) struct Reach {
-    /// Start COMMAND and speak with it over its standard input and output, in place of a URL.
+pub(super) struct ConnectOptions {
+    /// Start COMMAND as the server, and speak MCP over its standard input and output.
     #[arg(long, requires = "command")]
     stdio: bool,
-    /// The command to start with --stdio, and its arguments.
+    /// The server's command and its arguments, with --stdio.
     #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
     command: Vec<OsString>,
-    /// Speak this dialect instead of the newest that the server has: an earlier revision, or draft-0, draft-1 or draft-2,
-    /// which `refrain serve --drafts` serves at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
-    #[arg(long, value_parser = dialect)]
-    pub(super) dialect: Option<Dialect>,
-    /// A file with an access token in it and nothing else. Without it, the token in $REFRAIN_TOKEN is sent, if there is
-    /// one.
+    #[command(flatten)]
+    pub(super) dialect: DialectOption,
+    /// A file that contains an access token. Without it, the token in $REFRAIN_TOKEN is sent, if it is set; `refrain
+    /// resume` sends that one only with --url.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
-    /// The address comes from a file, whose author must not get the token in the environment.
+    /// Whether the address comes from a saved call. Its author must not get the token in the environment.
     #[arg(skip)]
-    pub(super) is_address_from_file: bool,
-    /// Show every message on standard error. What is nested deeper than DEPTH is folded, and so are long texts; `_meta` is
-    /// shown from DEPTH 6 on [default: 5].
+    pub(super) is_saved_address: bool,
+    /// Print every message to standard error. Long texts and values nested deeper than DEPTH are shortened; `_meta` is
+    /// printed from DEPTH 6 on [default: 5].
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
-    /// Print JSON for programs.
+    /// Print the result, or the error, as JSON.
     #[arg(long)]
     pub(super) json: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ServerTarget {
     Url(String),
     Command(Vec<OsString>),
 }
 
-impl Reach {
-    /// The address of the server. Without `--stdio` its URL is the first of the words.
-    pub(super) fn place(&self, words: &mut impl Iterator<Item = String>) -> Result<Place, Stop> {
+impl ConnectOptions {
+    /// The server. Without `--stdio`, the first of the words is its URL.
+    pub(super) fn target(
+        &self,
+        words: &mut impl Iterator<Item = String>,
+    ) -> Result<ServerTarget, CommandError> {
         match self.command() {
             Some(command) => Ok(command),
-            None => words.next().map(Place::Url).ok_or_else(|| {
-                Stop::usage("where is the server? Give its URL, or --stdio -- COMMAND to start it")
+            None => words.next().map(ServerTarget::Url).ok_or_else(|| {
+                CommandError::usage("missing server: no URL and no --stdio")
+                    .hint("pass the server's URL first, or start a server with --stdio -- COMMAND")
             }),
         }
     }
 
     /// The command to start, with `--stdio`.
-    pub(super) fn command(&self) -> Option<Place> {
-        self.stdio.then(|| Place::Command(self.command.clone()))
+    pub(super) fn command(&self) -> Option<ServerTarget> {
+        self.stdio
+            .then(|| ServerTarget::Command(self.command.clone()))
     }
 
-    /// The hint for a server that wants a token, if there is one that was not sent.
-    pub(super) fn withheld(&self) -> Option<String> {
-        let is_there = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
-        let is_withheld = self.is_address_from_file && self.bearer_file.is_none() && is_there;
-        is_withheld.then(|| {
+    /// The hint for an unauthorized request, if the token in the environment was not sent.
+    pub(super) fn unsent_token_hint(&self) -> Option<String> {
+        let has_token = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
+        let is_unsent = self.is_saved_address && self.bearer_file.is_none() && has_token;
+        is_unsent.then(|| {
             format!(
-                "${TOKEN} is not sent to the address in a file; say with --url where the server is, or name a token \
-                 with --bearer-file"
+                "${TOKEN} is not sent to a saved address; pass --url URL, or --bearer-file FILE"
             )
         })
     }
 
-    pub(super) fn token(&self) -> Result<Option<String>, Stop> {
+    pub(super) fn token(&self) -> Result<Option<String>, CommandError> {
         let token = match &self.bearer_file {
             Some(file) => std::fs::read_to_string(file).map_err(|error| {
                 let file = file.display();
-                Stop::usage(format!("--bearer-file {file} cannot be read: {error}"))
+                CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
             })?,
-            None if self.is_address_from_file => return Ok(None),
+            None if self.is_saved_address => return Ok(None),
             None => match std::env::var(TOKEN) {
                 Ok(token) if !token.is_empty() => token,
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
                 Err(std::env::VarError::NotUnicode(_)) => {
-                    return Err(Stop::usage(format!("${TOKEN} is no access token")));
+                    return Err(CommandError::usage(format!("${TOKEN} is not UTF-8")));
                 }
             },
         };
@@ -96,49 +97,48 @@ impl Reach {
     }
 }
 
-/// Answers and limits of a call.
+/// The answers and limits of a call.
 #[derive(Args)]
-pub(super) struct Answering {
-    /// Answer the ask of this key: with the content of a form, with `accept`, `decline` or `cancel`, or with the whole
-    /// answer as the protocol has it. May be given several times; what is asked again under its key takes the next one,
-    /// and what is asked again by the same name has the key KEY#2.
+pub(super) struct AnswerOptions {
+    /// The answer to the ask KEY: the content of a form, `accept`, `decline` or `cancel`, or the whole answer in the
+    /// protocol's format. May be given several times: a repeated ask takes the next answer for its key, or has the key
+    /// KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
-    /// A file with a JSON object: an answer for each key.
+    /// A file with a JSON object that has an answer for each key.
     #[arg(long, value_name = "FILE")]
     answers: Option<PathBuf>,
-    /// Have a shell command answer for the model: it reads the question as JSON, and writes a text or a
+    /// A shell command that answers sampling requests: it reads the request as JSON, and writes a text or a
     /// CreateMessageResult.
     #[arg(long, value_name = "CMD")]
     pub(super) sampler: Option<String>,
-    /// A directory that the server may know of, if it asks for roots. May be given several times.
+    /// A directory to offer to a server that asks for roots. May be given several times.
     #[arg(long = "root", value_name = "PATH")]
     roots: Vec<PathBuf>,
-    /// Show what the call logs, from this level on, on standard error.
+    /// Print log messages of the server, from this level on, to standard error.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub(super) log: Option<LogLevel>,
-    /// How long the whole call may take, in seconds, with the time it takes to answer [default: 3600].
+    /// The time limit for the whole call in seconds, including the time for answers [default: 3600].
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     deadline: Option<u64>,
-    /// How many rounds the call may take [default: 20].
+    /// The maximum number of rounds [default: 20].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 }
 
-impl Answering {
-    pub(super) fn preset(&self) -> Result<PresetAnswers, Stop> {
+impl AnswerOptions {
+    pub(super) fn preset(&self) -> Result<PresetAnswers, CommandError> {
         PresetAnswers::read(&self.answer, self.answers.as_deref())
     }
 
-    /// The roots, if any were given.
-    pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, Stop> {
+    pub(super) fn roots(&self) -> Result<Option<Vec<Root>>, CommandError> {
         let roots = self.roots.iter().map(|path| root(path));
-        let roots: Vec<Root> = roots.collect::<Result<_, Stop>>()?;
+        let roots: Vec<Root> = roots.collect::<Result<_, CommandError>>()?;
         Ok(Some(roots).filter(|roots| !roots.is_empty()))
     }
 
-    pub(super) fn limits(&self) -> ClientLimits {
-        let mut limits = ClientLimits::default();
+    pub(super) fn limits(&self) -> Limits {
+        let mut limits = Limits::default();
         if let Some(seconds) = self.deadline {
             limits.deadline = Some(Duration::from_secs(seconds));
         }
@@ -149,15 +149,16 @@ impl Answering {
     }
 }
 
-pub(super) fn here() -> Result<Root, Stop> {
+pub(super) fn working_directory() -> Result<Root, CommandError> {
     root(Path::new("."))
 }
 
-fn root(path: &Path) -> Result<Root, Stop> {
-    let wrong = |why: &str| Stop::usage(format!("--root {}: {why}", path.display()));
-    let whole = std::fs::canonicalize(path).map_err(|error| wrong(&error.to_string()))?;
-    let uri = Url::from_file_path(&whole).map_err(|()| wrong("it cannot be written as a URI"))?;
-    let name = whole.file_name();
+fn root(path: &Path) -> Result<Root, CommandError> {
+    let invalid =
+        |why: &str| CommandError::usage(format!("invalid --root {}: {why}", path.display()));
+    let path = std::fs::canonicalize(path).map_err(|error| invalid(&error.to_string()))?;
+    let uri = Url::from_file_path(&path).map_err(|()| invalid("cannot be written as a URI"))?;
+    let name = path.file_name();
     Ok(Root {
         uri: uri.into(),
         name: name.map(|name| name.to_string_lossy().into_owned()),
@@ -166,16 +167,8 @@ fn root(path: &Path) -> Result<Root, Stop> {
 
 /// A name that is not one of these.
 #[derive(Debug, thiserror::Error)]
-#[error("it is one of {}", .0.join(", "))]
-struct UnknownName(Vec<&'static str>);
-
-fn dialect(name: &str) -> Result<Dialect, UnknownName> {
-    Dialect::from_name(name).ok_or_else(|| {
-        let drafts = Draft::ALL.iter().map(|draft| draft.name());
-        let revisions = Revision::ALL.iter().map(|revision| revision.as_str());
-        UnknownName(revisions.chain(drafts).collect())
-    })
-}
+#[error("expected one of {}", .0.join(", "))]
+pub(super) struct UnknownName(pub(super) Vec<&'static str>);
 
 fn level(name: &str) -> Result<LogLevel, UnknownName> {
     const ALL: [LogLevel; 8] = [

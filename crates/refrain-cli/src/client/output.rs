@@ -1,10 +1,10 @@
-//! Standard output: the result, and nothing else.
+//! Standard output: the result of a command, and nothing else.
 
-use super::exit::{Code, Stop};
-use super::json::{Fold, shown};
-use super::text::{harmless, one_line};
+use super::exit::{Code, CommandError};
+use super::json::{self, Fold};
+use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM};
-use crate::terminal::text::is_hidden;
+use crate::terminal::display_text::is_hidden;
 use anstream::AutoStream;
 use refrain_wire::{CallKind, Content, ResourceContents};
 use serde::{Deserialize, Serialize};
@@ -12,36 +12,36 @@ use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
 #[derive(Debug, PartialEq)]
-enum Piece {
-    /// Text of the server: sanitized on a terminal, verbatim elsewhere.
+enum OutputBlock {
+    /// Text of the server: sanitized on a terminal, verbatim otherwise.
     Text(String),
-    /// Text of ours, with colours for terminals.
-    Made(String),
+    /// Text of this program, with colours for terminals.
+    Own(String),
 }
 
-/// Writes lines of ours; their colours are for terminals only.
-pub(super) fn print(text: &str) -> Result<(), Stop> {
+/// Prints text of this program; colours are removed unless it goes to a terminal.
+pub(super) fn print(text: &str) -> Result<(), CommandError> {
     let mut out = AutoStream::auto(stdout());
-    written(writeln!(out, "{text}").and_then(|()| out.flush()))
+    check_written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), Stop> {
+pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandError> {
     let text = serde_json::to_string(value).map_err(|error| {
-        let message = format!("this cannot be written as JSON: {error}");
-        Stop::new(Code::Refused, message)
+        let message = format!("cannot write the result as JSON: {error}");
+        CommandError::new(Code::Failed, message)
     })?;
     print_raw(&text)
 }
 
-/// Writes a line. On a terminal, control characters are written as JSON escapes.
-fn print_raw(text: &str) -> Result<(), Stop> {
+/// Prints a line. On a terminal, control characters are written as JSON escapes.
+fn print_raw(text: &str) -> Result<(), CommandError> {
     let mut out = stdout().lock();
     let escaped = out.is_terminal().then(|| escaped(text));
     let text = escaped.as_deref().unwrap_or(text);
-    written(writeln!(out, "{text}").and_then(|()| out.flush()))
+    check_written(writeln!(out, "{text}").and_then(|()| out.flush()))
 }
 
-/// The same JSON with escapes for invisible characters, which occur in strings only.
+/// JSON with escapes for invisible characters, which occur only in strings.
 fn escaped(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
@@ -56,18 +56,18 @@ fn escaped(json: &str) -> String {
     shown
 }
 
-fn written(written: std::io::Result<()>) -> Result<(), Stop> {
+fn check_written(written: std::io::Result<()>) -> Result<(), CommandError> {
     match written {
         // The reader may close the pipe early.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            let message = format!("standard output cannot be written: {error}");
-            Err(Stop::new(Code::Refused, message).told())
+            let message = format!("cannot write to standard output: {error}");
+            Err(CommandError::new(Code::Failed, message).reported())
         }
         _ => Ok(()),
     }
 }
 
-pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), Stop> {
+pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), CommandError> {
     if json {
         return print_json(result);
     }
@@ -79,9 +79,9 @@ pub(super) fn result(kind: CallKind, result: &Value, json: bool) -> Result<(), S
     let on_terminal = stdout().is_terminal();
     for piece in pieces {
         match piece {
-            Piece::Text(text) if on_terminal => print_raw(&harmless(&text))?,
-            Piece::Text(text) => print_raw(&text)?,
-            Piece::Made(text) => print(&text)?,
+            OutputBlock::Text(text) if on_terminal => print_raw(&harmless(&text))?,
+            OutputBlock::Text(text) => print_raw(&text)?,
+            OutputBlock::Own(text) => print(&text)?,
         }
     }
     Ok(())
@@ -91,44 +91,44 @@ pub(super) fn is_error(result: &Value) -> bool {
     result.get("isError").and_then(Value::as_bool) == Some(true)
 }
 
-fn tool(result: &Value) -> Vec<Piece> {
+fn tool(result: &Value) -> Vec<OutputBlock> {
     let blocks = result.get("content").and_then(Value::as_array);
     let blocks = blocks.map(Vec::as_slice).unwrap_or_default();
-    let mut pieces: Vec<Piece> = blocks.iter().map(block).collect();
+    let mut pieces: Vec<OutputBlock> = blocks.iter().map(block).collect();
     let has_text = blocks.iter().any(|block| block["type"] == "text");
     if let Some(structured) = result.get("structuredContent").filter(|_| !has_text) {
-        pieces.push(Piece::Made(pretty(structured, 0)));
+        pieces.push(OutputBlock::Own(pretty(structured, 0)));
     }
     pieces
 }
 
-fn prompt(result: &Value) -> Vec<Piece> {
+fn prompt(result: &Value) -> Vec<OutputBlock> {
     let mut pieces = Vec::new();
     if let Some(description) = result.get("description").and_then(Value::as_str) {
         let description = one_line(description);
-        pieces.push(Piece::Made(format!("{DIM}{description}{DIM:#}")));
+        pieces.push(OutputBlock::Own(format!("{DIM}{description}{DIM:#}")));
     }
     let messages = result.get("messages").and_then(Value::as_array);
     for message in messages.into_iter().flatten() {
-        let role = one_line(message["role"].as_str().unwrap_or("nobody"));
-        pieces.push(Piece::Made(format!("{BOLD}{role}:{BOLD:#}")));
+        let role = one_line(message["role"].as_str().unwrap_or("(no role)"));
+        pieces.push(OutputBlock::Own(format!("{BOLD}{role}:{BOLD:#}")));
         pieces.push(block(&message["content"]));
     }
     pieces
 }
 
-fn contents(result: &Value) -> Vec<Piece> {
+fn contents(result: &Value) -> Vec<OutputBlock> {
     let parts = result.get("contents").and_then(Value::as_array);
     let part = |part: &Value| match ResourceContents::deserialize(part) {
         Ok(contents) => resource(&contents),
-        Err(_) => Piece::Made(pretty(part, 0)),
+        Err(_) => OutputBlock::Own(pretty(part, 0)),
     };
     parts.into_iter().flatten().map(part).collect()
 }
 
-fn block(block: &Value) -> Piece {
+fn block(block: &Value) -> OutputBlock {
     match Content::deserialize(block) {
-        Ok(Content::Text { text, .. }) => as_it_is(&text),
+        Ok(Content::Text { text, .. }) => verbatim(&text),
         Ok(Content::Image {
             data, mime_type, ..
         }) => bytes("image", Some(&mime_type), &data),
@@ -137,44 +137,44 @@ fn block(block: &Value) -> Piece {
         }) => bytes("audio", Some(&mime_type), &data),
         Ok(Content::ResourceLink(link)) => {
             let (uri, name) = (one_line(&link.uri), one_line(&link.name));
-            Piece::Made(format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}"))
+            OutputBlock::Own(format!("{DIM}[resource{DIM:#} {uri}{DIM}, {name}]{DIM:#}"))
         }
         Ok(Content::Resource {
             resource: contents, ..
         }) => resource(&contents),
         // A newer type, or a malformed block.
-        Err(_) => Piece::Made(pretty(block, 0)),
+        Err(_) => OutputBlock::Own(pretty(block, 0)),
     }
 }
 
-fn resource(contents: &ResourceContents) -> Piece {
+fn resource(contents: &ResourceContents) -> OutputBlock {
     match contents {
-        ResourceContents::Text { text, .. } => as_it_is(text),
+        ResourceContents::Text { text, .. } => verbatim(text),
         ResourceContents::Blob {
             mime_type, blob, ..
         } => bytes(contents.uri(), mime_type.as_deref(), blob),
     }
 }
 
-/// Text without its last line end, which printing adds.
-fn as_it_is(text: &str) -> Piece {
-    Piece::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
+/// Text without its final line end, which printing adds.
+fn verbatim(text: &str) -> OutputBlock {
+    OutputBlock::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
 }
 
 /// A line about binary content.
-fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> Piece {
+fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
     let size = (base64.len() / 4 * 3).saturating_sub(padding.count());
     let (what, mime_type) = (one_line(what), one_line(mime_type));
-    Piece::Made(format!(
-        "{DIM}[{what}, {mime_type}, {size} bytes; --json has all of it]{DIM:#}"
+    OutputBlock::Own(format!(
+        "{DIM}[{what}, {mime_type}, {size} bytes; use --json to get it]{DIM:#}"
     ))
 }
 
 /// The whole value with colours; further lines are indented.
 pub(super) fn pretty(value: &Value, indent: usize) -> String {
-    shown(value, Fold::NOTHING, indent)
+    json::format(value, Fold::NOTHING, indent)
 }
 
 #[cfg(test)]
@@ -183,7 +183,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn json_on_a_terminal_steers_nothing_and_means_the_same() {
+    fn escaped_json_has_no_control_characters_and_the_same_value() {
         let value = json!({"a\u{9b}": "b\u{202e}c\u{e0001}\u{7f}ä"});
         let text = serde_json::to_string(&value).expect("JSON");
         let shown = escaped(&text);
@@ -192,16 +192,16 @@ mod tests {
         assert_eq!(read, value);
     }
 
-    fn plain(pieces: &[Piece]) -> String {
+    fn plain(pieces: &[OutputBlock]) -> String {
         let lines = pieces.iter().map(|piece| match piece {
-            Piece::Text(text) => text.clone(),
-            Piece::Made(text) => anstream::adapter::strip_str(text).to_string(),
+            OutputBlock::Text(text) => text.clone(),
+            OutputBlock::Own(text) => anstream::adapter::strip_str(text).to_string(),
         });
         lines.collect::<Vec<_>>().join("\n")
     }
 
     #[test]
-    fn every_kind_of_content_has_its_line() {
+    fn every_kind_of_content_is_printed() {
         let result = json!({"content": [
             {"type": "text", "text": "two\nlines\n"},
             {"type": "image", "data": "AAAA", "mimeType": "image/png"},
@@ -214,23 +214,23 @@ mod tests {
         assert_eq!(
             plain(&tool(&result)),
             "two\nlines\n\
-             [image, image/png, 3 bytes; --json has all of it]\n\
-             [audio, audio/wav, 2 bytes; --json has all of it]\n\
+             [image, image/png, 3 bytes; use --json to get it]\n\
+             [audio, audio/wav, 2 bytes; use --json to get it]\n\
              [resource file:///a, a]\n\
              b\n\
-             [file:///c, application/octet-stream, 1 bytes; --json has all of it]\n\
+             [file:///c, application/octet-stream, 1 bytes; use --json to get it]\n\
              {\"type\": \"hologram\", \"data\": 1}"
         );
     }
 
     #[test]
-    fn structured_content_is_shown_where_there_is_no_text() {
+    fn structured_content_is_printed_if_there_is_no_text() {
         let result = json!({"content": [], "structuredContent": {"degrees": 21.5}});
         assert_eq!(plain(&tool(&result)), r#"{"degrees": 21.5}"#);
     }
 
     #[test]
-    fn prompts_and_resources_are_shown_as_text() {
+    fn prompts_and_resources_are_printed_as_text() {
         let result = json!({"description": "Greets", "messages": [
             {"role": "user", "content": {"type": "text", "text": "Hello"}},
             {"role": "assistant", "content": {"type": "text", "text": "Hi"}},

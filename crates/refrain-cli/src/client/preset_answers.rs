@@ -1,8 +1,8 @@
-//! Preset answers, from `--answer` and `--answers`.
+//! Preset answers from `--answer` and `--answers`.
 
-use super::exit::Stop;
+use super::exit::CommandError;
 use super::sampler::{self, SamplerError};
-use crate::number::exact;
+use crate::exact_number::check_exact;
 use parking_lot::Mutex;
 use refrain_client::{AskAnswer, IncomingAsk, InvalidAnswer};
 use refrain_wire::{AskKind, Form, Root};
@@ -18,33 +18,33 @@ const WORDS: [&str; 3] = ["accept", "decline", "cancel"];
 pub(super) enum PresetError {
     #[error(transparent)]
     Invalid(#[from] InvalidAnswer),
-    #[error("{0:?} is none of the words {words}", words = WORDS.join(", "))]
+    #[error("invalid answer {0:?}: expected one of {words}, or a JSON object", words = WORDS.join(", "))]
     Word(String),
-    #[error("{0}; it can only be declined or cancelled")]
+    #[error("{0}; such an ask can only be declined or cancelled")]
     Unknown(String),
     #[error(transparent)]
     Sampling(#[from] SamplerError),
-    #[error("a root is a URI, or an object with one: {0}")]
+    #[error("invalid root: expected a URI, or an object with a uri: {0}")]
     Root(#[source] serde_json::Error),
 }
 
-/// Answers by the keys of asks. Each is used once: an ask that is repeated takes the next one for its key.
+/// Answers by the keys of asks. Each is used once: a repeated ask takes the next answer for its key.
 #[derive(Debug, Default)]
 pub(super) struct PresetAnswers(Mutex<BTreeMap<String, VecDeque<Value>>>);
 
 impl PresetAnswers {
     /// Reads `--answer KEY=JSON` and the file of `--answers`.
-    pub(super) fn read(answers: &[String], file: Option<&Path>) -> Result<Self, Stop> {
-        let mut given: BTreeMap<String, VecDeque<Value>> = BTreeMap::new();
+    pub(super) fn read(answers: &[String], file: Option<&Path>) -> Result<Self, CommandError> {
+        let mut by_key: BTreeMap<String, VecDeque<Value>> = BTreeMap::new();
         let mut all = answers
             .iter()
             .map(|text| pair(text))
             .collect::<Result<Vec<_>, _>>()?;
         all.extend(file.map(from_file).transpose()?.unwrap_or_default());
         for (key, value) in all {
-            given.entry(key).or_default().push_back(value);
+            by_key.entry(key).or_default().push_back(value);
         }
-        Ok(Self(Mutex::new(given)))
+        Ok(Self(Mutex::new(by_key)))
     }
 
     /// The next answer to an ask, if there is one.
@@ -62,12 +62,12 @@ impl PresetAnswers {
         })
     }
 
-    /// Why there is no answer for this key. An ask that a tool repeats under the same name has another key.
+    /// Why there is no answer for this key. A tool that repeats an ask may give it another key.
     pub(super) fn missing(&self, key: &str) -> String {
-        let given = self.0.lock();
+        let answers = self.0.lock();
         match key.rsplit_once('#') {
-            Some((first, _)) if given.contains_key(first) => format!(
-                "no answer was given: the one for {first:?} is for the first time that it is asked"
+            Some((first, _)) if answers.contains_key(first) => format!(
+                "no answer was given: the answer for {first:?} is only for the first ask of that name"
             ),
             _ => "no answer was given".to_owned(),
         }
@@ -78,41 +78,44 @@ impl PresetAnswers {
     }
 
     pub(super) fn unused(&self) -> Vec<String> {
-        let given = self.0.lock();
-        let left = given.iter().filter(|(_, answers)| !answers.is_empty());
+        let answers = self.0.lock();
+        let left = answers.iter().filter(|(_, answers)| !answers.is_empty());
         left.map(|(key, _)| key.clone()).collect()
     }
 }
 
-fn pair(text: &str) -> Result<(String, Value), Stop> {
+fn pair(text: &str) -> Result<(String, Value), CommandError> {
     let Some((key, value)) = text.split_once('=').filter(|(key, _)| !key.is_empty()) else {
-        return Err(Stop::usage(format!(
-            "--answer {text:?}: write the key of an ask, `=`, and the answer to it as JSON"
+        return Err(CommandError::usage(format!(
+            "invalid --answer {text:?}: expected KEY=JSON"
         )));
     };
     if WORDS.contains(&value) {
         return Ok((key.to_owned(), value.into()));
     }
     let read = serde_json::from_str(value).map_err(|error| {
-        Stop::usage(format!(
-            "--answer for {key:?}: this is neither JSON nor one of {}: {error}",
+        CommandError::usage(format!(
+            "invalid --answer for {key:?}: neither JSON nor one of {}: {error}",
             WORDS.join(", ")
         ))
     })?;
-    exact(value).map_err(|why| Stop::usage(format!("--answer for {key:?}: {why}")))?;
+    check_exact(value)
+        .map_err(|why| CommandError::usage(format!("invalid --answer for {key:?}: {why}")))?;
     Ok((key.to_owned(), read))
 }
 
-fn from_file(file: &Path) -> Result<Map<String, Value>, Stop> {
+fn from_file(file: &Path) -> Result<Map<String, Value>, CommandError> {
     let file_name = file.display();
-    let wrong = |why: String| Stop::usage(format!("--answers {file_name}: {why}"));
-    let text =
-        std::fs::read_to_string(file).map_err(|error| wrong(format!("cannot be read: {error}")))?;
-    let answers = serde_json::from_str(&text).map_err(|error| {
-        let expected = "it must be one JSON object, with an answer for each key";
-        wrong(format!("{expected}: {error}"))
+    let invalid =
+        |why: String| CommandError::usage(format!("invalid --answers {file_name}: {why}"));
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        CommandError::usage(format!("cannot read --answers {file_name}: {error}"))
     })?;
-    exact(&text).map_err(|error| wrong(error.to_string()))?;
+    let answers = serde_json::from_str(&text).map_err(|error| {
+        let expected = "expected a JSON object with an answer for each key";
+        invalid(format!("{expected}: {error}"))
+    })?;
+    check_exact(&text).map_err(|error| invalid(error.to_string()))?;
     Ok(answers)
 }
 
@@ -172,7 +175,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn forms_are_filled_in_with_content_words_or_the_protocols_form() {
+    fn form_answer_is_content_a_word_or_a_whole_result() {
         let form = Form::new([Field::string("name")]);
         let content = json!({"name": "Ada"});
         let accepted = AskAnswer::accept(content.clone()).expect("an object");
@@ -187,7 +190,7 @@ mod tests {
         assert!(to_form(&form, json!("no")).is_err_and(|why| why.to_string().contains("decline")));
         assert!(to_form(&form, json!(1)).is_err());
 
-        // A form may have a field of that name.
+        // A form may have a field named `action`.
         let form = Form::new([Field::string("action")]);
         let content = json!({"action": "run"});
         let accepted = AskAnswer::accept(content.clone()).expect("an object");
@@ -195,14 +198,14 @@ mod tests {
     }
 
     #[test]
-    fn models_and_roots_are_answered_for_in_short() {
+    fn sampling_and_roots_have_short_answers() {
         let Ok(AskAnswer::Sampled(answer)) = to_sampling(json!("Paris")) else {
-            panic!("an answer");
+            panic!("not a sampling answer");
         };
         assert_eq!(answer.text(), "Paris");
         let roots = to_roots(json!(["file:///a", {"uri": "file:///b", "name": "b"}]));
         let Ok(AskAnswer::Roots(roots)) = roots else {
-            panic!("roots");
+            panic!("not roots");
         };
         assert_eq!(roots[1].name.as_deref(), Some("b"));
         assert_eq!(roots.len(), 2);
@@ -211,15 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn malformed_answer_is_rejected() {
         for (bad, part) in [
-            ("github_login", "`=`"),
-            ("=1", "`=`"),
+            ("github_login", "expected KEY=JSON"),
+            ("=1", "expected KEY=JSON"),
             ("key={name: Ada}", "neither JSON"),
             ("key=", "neither JSON"),
         ] {
-            let stop = pair(bad).expect_err(bad);
-            assert!(stop.message.contains(part), "{bad}: {}", stop.message);
+            let error = pair(bad).expect_err(bad);
+            assert!(error.message.contains(part), "{bad}: {}", error.message);
         }
     }
 }

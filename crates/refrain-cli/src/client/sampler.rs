@@ -1,4 +1,4 @@
-//! `--sampler`: a shell command answers for the model.
+//! `--sampler`: a shell command that answers sampling requests.
 
 use super::options::TOKEN;
 use refrain_client::{HandlerError, SamplingAsk};
@@ -10,19 +10,19 @@ use tokio::process::Command;
 
 const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 
-/// The name of a model that the answer does not name.
-const NO_NAME: &str = "unknown";
+/// The model of an answer that does not name one.
+const UNKNOWN_MODEL: &str = "unknown";
 
-/// Why an output is not an answer of a model.
+/// Why an output is not a sampling answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SamplerError {
     #[error("the sampler wrote nothing")]
     Empty,
-    #[error("this is no answer of a model (a CreateMessageResult): {0}")]
+    #[error("invalid sampling answer: expected a CreateMessageResult: {0}")]
     Invalid(#[from] serde_json::Error),
 }
 
-/// Writes the question to the command as JSON, and reads the answer from its output.
+/// Writes the request to the command as JSON, and reads the answer from its output.
 pub(super) async fn answer(
     command: &str,
     ask: &SamplingAsk,
@@ -34,32 +34,32 @@ pub(super) async fn answer(
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("the sampler cannot be started: {error}"))?;
+        .map_err(|error| format!("cannot start the sampler: {error}"))?;
     let (Some(mut input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
         return Err("the sampler has no standard input and output".into());
     };
-    let question = serde_json::to_vec(&ask.params)?;
-    let mut said = Vec::new();
-    let give = async {
-        // A command need not read its question.
-        let _ = input.write_all(&question).await;
+    let request = serde_json::to_vec(&ask.params)?;
+    let mut stdout = Vec::new();
+    let write_request = async {
+        // The command need not read the request.
+        let _ = input.write_all(&request).await;
         drop(input);
         Ok(())
     };
     let mut output = output.take(ANSWER_MAX + 1);
-    tokio::try_join!(give, output.read_to_end(&mut said))?;
-    if said.len() as u64 > ANSWER_MAX {
+    tokio::try_join!(write_request, output.read_to_end(&mut stdout))?;
+    if stdout.len() as u64 > ANSWER_MAX {
         return Err(format!("the sampler wrote more than {ANSWER_MAX} bytes").into());
     }
     let status = process.wait().await?;
     if !status.success() {
         return Err(format!("the sampler failed ({status})").into());
     }
-    let text = String::from_utf8(said).map_err(|_| "the sampler did not write UTF-8")?;
+    let text = String::from_utf8(stdout).map_err(|_| "the sampler did not write UTF-8")?;
     Ok(read(&text)?)
 }
 
-/// Reads an answer in the protocol's form, or a text.
+/// Reads a CreateMessageResult, or a text.
 fn read(text: &str) -> Result<SamplingAnswer, SamplerError> {
     if let Ok(value) = serde_json::from_str::<Value>(text)
         && value.get("role").is_some()
@@ -78,14 +78,14 @@ pub(super) fn from_text(text: &str) -> SamplingAnswer {
     SamplingAnswer {
         role: Role::Assistant,
         content: vec![SamplingBlock::from(Content::text(text))],
-        model: NO_NAME.to_owned(),
+        model: UNKNOWN_MODEL.to_owned(),
         stop_reason: Some("endTurn".to_owned()),
     }
 }
 
-/// An answer in the protocol's form. Its role and its model may be left out.
+/// Reads a CreateMessageResult. Its role and its model may be missing.
 pub(super) fn from_json(mut value: Value) -> Result<SamplingAnswer, SamplerError> {
-    for (member, default) in [("role", "assistant"), ("model", NO_NAME)] {
+    for (member, default) in [("role", "assistant"), ("model", UNKNOWN_MODEL)] {
         if value.get(member).is_none() {
             value[member] = json!(default);
         }
@@ -98,9 +98,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_an_answer_and_so_is_the_protocols_form() {
+    fn output_is_a_text_or_a_create_message_result() {
         assert_eq!(read("Paris.\n").expect("a text").text(), "Paris.");
-        // JSON that is no answer is a text like any other.
+        // Other JSON is a text.
         assert_eq!(read("{\"a\": 1}").expect("a text").text(), "{\"a\": 1}");
         let whole =
             r#"{"role": "assistant", "content": {"type": "text", "text": "Paris"}, "model": "m"}"#;

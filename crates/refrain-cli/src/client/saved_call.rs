@@ -1,9 +1,9 @@
-//! The file of a pending call.
+//! The file of a saved call.
 //!
-//! Its content is replaced only when the next state is on the disk, and removed only when the call is done. The file is
-//! locked, so that only one command at a time has it.
+//! The file is replaced atomically, and removed only when the call is done. It is locked, so that only one command at a time
+//! continues the call.
 
-use super::exit::Stop;
+use super::exit::CommandError;
 use parking_lot::Mutex;
 use refrain_app::secret_file;
 use refrain_client::PendingCall;
@@ -17,58 +17,62 @@ const FILE_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Debug)]
 pub(super) struct SavedCall {
     file: PathBuf,
-    /// The file with its lock, once there is one.
-    held: Mutex<Option<File>>,
+    /// The locked file, once it exists.
+    locked: Mutex<Option<File>>,
 }
 
 impl SavedCall {
-    /// A file for a new call. It must not exist: it might contain another call.
-    pub(super) fn new(file: &Path) -> Result<Self, Stop> {
+    /// A file for a new call. It must not exist, because it might contain another call.
+    pub(super) fn new(file: &Path) -> Result<Self, CommandError> {
         match file.try_exists() {
             Ok(false) => Ok(Self {
                 file: file.to_owned(),
-                held: Mutex::default(),
+                locked: Mutex::default(),
             }),
             Ok(true) => Err(exists(file)),
             Err(error) => {
                 let file = file.display();
-                Err(Stop::usage(format!("{file} cannot be looked at: {error}")))
+                Err(CommandError::usage(format!(
+                    "cannot access {file}: {error}"
+                )))
             }
         }
     }
 
-    pub(super) fn read(file: &Path) -> Result<(Self, PendingCall), Stop> {
-        let wrong = |why: String| Stop::usage(format!("{}: {why}", file.display()));
-        let unreadable = |error: std::io::Error| wrong(format!("it cannot be read: {error}"));
-        let held = File::open(file).map_err(unreadable)?;
-        held.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => {
-                let why =
-                    "another command goes on with this call just now; wait until it has ended";
-                wrong(why.into())
+    pub(super) fn read(file: &Path) -> Result<(Self, PendingCall), CommandError> {
+        let name = file.display();
+        let unreadable = |error: std::io::Error| {
+            CommandError::usage(format!("cannot read saved call {name}: {error}"))
+        };
+        let is_in_use = || {
+            CommandError::usage(format!("another command is continuing the call in {name}"))
+                .hint("wait until it has ended, and try again")
+        };
+        let locked = File::open(file).map_err(unreadable)?;
+        locked.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => is_in_use(),
+            TryLockError::Error(error) => {
+                CommandError::usage(format!("cannot lock saved call {name}: {error}"))
             }
-            TryLockError::Error(error) => wrong(format!("it cannot be locked: {error}")),
         })?;
-        let (here, now) = (held.metadata(), std::fs::metadata(file));
+        let (here, now) = (locked.metadata(), std::fs::metadata(file));
         let (here, now) = (here.map_err(unreadable)?, now.map_err(unreadable)?);
         if (here.dev(), here.ino()) != (now.dev(), now.ino()) {
-            let why = "another command went on with this call just now; try again";
-            return Err(wrong(why.into()));
+            return Err(is_in_use());
         }
         let size = here.len();
         if size > FILE_MAX {
-            let why = format!("it has {size} bytes, which is too large for a pending call");
-            return Err(wrong(why));
+            let message = format!("{name} is too large for a saved call: {size} bytes");
+            return Err(CommandError::usage(message));
         }
-        let text = read_to_string(&held).map_err(unreadable)?;
+        let text = read_to_string(&locked).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
-            wrong(format!(
-                "it is no pending call as --save writes it: {error}"
-            ))
+            CommandError::usage(format!("invalid saved call {name}: {error}"))
+                .hint("only files that --save wrote can be resumed")
         })?;
         let saved = Self {
             file: file.to_owned(),
-            held: Mutex::new(Some(held)),
+            locked: Mutex::new(Some(locked)),
         };
         Ok((saved, pending))
     }
@@ -77,34 +81,34 @@ impl SavedCall {
         &self.file
     }
 
-    /// Creates the file, before the call is made.
-    pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), Stop> {
-        self.hold(secret_file::create(&self.file, &bytes(pending)?))
+    /// Creates the file before the call is made.
+    pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), CommandError> {
+        self.keep_locked(secret_file::create(&self.file, &bytes(pending)?))
     }
 
     /// Replaces the file by a later state of the call.
-    pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), Stop> {
-        self.hold(secret_file::replace(&self.file, &bytes(pending)?))
+    pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), CommandError> {
+        self.keep_locked(secret_file::replace(&self.file, &bytes(pending)?))
     }
 
-    /// Keeps the lock of the new file in place of the old one's.
-    fn hold(&self, written: std::io::Result<File>) -> Result<(), Stop> {
+    /// Keeps the new file locked, and releases the old one.
+    fn keep_locked(&self, written: std::io::Result<File>) -> Result<(), CommandError> {
         let written = written.map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => exists(&self.file),
-            _ => Stop::usage(format!(
-                "{} cannot be written: {error}",
+            _ => CommandError::usage(format!(
+                "cannot write saved call {}: {error}",
                 self.file.display()
             )),
         })?;
-        *self.held.lock() = Some(written);
+        *self.locked.lock() = Some(written);
         Ok(())
     }
 
     /// Removes the file: the call is done.
-    pub(super) fn remove(&self) -> Result<(), Stop> {
+    pub(super) fn remove(&self) -> Result<(), CommandError> {
         match std::fs::remove_file(&self.file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(Stop::usage(format!(
-                "the call is done, but {} cannot be removed: {error}",
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(CommandError::usage(format!(
+                "the call is done, but {} could not be removed: {error}",
                 self.file.display()
             ))),
             _ => Ok(()),
@@ -112,16 +116,16 @@ impl SavedCall {
     }
 }
 
-fn bytes(pending: &PendingCall) -> Result<Vec<u8>, Stop> {
+fn bytes(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
     let mut bytes = serde_json::to_vec_pretty(pending)
-        .map_err(|error| Stop::usage(format!("the call cannot be written: {error}")))?;
+        .map_err(|error| CommandError::usage(format!("cannot serialize the call: {error}")))?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-fn exists(file: &Path) -> Stop {
+fn exists(file: &Path) -> CommandError {
     let file = file.display();
-    Stop::usage(format!(
-        "{file} exists already; choose another name, or take up the call in it with `refrain resume {file}`"
+    CommandError::usage(format!("{file} already exists")).hint(format!(
+        "choose another name, or continue the call in it with `refrain resume {file}`"
     ))
 }

@@ -1,10 +1,10 @@
-//! `refrain task`: a task at a server, shown, watched or cancelled.
+//! `refrain task`: shows, watches or cancels a task on a server.
 
-use super::caller::Caller;
-use super::exit::{Code, EXIT_CODES, Stop};
-use super::options::{Answering, Reach};
+use super::connection::ServerConnection;
+use super::exit::{Code, CommandError, EXIT_CODES};
+use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::output::{self, print, print_json};
-use super::text::one_line;
+use super::sanitize::one_line;
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
 use refrain_client::{Task, TaskStatus};
@@ -13,83 +13,84 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 #[derive(Args)]
-pub(crate) struct Options {
+pub(crate) struct TaskCommandOptions {
     #[command(subcommand)]
-    command: Command,
+    command: TaskCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// Show how a task stands, and its result if it has one.
+enum TaskCommand {
+    /// Show the status of a task, and its result if it has one.
     #[command(after_help = EXIT_CODES)]
-    Get(Named),
-    /// Look after a task until it is done, answer what it asks, and print its result.
+    Get(TaskTarget),
+    /// Wait until a task is done, answer its asks, and print its result.
     #[command(after_help = EXIT_CODES)]
     Watch {
         #[command(flatten)]
-        named: Named,
+        target: TaskTarget,
         #[command(flatten)]
-        answering: Answering,
+        answers: AnswerOptions,
     },
-    /// Call a task off, unless it is over.
+    /// Cancel a task that has not ended.
     #[command(after_help = EXIT_CODES)]
-    Cancel(Named),
+    Cancel(TaskTarget),
 }
 
 #[derive(Args)]
-struct Named {
+struct TaskTarget {
     /// The URL of the server; left out with --stdio.
     url: Option<String>,
     /// The id of the task.
     id: Option<String>,
     #[command(flatten)]
-    reach: Reach,
+    connect: ConnectOptions,
 }
 
-impl Named {
-    /// The server's address and the task's id.
-    fn read(self) -> Result<(Reach, super::options::Place, String), Stop> {
-        let Self { url, id, reach } = self;
+impl TaskTarget {
+    /// The server and the task's id.
+    fn read(self) -> Result<(ConnectOptions, ServerTarget, String), CommandError> {
+        let Self { url, id, connect } = self;
         let mut words = url.into_iter().chain(id);
-        let place = reach.place(&mut words)?;
+        let server = connect.target(&mut words)?;
         let id = words.next().ok_or_else(|| {
-            Stop::usage("which task? Its id is what the call that became it printed")
+            CommandError::usage("missing task id")
+                .hint("`refrain call` prints the id when a call becomes a task and is interrupted")
         })?;
-        super::nothing_more(words)?;
-        Ok((reach, place, id))
+        super::expect_end(words)?;
+        Ok((connect, server, id))
     }
 }
 
-pub(super) async fn run(options: Options) -> Result<Code, Stop> {
+pub(super) async fn run(options: TaskCommandOptions) -> Result<Code, CommandError> {
     match options.command {
-        Command::Get(named) => look(named, false).await,
-        Command::Cancel(named) => look(named, true).await,
-        Command::Watch { named, answering } => {
-            let (reach, place, id) = named.read()?;
-            let caller = Caller::ready(&reach, place, &answering, None, 0).await?;
-            caller.watch(&id).await
+        TaskCommand::Get(target) => get(target, false).await,
+        TaskCommand::Cancel(target) => get(target, true).await,
+        TaskCommand::Watch { target, answers } => {
+            let (connect, server, id) = target.read()?;
+            let connection = ServerConnection::for_call(&connect, server, &answers, None, 0);
+            connection.await?.watch(&id).await
         }
     }
 }
 
-/// Shows a task, after cancelling it if `cancel` is set.
-async fn look(named: Named, cancel: bool) -> Result<Code, Stop> {
-    let (reach, place, id) = named.read()?;
-    let mut caller = Caller::reach(&reach, place).await?;
-    let client = caller.client.clone();
-    let look = async {
+/// Prints a task, after cancelling it if `cancel` is set.
+async fn get(target: TaskTarget, cancel: bool) -> Result<Code, CommandError> {
+    let (connect, server, id) = target.read()?;
+    let mut connection = ServerConnection::open(&connect, server).await?;
+    let client = connection.client.clone();
+    let task = async {
         if cancel {
             client.cancel_task(&id).await?;
         }
         client.task(&id).await
     };
-    let task = caller.interrupt.unless(look).await;
+    let task = connection.interrupt.unless(task).await;
     drop(client);
-    caller.close().await;
-    show(&task?, reach.json)
+    connection.close().await;
+    print_task(&task?, connect.json)
 }
 
-fn show(task: &Task, json: bool) -> Result<Code, Stop> {
+fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     let asks: Vec<&str> = task.asks().collect();
     if json {
         let millis = |time: Duration| time.as_millis() as u64;
@@ -112,7 +113,7 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
             _ => {}
         }
         print_json(&shown)?;
-        return Ok(Code::Done);
+        return Ok(Code::Success);
     }
     let style = colour(&task.status);
     let status = format!("{style}{}{style:#}", task.status.as_str());
@@ -124,8 +125,8 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
     );
     lines.push(("created", one_line(&task.created_at)));
     lines.push(("updated", one_line(&task.updated_at)));
-    let lives = |ttl: Duration| format!("{} s from its creation", ttl.as_secs());
-    lines.extend(task.ttl.map(|ttl| ("lives", lives(ttl))));
+    let lifetime = |ttl: Duration| format!("{} s after creation", ttl.as_secs());
+    lines.extend(task.ttl.map(|ttl| ("expires", lifetime(ttl))));
     if !asks.is_empty() {
         lines.push(("asks", one_line(&asks.join(", "))));
     }
@@ -139,10 +140,10 @@ fn show(task: &Task, json: bool) -> Result<Code, Stop> {
         print("")?;
         output::result(kind(result), result, false)?;
     }
-    Ok(Code::Done)
+    Ok(Code::Success)
 }
 
-/// The kind of call that has this result.
+/// The kind of call with this result.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

@@ -1,10 +1,10 @@
-//! `--trace`: every message on standard error.
+//! `--trace`: prints every message to standard error.
 //!
-//! Credentials are not part of messages, and are not shown; the state of a server is cut short.
+//! Credentials are not part of messages. The state of a server is shortened.
 
 use super::json::{self, Fold};
-use super::screen;
-use super::text::{harmless, one_line, shortened};
+use super::sanitize::{harmless, one_line, shortened};
+use super::stderr;
 use crate::style::DIM;
 use anstyle::{AnsiColor, Style};
 use parking_lot::Mutex;
@@ -13,40 +13,40 @@ use refrain_wire::CallKind;
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The default depth, up to which `_meta` is not shown.
-const USUAL_DEPTH: usize = 5;
-/// Longer texts are cut short.
-const TEXT: usize = 64;
-/// The length that is shown of a message that is not JSON.
-const NO_JSON: usize = 300;
+/// The default depth; `_meta` is printed only beyond it.
+const DEFAULT_DEPTH: usize = 5;
+/// Longer texts are cut.
+const MAX_TEXT: usize = 64;
+/// The printed length of a message that is not JSON.
+const MAX_INVALID: usize = 300;
 const INDENT: usize = 2;
-/// How many requests are remembered.
-const REMEMBERED: usize = 1000;
+/// The maximum number of requests to remember.
+const MAX_REQUESTS: usize = 1000;
 
 const SENT: Style = AnsiColor::Blue.on_default().bold();
 const RECEIVED: Style = AnsiColor::Magenta.on_default().bold();
 
-pub(super) struct Trace {
+pub(super) struct WireTrace {
     depth: usize,
-    rounds: Mutex<Rounds>,
+    rounds: Mutex<RoundNumbers>,
 }
 
-/// Which requests are rounds of a call.
+/// The round numbers of requests.
 #[derive(Default)]
-struct Rounds {
+struct RoundNumbers {
     last: u32,
-    /// The parameters of the last round, to recognize it when it is sent again.
+    /// The parameters of the last round, to recognize a retry.
     sent: Option<Value>,
-    /// The rounds of requests, by id.
-    of: HashMap<String, u32>,
+    /// Round numbers by request id.
+    by_id: HashMap<String, u32>,
 }
 
-impl Trace {
-    /// Shows messages, folded below a depth. `rounds` of the call were made before.
+impl WireTrace {
+    /// `rounds` is the number of earlier rounds of the call.
     pub(super) fn new(depth: usize, rounds: u32) -> Self {
-        let rounds = Rounds {
+        let rounds = RoundNumbers {
             last: rounds,
-            ..Rounds::default()
+            ..RoundNumbers::default()
         };
         Self {
             depth,
@@ -54,7 +54,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn show(&self, wire: WireMessage<'_>) {
+    pub(super) fn print(&self, wire: WireMessage<'_>) {
         let (arrow, style, text, status) = match wire {
             WireMessage::Sent { message } => ('→', SENT, message, None),
             WireMessage::Received { message, status } => ('←', RECEIVED, message, status),
@@ -65,22 +65,22 @@ impl Trace {
             .as_ref()
             .and_then(|message| self.round(message, arrow == '→'));
         let round = round.map_or(String::new(), |round| format!("round {round}"));
-        let what = message.as_ref().map_or("no JSON".to_owned(), what);
+        let summary_text = message.as_ref().map_or("not JSON".to_owned(), summary);
         let status = status.map_or(String::new(), |status| format!("{status} "));
         let shown = match &message {
             Some(message) => {
                 let fold = Fold {
                     depth: self.depth,
-                    text: TEXT,
-                    meta: self.depth <= USUAL_DEPTH,
+                    text: MAX_TEXT,
+                    meta: self.depth <= DEFAULT_DEPTH,
                 };
-                json::shown(message, fold, INDENT)
+                json::format(message, fold, INDENT)
             }
-            None => harmless(shortened(text, NO_JSON).0),
+            None => harmless(shortened(text, MAX_INVALID).0),
         };
-        screen::say(&format!(
+        stderr::print(&format!(
             "{style}{arrow}{style:#} {DIM}{round:<9}{DIM:#}{style}{status}{}{style:#}\n{:INDENT$}{shown}",
-            one_line(&what),
+            one_line(&summary_text),
             ""
         ));
     }
@@ -93,18 +93,18 @@ impl Trace {
         match (method, id) {
             (Some(method), Some(id)) if is_sent => {
                 CallKind::from_method(method)?;
-                Some(rounds.sent(id, message.get("params")))
+                Some(rounds.number(id, message.get("params")))
             }
-            (None, Some(id)) => rounds.of.get(&id).copied(),
+            (None, Some(id)) => rounds.by_id.get(&id).copied(),
             // A message without an id belongs to the request in flight.
             _ => rounds.sent.as_ref().map(|_| rounds.last),
         }
     }
 }
 
-impl Rounds {
-    /// A round is sent, or sent again.
-    fn sent(&mut self, id: String, params: Option<&Value>) -> u32 {
+impl RoundNumbers {
+    /// The round number of a request; a retry has the number of the first attempt.
+    fn number(&mut self, id: String, params: Option<&Value>) -> u32 {
         let mut params = params.cloned();
         if let Some(Value::Object(members)) = &mut params {
             members.remove("_meta");
@@ -113,16 +113,16 @@ impl Rounds {
             self.last += 1;
             self.sent = params;
         }
-        if self.of.len() >= REMEMBERED {
-            self.of.clear();
+        if self.by_id.len() >= MAX_REQUESTS {
+            self.by_id.clear();
         }
-        self.of.insert(id, self.last);
+        self.by_id.insert(id, self.last);
         self.last
     }
 }
 
-/// A message in a few words.
-fn what(message: &Value) -> String {
+/// A summary of a message.
+fn summary(message: &Value) -> String {
     if let Some(method) = message["method"].as_str() {
         let mut names = ["name", "uri", "taskId"].iter();
         return match names.find_map(|name| message["params"][name].as_str()) {

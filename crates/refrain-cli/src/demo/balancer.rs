@@ -1,8 +1,8 @@
 //! A strict round-robin load balancer that records every exchange.
 //!
-//! Requests go to one instance after the other; an instance that refuses the connection is passed over.
+//! An instance that refuses the connection is skipped.
 
-use crate::Failure;
+use crate::AppError;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
@@ -24,7 +24,7 @@ const FORWARD_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Exchange {
+pub(super) struct RecordedExchange {
     pub(super) instance: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) passed_over: Vec<&'static str>,
@@ -40,32 +40,32 @@ pub(super) struct Exchange {
     pub(super) body: Bytes,
 }
 
-impl Exchange {
+impl RecordedExchange {
     pub(super) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
 }
 
-/// A handle of the balancer, which runs until the runtime ends.
+/// A handle to the balancer, which runs until the runtime ends.
 #[derive(Clone)]
 pub(super) struct Balancer {
     pub(super) address: SocketAddr,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BalancerState>>,
 }
 
 #[derive(Default)]
-struct State {
+struct BalancerState {
     members: Vec<(&'static str, SocketAddr)>,
     turn: usize,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<RecordedExchange>,
 }
 
 impl Balancer {
     /// Listens on a free port of the loopback interface, without instances.
-    pub(super) async fn start() -> Result<Self, Failure> {
+    pub(super) async fn start() -> Result<Self, AppError> {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await
-            .map_err(|error| format!("the balancer cannot listen on 127.0.0.1: {error}"))?;
+            .map_err(|error| format!("cannot listen on 127.0.0.1 for the balancer: {error}"))?;
         let balancer = Self {
             address: listener.local_addr()?,
             state: Arc::default(),
@@ -74,7 +74,7 @@ impl Balancer {
         Ok(balancer)
     }
 
-    /// Hands requests to these instances from now on, the first one first.
+    /// Forwards requests to these instances from now on, starting with the first one.
     pub(super) fn hand_to(&self, members: Vec<(&'static str, SocketAddr)>) {
         let mut state = self.state.lock();
         (state.members, state.turn) = (members, 0);
@@ -87,8 +87,8 @@ impl Balancer {
         }
     }
 
-    /// The exchanges since the last call of this.
-    pub(super) fn take_exchanges(&self) -> Vec<Exchange> {
+    /// The exchanges since the last call of this function.
+    pub(super) fn take_exchanges(&self) -> Vec<RecordedExchange> {
         std::mem::take(&mut self.state.lock().exchanges)
     }
 
@@ -114,8 +114,8 @@ impl Balancer {
         }))
     }
 
-    /// Hands a request to the next instance that accepts the connection.
-    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Failure> {
+    /// Forwards a request to the next instance that accepts the connection.
+    async fn forward(&self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, AppError> {
         let (parts, body) = buffered(request.into_parts(), |parts| &mut parts.headers).await?;
         let mut passed_over = Vec::new();
         while let Some((instance, address)) = self.take_turn(passed_over.len()) {
@@ -128,7 +128,7 @@ impl Balancer {
             let method = header(&parts.headers, "mcp-method").unwrap_or_default();
             let request = Request::from_parts(parts, Full::new(body));
             let response = tokio::time::timeout(FORWARD_TIME, send(stream, request)).await??;
-            self.state.lock().exchanges.push(Exchange {
+            self.state.lock().exchanges.push(RecordedExchange {
                 instance,
                 passed_over,
                 method,
@@ -138,10 +138,14 @@ impl Balancer {
             });
             return Ok(response.map(Full::new));
         }
-        Err(format!("no instance is ready: {}", passed_over.join(", ")).into())
+        Err(format!(
+            "no instance accepts connections: {}",
+            passed_over.join(", ")
+        )
+        .into())
     }
 
-    /// The instance whose turn it is, unless that many members were tried already.
+    /// The next instance, unless all were tried already.
     fn take_turn(&self, tried: usize) -> Option<(&'static str, SocketAddr)> {
         let mut state = self.state.lock();
         let members = state.members.len();
@@ -154,7 +158,7 @@ impl Balancer {
 async fn send(
     stream: TcpStream,
     request: Request<Full<Bytes>>,
-) -> Result<Response<Bytes>, Failure> {
+) -> Result<Response<Bytes>, AppError> {
     let (mut sender, connection) = client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection);
     let response = sender.send_request(request).await?.into_parts();
@@ -162,11 +166,11 @@ async fn send(
     Ok(Response::from_parts(parts, body))
 }
 
-/// Reads a whole message, and drops the headers that are about one connection.
+/// Reads a whole message, and removes the headers of the connection.
 async fn buffered<P>(
     (mut parts, body): (P, Incoming),
     headers: fn(&mut P) -> &mut HeaderMap,
-) -> Result<(P, Bytes), Failure> {
+) -> Result<(P, Bytes), AppError> {
     headers(&mut parts).remove(CONNECTION);
     headers(&mut parts).remove(TRANSFER_ENCODING);
     let body = Limited::new(body, BODY_MAX).collect().await?;

@@ -1,9 +1,9 @@
-//! The instances of a demo: processes of this binary, each with its own port.
+//! The instances of the demo: processes of this binary, each with its own port.
 //!
 //! They share three files: the keys, the callers' bearer tokens, and the ledger to which tools append their effects.
 //! Dropping an instance kills its process.
 
-use crate::Failure;
+use crate::AppError;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -16,12 +16,12 @@ use tokio::process::{Child, Command};
 
 const START_TIME: Duration = Duration::from_secs(60);
 const END_TIME: Duration = Duration::from_secs(5);
-/// The log lines of an instance that are kept, to be shown when something goes wrong.
+/// The number of log lines that are kept of an instance, for failures.
 const LOG_LINES: usize = 12;
 const LISTENING: &str = "refrain: listening on http://";
 
 #[derive(Clone, Debug)]
-pub(super) struct Recipe {
+pub(super) struct InstanceSpec {
     pub(super) name: &'static str,
     /// The version of the `accounts` tool.
     pub(super) accounts: u8,
@@ -29,7 +29,7 @@ pub(super) struct Recipe {
     pub(super) store: String,
 }
 
-impl Recipe {
+impl InstanceSpec {
     pub(super) fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -41,52 +41,54 @@ impl Recipe {
 }
 
 pub(super) struct Instance {
-    pub(super) recipe: Recipe,
+    pub(super) spec: InstanceSpec,
     pub(super) address: SocketAddr,
     pub(super) process: u32,
     child: Child,
-    log: Log,
+    log: LogTail,
 }
 
 /// The last lines that an instance wrote to standard error.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<VecDeque<String>>>);
+struct LogTail(Arc<Mutex<VecDeque<String>>>);
 
-/// The instances, and the files that all of them are given.
+/// The instances, and the files that they share.
 pub(super) struct Fleet {
     pub(super) keys: PathBuf,
     pub(super) tokens: PathBuf,
     pub(super) ledger: PathBuf,
+    /// Whether the instances serve the drafts, too.
+    pub(super) drafts: bool,
     pub(super) instances: Vec<Instance>,
 }
 
 impl Fleet {
-    /// Starts instances, all at once, and waits until each of them listens.
+    /// Starts instances in parallel, and waits until all of them listen.
     pub(super) async fn start(
         &mut self,
-        recipes: impl IntoIterator<Item = Recipe>,
-    ) -> Result<(), Failure> {
-        let spawn = |recipe: Recipe| Ok((self.spawn(&recipe)?, recipe));
-        let spawned: Vec<_> = recipes
+        specs: impl IntoIterator<Item = InstanceSpec>,
+    ) -> Result<(), AppError> {
+        let spawn = |spec: InstanceSpec| Ok((self.spawn(&spec)?, spec));
+        let spawned: Vec<_> = specs
             .into_iter()
             .map(spawn)
-            .collect::<Result<_, Failure>>()?;
-        for (child, recipe) in spawned {
+            .collect::<Result<_, AppError>>()?;
+        for (child, spec) in spawned {
             self.instances
-                .push(Instance::listening(recipe, child).await?);
+                .push(Instance::wait_until_listening(spec, child).await?);
         }
         Ok(())
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<&Instance, Failure> {
+    pub(super) fn get(&self, name: &str) -> Result<&Instance, AppError> {
         Ok(&self.instances[self.position(name)?])
     }
 
-    /// The names and addresses of instances that must run.
+    /// The names and addresses of running instances.
     pub(super) fn members(
         &mut self,
         names: &[&'static str],
-    ) -> Result<Vec<(&'static str, SocketAddr)>, Failure> {
+    ) -> Result<Vec<(&'static str, SocketAddr)>, AppError> {
         let member = |name: &&'static str| {
             let at = self.position(name)?;
             match self.instances[at].has_ended() {
@@ -98,42 +100,42 @@ impl Fleet {
     }
 
     /// Kills an instance with SIGKILL, and waits until it has ended.
-    pub(super) async fn kill(&mut self, name: &str) -> Result<Recipe, Failure> {
+    pub(super) async fn kill(&mut self, name: &str) -> Result<InstanceSpec, AppError> {
         let at = self.position(name)?;
         self.instances.remove(at).end().await
     }
 
-    pub(super) async fn end(&mut self) -> Result<(), Failure> {
+    pub(super) async fn end(&mut self) -> Result<(), AppError> {
         for instance in self.instances.drain(..) {
             instance.end().await?;
         }
         Ok(())
     }
 
-    /// Removes the instances whose processes have ended.
-    pub(super) fn forget_ended(&mut self) {
+    pub(super) fn remove_ended(&mut self) {
         self.instances.retain_mut(|instance| !instance.has_ended());
     }
 
-    fn position(&self, name: &str) -> Result<usize, Failure> {
+    fn position(&self, name: &str) -> Result<usize, AppError> {
         let mut instances = self.instances.iter();
-        let at = instances.position(|instance| instance.recipe.name == name);
-        at.ok_or_else(|| format!("instance {name} does not run").into())
+        let at = instances.position(|instance| instance.spec.name == name);
+        at.ok_or_else(|| format!("instance {name} is not running").into())
     }
 
-    fn spawn(&self, recipe: &Recipe) -> Result<Child, Failure> {
+    fn spawn(&self, spec: &InstanceSpec) -> Result<Child, AppError> {
         let binary = std::env::current_exe()
-            .map_err(|error| format!("the path of this binary is not known: {error}"))?;
+            .map_err(|error| format!("cannot find the path of this program: {error}"))?;
         let mut command = Command::new(&binary);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--drafts"])
-            .args(["--explain", recipe.name])
-            .args(["--accounts", &recipe.accounts.to_string()])
-            .args(["--store", &recipe.store])
+            .args(["serve", "--listen", "127.0.0.1:0"])
+            .args(self.drafts.then_some("--drafts"))
+            .args(["--explain", spec.name])
+            .args(["--accounts", &spec.accounts.to_string()])
+            .args(["--store", &spec.store])
             .args(["--keys".as_ref(), self.keys.as_os_str()])
             .args(["--tokens".as_ref(), self.tokens.as_os_str()])
             .args(["--ledger".as_ref(), self.ledger.as_os_str()]);
-        if let Some(file) = &recipe.config {
+        if let Some(file) = &spec.config {
             command.args(["--config".as_ref(), file.as_os_str()]);
         }
         command
@@ -142,17 +144,17 @@ impl Fleet {
             .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
-            .map_err(|error| format!("{} cannot be started: {error}", binary.display()).into())
+            .map_err(|error| format!("cannot start {}: {error}", binary.display()).into())
     }
 }
 
 impl Instance {
-    async fn listening(recipe: Recipe, mut child: Child) -> Result<Self, Failure> {
+    async fn wait_until_listening(spec: InstanceSpec, mut child: Child) -> Result<Self, AppError> {
         let (Some(process), Some(stderr)) = (child.id(), child.stderr.take()) else {
-            return Err("an instance ended as soon as it began".into());
+            return Err("an instance ended at once".into());
         };
         let mut lines = BufReader::new(stderr).lines();
-        let log = Log::default();
+        let log = LogTail::default();
         let listening = async {
             while let Ok(Some(line)) = lines.next_line().await {
                 let address = line
@@ -168,14 +170,14 @@ impl Instance {
         let problem = match tokio::time::timeout(START_TIME, listening).await {
             Ok(Some(address)) => {
                 let kept = log.clone();
-                // Ends with the process, which closes the pipe.
+                // Ends when the process closes the pipe.
                 tokio::spawn(async move {
                     while let Ok(Some(line)) = lines.next_line().await {
                         kept.push(line);
                     }
                 });
                 return Ok(Self {
-                    recipe,
+                    spec,
                     address,
                     process,
                     child,
@@ -186,7 +188,7 @@ impl Instance {
             Err(_) => format!("did not listen within {} seconds", START_TIME.as_secs()),
         };
         let log = log.lines().join("\n  ");
-        Err(format!("instance {} {problem}; its log:\n  {log}", recipe.name).into())
+        Err(format!("instance {} {problem}; its log:\n  {log}", spec.name).into())
     }
 
     fn has_ended(&mut self) -> bool {
@@ -197,19 +199,17 @@ impl Instance {
         self.log.lines()
     }
 
-    async fn end(mut self) -> Result<Recipe, Failure> {
-        let (name, process) = (self.recipe.name, self.process);
+    async fn end(mut self) -> Result<InstanceSpec, AppError> {
+        let (name, process) = (self.spec.name, self.process);
         tokio::time::timeout(END_TIME, self.child.kill())
             .await
             .map_err(|_| format!("instance {name} (process {process}) does not end"))?
-            .map_err(|error| {
-                format!("instance {name} (process {process}) cannot be ended: {error}")
-            })?;
-        Ok(self.recipe)
+            .map_err(|error| format!("cannot stop instance {name} (process {process}): {error}"))?;
+        Ok(self.spec)
     }
 }
 
-impl Log {
+impl LogTail {
     fn lines(&self) -> Vec<String> {
         self.0.lock().iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! The stories: each plays calls, round by round, and checks its claims.
+//! The stories: each makes calls, round by round, and checks claims about them.
 
 mod asking;
 mod drafts;
@@ -6,9 +6,9 @@ mod lasting;
 mod moving;
 mod refused;
 
-use super::client::{Caller, Dialogue, Round};
+use super::caller::{DemoCaller, DemoRound, Dialogue};
 use super::world::World;
-use crate::Failure;
+use crate::AppError;
 use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -18,27 +18,27 @@ use std::collections::BTreeSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Story {
-    /// One ask, and the answer goes to another instance
+    /// One ask; the answer goes to another instance
     Weather,
-    /// Rules that ask for more, over three rounds
+    /// A tool that asks twice, over three rounds
     WorkItem,
     /// Several asks in one round
     Together,
     /// Two versions of a tool behind one balancer
     Upgrade,
-    /// A busy instance hands on the rest of its work
+    /// A busy instance hands the rest of its work on
     Shedding,
     /// An instance is killed between two rounds
     Killed,
-    /// Tokens changed, stolen, used elsewhere or too late
+    /// Tokens that are changed, stolen, misused or expired
     Refused,
-    /// The echo as a task, whose instance is killed while it works
+    /// A task whose instance is killed while it runs
     Task,
-    /// The weather in the sketch that came first
+    /// The weather in draft-0; requires --drafts
     Sketch,
-    /// The weather in the first draft
+    /// The weather in draft-1; requires --drafts
     FirstDraft,
-    /// The work item in the second draft
+    /// The work item in draft-2; requires --drafts
     SecondDraft,
 }
 
@@ -47,72 +47,77 @@ impl Story {
         self as usize + 1
     }
 
+    pub(super) fn is_draft(self) -> bool {
+        matches!(self, Self::Sketch | Self::FirstDraft | Self::SecondDraft)
+    }
+
     pub(super) fn title(self) -> &'static str {
         self.text().0
     }
 
-    /// The title, and what to look at.
+    /// The title, and a description.
     pub(super) fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::Weather => (
                 "The weather",
-                "A tool needs a name before it can answer. No instance remembers the question: the \
-                 client carries it, as a sealed token, to whichever instance is next.",
+                "A tool asks for a name before it can answer. No instance remembers the call: the client \
+                 sends its state back, as a sealed token, to whichever instance is next.",
             ),
             Self::WorkItem => (
                 "The work item",
-                "A rule asks how the bug was resolved; the answer makes a second rule ask for more. \
-                 Each round runs the same function from the top and replays what it knows.",
+                "One rule asks how a bug was resolved, and the answer makes a second rule ask, too. Each \
+                 round runs the same function from the top and replays the answers so far.",
             ),
             Self::Together => (
                 "Several asks at once",
-                "A tool awaits a form for a person and a question for a model side by side. Both go \
-                 out in one round, and both answers come back in the next.",
+                "A tool awaits a form and the answer of a model concurrently. Both asks are sent in one \
+                 round, and both answers come back in the next.",
             ),
             Self::Upgrade => (
                 "The rolling upgrade",
                 "The old version asks for GitHub and Google, the new one for GitHub and Microsoft. \
-                 The first round meets the old one, the rest the new one: GitHub is not asked for again.",
+                 The first round runs on the old version, the rest on the new one, which does not ask \
+                 for GitHub again.",
             ),
             Self::Shedding => (
                 "Load shedding",
-                "An instance that has too much to do hands on what it has so far, in a token that \
-                 asks for nothing. The next one goes on from there: the ledger has each number once.",
+                "An overloaded instance returns the state of a computation as a token without an ask. \
+                 The next instance continues from there: the ledger has each number once.",
             ),
             Self::Killed => (
                 "An instance killed",
-                "An order reserves an item, asks for a confirmation, and charges. In between, the \
-                 instance that made the reservation is killed with SIGKILL.",
+                "An order reserves an item, asks for a confirmation, and charges. While it waits for the \
+                 answer, the instance that made the reservation is killed with SIGKILL.",
             ),
             Self::Refused => (
-                "Refused tokens",
-                "A token is good for one caller, one tool, its arguments and a while. Whatever is \
-                 wrong with it, the error is the same, so that it tells a thief nothing.",
+                "Rejected tokens",
+                "A token is valid for one caller, one tool, the same arguments and a limited time. The \
+                 error is always the same, so that it reveals nothing to a thief.",
             ),
             Self::Task => (
                 "The echo as a task",
-                "Nobody has to wait: the call becomes a task, which lives in a store. It asks, and is \
-                 answered, through any instance, and outlives the one that works on it.",
+                "The call becomes a task in a store, so that the client need not wait. Any instance can \
+                 deliver its asks and answers, and another one continues it after a crash.",
             ),
             Self::Sketch => (
-                "The sketch",
-                "How it began: the call is made again with all the answers, and nothing else goes back \
-                 and forth. The same runtime speaks it, at another path.",
+                "draft-0, the sketch",
+                "In the first sketch of the protocol, the client repeats the call with all answers, and \
+                 there is no state. The same tools serve it at another path.",
             ),
             Self::FirstDraft => (
-                "The first draft",
-                "The first draft has a state to send back, beside the id of the message, and each \
-                 answer is in a separate result. The tool is the one of the first story.",
+                "draft-1, the first draft",
+                "The first draft adds a state that the client sends back. Asks and state are members of \
+                 the message, next to its id. The call is that of the first story.",
             ),
             Self::SecondDraft => (
-                "The second draft",
-                "The second draft moves asks and state into the result, and says nowhere which kind \
-                 of result it is. The tool is the one of the second story, and so are its rounds.",
+                "draft-2, the second draft",
+                "The second draft moves asks and state into the result, which does not have a type yet. \
+                 The call is that of the second story.",
             ),
         }
     }
 
-    pub(super) async fn play(self, world: &mut World) -> Result<(), Failure> {
+    pub(super) async fn play(self, world: &mut World) -> Result<(), AppError> {
         match self {
             Self::Weather => asking::weather(world).await,
             Self::WorkItem => asking::work_item(world).await,
@@ -131,7 +136,7 @@ impl Story {
 
 const WEATHER: &str = "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy";
 
-fn weather_call(caller: &Caller) -> Dialogue {
+fn weather_call(caller: &DemoCaller) -> Dialogue {
     Dialogue::new(caller, "get_weather", &json!({"location": "New York"}))
 }
 
@@ -140,8 +145,8 @@ fn github_login() -> (&'static str, Value) {
 }
 
 /// The call that resolves a work item, and its answers.
-fn work_item_call(caller: &Caller) -> (Dialogue, [(&'static str, Value); 2]) {
-    let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
+fn work_item_call(caller: &DemoCaller) -> (Dialogue, [(&'static str, Value); 2]) {
+    let arguments = json!({"workItemId": 4522, "fields": {"System.BalancerState": "Resolved"}});
     let script = [
         ("resolution", form(&json!({"resolution": "Duplicate"}))),
         ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),
@@ -165,15 +170,15 @@ fn model(text: &str) -> Value {
     })
 }
 
-fn instances(rounds: &[Round]) -> usize {
-    let names: BTreeSet<&str> = rounds.iter().map(Round::instance).collect();
+fn instances(rounds: &[DemoRound]) -> usize {
+    let names: BTreeSet<&str> = rounds.iter().map(DemoRound::instance).collect();
     names.len()
 }
 
-fn asked(rounds: &[Round]) -> Vec<Vec<&str>> {
-    rounds.iter().map(Round::asked).collect()
+fn asked(rounds: &[DemoRound]) -> Vec<Vec<&str>> {
+    rounds.iter().map(DemoRound::asked).collect()
 }
 
-fn result(rounds: &[Round]) -> Option<&str> {
+fn result(rounds: &[DemoRound]) -> Option<&str> {
     rounds.last()?.text()
 }

@@ -1,11 +1,11 @@
-//! The surroundings of a story: the fleet, the balancer, two callers and the printed events.
+//! The environment of a story: the fleet, the balancer, two callers and the printer.
 
 use super::balancer::Balancer;
-use super::client::{Caller, Dialogue, Outcome, Round, Script};
-use super::fleet::{Fleet, Recipe};
-use super::print::Stage;
+use super::caller::{DemoCaller, DemoRound, Dialogue, RoundReply, Script};
+use super::fleet::{Fleet, InstanceSpec};
+use super::printer::Printer;
 use super::stories::Story;
-use crate::Failure;
+use crate::AppError;
 use refrain::runtime::{Source, SystemSource};
 use refrain::server::KeyRing;
 use std::fs::Permissions;
@@ -14,28 +14,28 @@ use std::path::PathBuf;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// The instances that every story begins with.
-const STANDING: [&str; 3] = ["a", "b", "c"];
+/// The instances at the start of every story.
+const INSTANCES: [&str; 3] = ["a", "b", "c"];
 
 pub(super) struct World {
-    pub(super) alice: Caller,
-    pub(super) bob: Caller,
+    pub(super) alice: DemoCaller,
+    pub(super) bob: DemoCaller,
     pub(super) balancer: Balancer,
     pub(super) fleet: Fleet,
-    pub(super) stage: Stage,
-    began: Instant,
-    // Dropped last: the processes use these.
+    pub(super) printer: Printer,
+    started: Instant,
+    // Dropped last: the processes use its files.
     pub(super) dir: TempDir,
 }
 
 impl World {
-    pub(super) async fn start(mut stage: Stage) -> Result<Self, Failure> {
-        let began = Instant::now();
+    pub(super) async fn start(mut printer: Printer, drafts: bool) -> Result<Self, AppError> {
+        let started = Instant::now();
         let mut dir = tempfile::Builder::new();
-        // It contains a key.
+        // The directory contains a key.
         dir.permissions(Permissions::from_mode(0o700));
         let dir = dir.prefix("refrain-demo-").tempdir().map_err(|error| {
-            format!("the directory cannot be made: {error}; $TMPDIR chooses another place")
+            format!("cannot create a temporary directory: {error}\nhint: set $TMPDIR to another directory")
         })?;
         let balancer = Balancer::start().await?;
         let (alice, bob) = (secret(), secret());
@@ -45,39 +45,40 @@ impl World {
             keys: write(&dir, "keys", &keys.to_text())?,
             tokens: write(&dir, "tokens", &tokens)?,
             ledger: write(&dir, "ledger", "")?,
+            drafts,
             instances: Vec::new(),
         };
-        fleet.start(STANDING.map(recipe)).await?;
-        balancer.hand_to(fleet.members(&STANDING)?);
-        stage.fleet(&fleet.instances, &balancer)?;
+        fleet.start(INSTANCES.map(spec)).await?;
+        balancer.hand_to(fleet.members(&INSTANCES)?);
+        printer.fleet(&fleet.instances, &balancer)?;
         Ok(Self {
-            alice: Caller::connect("alice", &alice, &balancer, None).await?,
-            bob: Caller::connect("bob", &bob, &balancer, None).await?,
+            alice: DemoCaller::connect("alice", &alice, &balancer, None).await?,
+            bob: DemoCaller::connect("bob", &bob, &balancer, None).await?,
             balancer,
             fleet,
-            stage,
-            began,
+            printer,
+            started,
             dir,
         })
     }
 
     /// Writes a file and returns its path.
-    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
+    pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, AppError> {
         write(&self.dir, name, text)
     }
 
-    /// Begins a story: the three instances run, and it is the first one's turn.
-    pub(super) async fn begin(&mut self, story: Story) -> Result<(), Failure> {
-        self.stage.story(story)?;
-        self.fleet.forget_ended();
-        let mut missing = Vec::from(STANDING);
+    /// Begins a story: starts missing instances, and gives the first one the next turn.
+    pub(super) async fn begin(&mut self, story: Story) -> Result<(), AppError> {
+        self.printer.story(story)?;
+        self.fleet.remove_ended();
+        let mut missing = Vec::from(INSTANCES);
         missing.retain(|name| self.fleet.get(name).is_err());
-        self.fleet.start(missing.into_iter().map(recipe)).await?;
-        self.hand_to(&STANDING)
+        self.fleet.start(missing.into_iter().map(spec)).await?;
+        self.hand_to(&INSTANCES)
     }
 
-    /// Has the balancer hand requests to these instances, in this order.
-    pub(super) fn hand_to(&mut self, names: &[&'static str]) -> Result<(), Failure> {
+    /// Makes the balancer forward requests to these instances, in this order.
+    pub(super) fn hand_to(&mut self, names: &[&'static str]) -> Result<(), AppError> {
         self.balancer.hand_to(self.fleet.members(names)?);
         Ok(())
     }
@@ -86,9 +87,9 @@ impl World {
         &mut self,
         dialogue: &mut Dialogue,
         script: Script<'_>,
-    ) -> Result<Round, Failure> {
+    ) -> Result<DemoRound, AppError> {
         let round = dialogue.next(script).await?;
-        self.stage.round(dialogue, None, &round)?;
+        self.printer.round(dialogue, None, &round)?;
         Ok(round)
     }
 
@@ -96,52 +97,52 @@ impl World {
         &mut self,
         dialogue: &mut Dialogue,
         script: Script<'_>,
-    ) -> Result<Vec<Round>, Failure> {
+    ) -> Result<Vec<DemoRound>, AppError> {
         let mut rounds = Vec::new();
         loop {
             let round = self.round(dialogue, script).await?;
-            let over = !matches!(round.outcome, Outcome::Incomplete { .. });
+            let is_done = !matches!(round.reply, RoundReply::Incomplete { .. });
             rounds.push(round);
-            if over {
+            if is_done {
                 return Ok(rounds);
             }
         }
     }
 
-    pub(super) fn note(&mut self, note: &str) -> Result<(), Failure> {
-        Ok(self.stage.note(note)?)
+    pub(super) fn note(&mut self, note: &str) -> Result<(), AppError> {
+        Ok(self.printer.note(note)?)
     }
 
-    pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> Result<(), Failure> {
-        Ok(self.stage.claim(claim, held)?)
+    pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> Result<(), AppError> {
+        Ok(self.printer.claim(claim, held)?)
     }
 
-    /// The lines of the ledger after the first `before`: the effects of the tools.
-    pub(super) fn effects_since(&self, before: usize) -> Result<Vec<String>, Failure> {
+    /// The lines of the ledger after the first `before`. Tools append their effects to it.
+    pub(super) fn effects_since(&self, before: usize) -> Result<Vec<String>, AppError> {
         let file = &self.fleet.ledger;
         let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("the ledger {} cannot be read: {error}", file.display()))?;
+            .map_err(|error| format!("cannot read ledger {}: {error}", file.display()))?;
         Ok(text.lines().skip(before).map(str::to_owned).collect())
     }
 
-    pub(super) fn broke(&mut self, problem: &str) -> Result<(), Failure> {
-        Ok(self.stage.broke(problem, &self.fleet.instances)?)
+    pub(super) fn fail(&mut self, problem: &str) -> Result<(), AppError> {
+        Ok(self.printer.failure(problem, &self.fleet.instances)?)
     }
 
-    /// Ends the fleet and prints the table. True if every claim held.
-    pub(super) async fn end(mut self) -> Result<bool, Failure> {
+    /// Stops the fleet and prints the summary. Returns true if every claim held.
+    pub(super) async fn end(mut self) -> Result<bool, AppError> {
         self.fleet.end().await?;
         self.dir
             .close()
-            .map_err(|error| format!("the files cannot be removed: {error}"))?;
-        Ok(self.stage.table(self.began.elapsed().as_secs_f64())?)
+            .map_err(|error| format!("cannot remove the temporary directory: {error}"))?;
+        Ok(self.printer.summary(self.started.elapsed().as_secs_f64())?)
     }
 }
 
-fn write(dir: &TempDir, name: &str, text: &str) -> Result<PathBuf, Failure> {
+fn write(dir: &TempDir, name: &str, text: &str) -> Result<PathBuf, AppError> {
     let file = dir.path().join(name);
     std::fs::write(&file, text)
-        .map_err(|error| format!("{} cannot be written: {error}", file.display()))?;
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     Ok(file)
 }
 
@@ -152,10 +153,10 @@ fn secret() -> String {
     random.map(|byte| format!("{byte:02x}")).concat()
 }
 
-/// One of the three runs a newer version of a tool.
-fn recipe(name: &'static str) -> Recipe {
-    Recipe {
+/// Instance c has a newer version of a tool.
+fn spec(name: &'static str) -> InstanceSpec {
+    InstanceSpec {
         accounts: if name == "c" { 2 } else { 1 },
-        ..Recipe::new(name)
+        ..InstanceSpec::new(name)
     }
 }

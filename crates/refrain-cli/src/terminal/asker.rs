@@ -1,22 +1,22 @@
-//! The server that asks: its introduction, its quoted text, and the menus with its name.
+//! The server that asks: its introduction, its quoted text, and menus.
 
-use super::console::{Console, Left, Question};
-use super::text::{Line, clipped, harmless, one_line, width, wrapped};
+use super::console::{Console, InputPrompt, PromptError};
+use super::display_text::{StyledLine, clipped, harmless, one_line, width, wrapped};
 use crate::style::{BOLD, DIM};
 use anstyle::Style;
 use refrain_client::Asker;
 use refrain_client::wire::CallKind;
 use std::io;
 
-/// The start of every line that a server wrote, so that none can pass for one of ours.
+/// The start of every line of server text, so that it cannot pass for text of this program.
 const BAR: &str = "  │ ";
 
 const INDENT: &str = "      ";
 
-/// The most columns of a name that a server chose.
+/// The maximum width of a name that a server chose.
 const MAX_NAME: usize = 60;
 
-/// Introduces the server, and the call that it asks for.
+/// Introduces the server and the call for which it asks.
 pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) -> io::Result<()> {
     let kind = match asker.kind {
         CallKind::Tool => "tool",
@@ -34,14 +34,14 @@ pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) ->
 }
 
 pub(super) fn quote(console: &mut dyn Console, text: &str) -> io::Result<()> {
-    let columns = room(console, BAR);
+    let columns = available_columns(console, BAR);
     for line in wrapped(&harmless(text), columns) {
-        console.say(&Line::styled(DIM, BAR).then(Style::new(), line))?;
+        console.say(&StyledLine::styled(DIM, BAR).then(Style::new(), line))?;
     }
     Ok(())
 }
 
-/// Prints text after words of ours. Further lines are indented, so that they cannot pass for lines of ours.
+/// Prints a label and a text. Further lines are indented, so that they cannot pass for text of this program.
 pub(super) fn hanging(
     console: &mut dyn Console,
     before: &str,
@@ -52,18 +52,18 @@ pub(super) fn hanging(
     let mut lines = if is_short {
         vec![text.to_owned()]
     } else {
-        let mut lines = wrapped(text, room(console, INDENT));
+        let mut lines = wrapped(text, available_columns(console, INDENT));
         lines.insert(0, String::new());
         lines
     };
-    console.say(&Line::plain(before).then(style, lines.remove(0)))?;
+    console.say(&StyledLine::plain(before).then(style, lines.remove(0)))?;
     for line in lines {
-        console.say(&Line::plain(INDENT).then(style, line))?;
+        console.say(&StyledLine::plain(INDENT).then(style, line))?;
     }
     Ok(())
 }
 
-fn room(console: &dyn Console, before: &str) -> usize {
+fn available_columns(console: &dyn Console, before: &str) -> usize {
     console.columns().saturating_sub(width(before) + 1)
 }
 
@@ -71,36 +71,36 @@ pub(super) fn address(asker: &Asker) -> String {
     one_line(&asker.address)
 }
 
-pub(super) fn question(asker: &Asker, label: &str, hint: impl Into<String>) -> Question {
-    Question {
+pub(super) fn prompt(asker: &Asker, label: &str, hint: impl Into<String>) -> InputPrompt {
+    InputPrompt {
         label: one_line(label),
         hint: hint.into(),
         asker: address(asker),
-        takes_lines: false,
+        is_multiline: false,
     }
 }
 
-/// A menu of these choices, and of declining and cancelling. Returns the place of the choice.
+/// Shows a menu of these choices, plus declining and cancelling. Returns the index of the choice.
 pub(super) fn decide(
     console: &mut dyn Console,
     asker: &Asker,
     label: &str,
     choices: &[&str],
     start: Option<usize>,
-) -> Result<usize, Left> {
+) -> Result<usize, PromptError> {
     let all: Vec<String> = [choices, &[DECLINE, CANCEL]]
         .concat()
         .into_iter()
         .map(str::to_owned)
         .collect();
-    match console.choose(&question(asker, label, ""), &all, start)? {
+    match console.choose(&prompt(asker, label, ""), &all, start)? {
         at if at < choices.len() => Ok(at),
-        at if at == choices.len() => Err(Left::Declined),
-        _ => Err(Left::Cancelled),
+        at if at == choices.len() => Err(PromptError::Declined),
+        _ => Err(PromptError::Cancelled),
     }
 }
 
 pub(super) const SEND: &str = "Send";
 pub(super) const CHANGE: &str = "Change";
-pub(super) const DECLINE: &str = "Decline: say no";
-pub(super) const CANCEL: &str = "Cancel: turn away without a yes or no";
+pub(super) const DECLINE: &str = "Decline: answer no";
+pub(super) const CANCEL: &str = "Cancel: close without an answer";

@@ -1,14 +1,14 @@
-//! Operations of a terminal: lists, boxes to tick and lines to write, in one of two ways.
+//! The operations of a terminal: lists, check boxes and text input.
 //!
-//! | console | when |
+//! | console | terminal |
 //! | --- | --- |
-//! | live | the terminal can move its cursor: prompts are drawn and drawn again |
-//! | plain | it cannot (`TERM=dumb`): everything is a line, printed or read |
+//! | interactive | can move its cursor: prompts are redrawn |
+//! | plain | cannot (`TERM=dumb`): everything is a line, printed or read |
 
-use super::live::Live;
-use super::plain::Plain;
-use super::text::Line;
-use crate::number::Inexact;
+use super::display_text::StyledLine;
+use super::interactive::InteractiveConsole;
+use super::plain::PlainConsole;
+use crate::exact_number::InexactNumber;
 use refrain_client::wire::FieldError;
 use rustix::termios::{QueueSelector, tcflush};
 use std::io::{self, stdin};
@@ -16,89 +16,87 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a prompt checks whether its answer is still awaited.
+/// How often a prompt checks whether its answer is still needed.
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
-/// Why a person gave no answer.
+/// Why a prompt has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Left {
-    #[error("it was declined")]
+pub(super) enum PromptError {
+    #[error("declined")]
     Declined,
-    #[error("it was cancelled")]
+    #[error("cancelled")]
     Cancelled,
-    #[error("it was interrupted")]
+    #[error("interrupted")]
     Interrupted,
-    /// The answer is not awaited any more.
-    #[error("nobody waits for the answer any more")]
+    #[error("the answer is no longer needed")]
     Withdrawn,
-    #[error("the terminal cannot be used: {0}")]
+    #[error("cannot use the terminal: {0}")]
     Failed(#[from] io::Error),
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Question {
+pub(super) struct InputPrompt {
     pub(super) label: String,
-    /// What can be answered.
+    /// The expected input.
     pub(super) hint: String,
     /// The address of the server.
     pub(super) asker: String,
-    /// Whether a text may have several lines.
-    pub(super) takes_lines: bool,
+    pub(super) is_multiline: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Invalid {
+pub(super) enum InvalidInput {
     #[error(transparent)]
     Field(#[from] FieldError),
     #[error(transparent)]
-    Inexact(#[from] Inexact),
+    InexactNumber(#[from] InexactNumber),
     #[error("must be a whole number, as in 42")]
     NotWhole,
     #[error("must be a number, as in 1.5")]
     NotANumber,
     #[error("must be a number from 1 to {0}")]
     NotAChoice(usize),
-    #[error("is empty")]
+    #[error("must not be empty")]
     Empty,
 }
 
-pub(super) type Check<'a, T> = &'a dyn Fn(&T) -> Result<(), Invalid>;
+pub(super) type Validate<'a, T> = &'a dyn Fn(&T) -> Result<(), InvalidInput>;
 
-/// A terminal. Every prompt can be left.
+/// A terminal. Every prompt can be declined or cancelled.
 pub(super) trait Console {
     fn columns(&self) -> usize;
 
-    fn say(&mut self, line: &Line) -> io::Result<()>;
+    fn say(&mut self, line: &StyledLine) -> io::Result<()>;
 
-    /// One of several choices, the one at `start` proposed. Without it, the person must move to a choice first, so that
-    /// one key too many does not agree to anything.
+    /// Selects one of several choices, with `start` preselected. Without `start`, the user must move to a choice first, so
+    /// that a stray key cannot agree.
     fn choose(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: Option<usize>,
-    ) -> Result<usize, Left>;
+    ) -> Result<usize, PromptError>;
 
-    /// Any number of several choices, those at `start` ticked.
+    /// Selects any number of choices, with those in `start` ticked.
     fn tick(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: &[bool],
-        check: Check<'_, [bool]>,
-    ) -> Result<Vec<bool>, Left>;
+        validate: Validate<'_, [bool]>,
+    ) -> Result<Vec<bool>, PromptError>;
 
-    /// A text that begins as `start`.
+    /// Reads a text, with `start` as its initial value.
     fn write(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         start: &str,
-        check: Check<'_, str>,
-    ) -> Result<String, Left>;
+        validate: Validate<'_, str>,
+    ) -> Result<String, PromptError>;
 }
 
-/// One label with a box for each choice.
-pub(super) fn boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
+/// The choices with check boxes.
+pub(super) fn check_boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
     let boxed = |(choice, ticked): (&String, &bool)| {
         let cross = if *ticked { 'x' } else { ' ' };
         format!("[{cross}] {choice}")
@@ -106,37 +104,37 @@ pub(super) fn boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
     choices.iter().zip(ticked).map(boxed).collect()
 }
 
-/// Drops what was typed and not read.
-pub(super) fn forget_typed() -> io::Result<()> {
+/// Drops unread input.
+pub(super) fn flush_input() -> io::Result<()> {
     Ok(tcflush(stdin(), QueueSelector::IFlush)?)
 }
 
-/// A flag that an answer is not awaited any more.
+/// A flag that the answer to a prompt is no longer needed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Withdrawn(Arc<AtomicBool>);
+pub(super) struct Withdrawal(Arc<AtomicBool>);
 
-impl Withdrawn {
+impl Withdrawal {
     pub(super) fn withdraw(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    pub(super) fn check(&self) -> Result<(), Left> {
+    pub(super) fn check(&self) -> Result<(), PromptError> {
         match self.0.load(Ordering::Acquire) {
-            true => Err(Left::Withdrawn),
+            true => Err(PromptError::Withdrawn),
             false => Ok(()),
         }
     }
 }
 
-/// The console of this process. Input that was typed before it is opened is dropped.
-pub(super) fn open(withdrawn: Withdrawn) -> Result<Box<dyn Console>, Left> {
+/// Opens the console of this process, and drops earlier input.
+pub(super) fn open(withdrawn: Withdrawal) -> Result<Box<dyn Console>, PromptError> {
     let can_draw = match std::env::var_os("TERM") {
         Some(term) => term != "dumb" && !term.is_empty(),
         None => cfg!(windows),
     };
     Ok(if can_draw {
-        Box::new(Live::open(withdrawn)?)
+        Box::new(InteractiveConsole::open(withdrawn)?)
     } else {
-        Box::new(Plain::open(withdrawn)?)
+        Box::new(PlainConsole::open(withdrawn)?)
     })
 }

@@ -1,10 +1,10 @@
-//! A form, filled in field by field, and reviewed before it is sent.
+//! The dialog for a form: field by field, and a review before it is sent.
 
-use super::asker::{CHANGE, SEND, address, decide, hanging, introduce, question, quote};
-use super::console::{Console, Invalid, Left, Question};
-use super::text::{Line, clipped, one_line, width};
-use crate::number::exact;
-use crate::style::{BOLD, DIM, GIVEN};
+use super::asker::{CHANGE, SEND, address, decide, hanging, introduce, prompt, quote};
+use super::console::{Console, InputPrompt, InvalidInput, PromptError};
+use super::display_text::{StyledLine, clipped, one_line, width};
+use crate::exact_number::check_exact;
+use crate::style::{BOLD, DIM, VALUE};
 use anstyle::Style;
 use refrain_client::wire::{Choice, Field, FieldKind, Format};
 use refrain_client::{Asker, FormAsk};
@@ -13,11 +13,14 @@ use serde_json::{Map, Number, Value};
 const LEFT_OUT: &str = "(left out)";
 const NONE: &str = "(none)";
 
-/// The most columns of a label beside its value.
+/// The maximum width of a label.
 const MAX_LABEL: usize = 30;
 
-/// Has a form filled in. A field with a default is null if it was left out on purpose.
-pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String, Value>, Left> {
+/// Asks for all fields of a form. A field with a default is null if the user left it out.
+pub(super) fn ask(
+    console: &mut dyn Console,
+    ask: &FormAsk,
+) -> Result<Map<String, Value>, PromptError> {
     let fields = ask.form.fields();
     introduce(console, &ask.asker, "asks you to fill in a form")?;
     quote(console, &ask.message)?;
@@ -25,9 +28,9 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
     for field in fields {
         let start = field.default_json().unwrap_or_default();
         let value = fill(console, &ask.asker, field, &start)?;
-        // A single field is shown by the review right away.
+        // A single field is shown in the review.
         if fields.len() > 1 {
-            let (style, text) = shown(field, &value);
+            let (style, text) = display(field, &value);
             let label = clipped(&one_line(field.label()), MAX_LABEL);
             hanging(console, &format!("  {label}: "), style, &text)?;
         }
@@ -41,17 +44,17 @@ pub(super) fn ask(console: &mut dyn Console, ask: &FormAsk) -> Result<Map<String
         .collect())
 }
 
-/// Shows all fields; true if they are to be sent.
+/// Shows all fields. Returns true to send them.
 fn review(
     console: &mut dyn Console,
     asker: &Asker,
     fields: &[Field],
     values: &mut [Value],
-) -> Result<bool, Left> {
-    console.say(&Line::default())?;
+) -> Result<bool, PromptError> {
+    console.say(&StyledLine::default())?;
     hanging(console, "This would be sent to ", BOLD, &address(asker))?;
     if fields.is_empty() {
-        console.say(&Line::styled(DIM, "  (a form without fields)"))?;
+        console.say(&StyledLine::styled(DIM, "  (a form without fields)"))?;
     }
     let labels: Vec<String> = fields
         .iter()
@@ -60,19 +63,19 @@ fn review(
     let widest = labels.iter().map(|label| width(label)).max().unwrap_or(0);
     for ((field, value), label) in fields.iter().zip(&*values).zip(&labels) {
         let space = " ".repeat(widest - width(label) + 2);
-        let (style, text) = shown(field, value);
+        let (style, text) = display(field, value);
         hanging(console, &format!("  {label}{space}"), style, &text)?;
     }
     let choices: &[&str] = match fields {
         [] => &[SEND],
         _ => &[SEND, CHANGE],
     };
-    // An empty form is not agreed to by one key too many.
+    // No choice is preselected for an empty form, so that a stray key cannot send it.
     let start = (!fields.is_empty()).then_some(0);
     if decide(console, asker, "Send it?", choices, start)? == 0 {
         return Ok(true);
     }
-    let which = question(asker, "Change which field?", "");
+    let which = prompt(asker, "Change which field?", "");
     let at = match fields {
         [_] => 0,
         _ => console.choose(&which, &labels, Some(0))?,
@@ -81,23 +84,23 @@ fn review(
     Ok(false)
 }
 
-/// Has one field filled in. Null is a field that is left out.
+/// Asks for one field. Null means that it is left out.
 fn fill(
     console: &mut dyn Console,
     asker: &Asker,
     field: &Field,
     start: &Value,
-) -> Result<Value, Left> {
-    console.say(&Line::default())?;
+) -> Result<Value, PromptError> {
+    console.say(&StyledLine::default())?;
     if let Some(description) = field.description() {
         quote(console, description)?;
     }
-    let mut question = question(asker, field.label(), hint(field));
-    question.takes_lines = matches!(field.kind(), FieldKind::String { format: None, .. });
+    let mut prompt = prompt(asker, field.label(), hint(field));
+    prompt.is_multiline = matches!(field.kind(), FieldKind::String { format: None, .. });
     match field.kind() {
         FieldKind::String { .. } => {
             let start = start.as_str().unwrap_or_default();
-            write(console, &question, field, start, &|text| Ok(text.into()))
+            write(console, &prompt, field, start, &|text| Ok(text.into()))
         }
         FieldKind::Number { integer, .. } => {
             let start = match start {
@@ -105,68 +108,68 @@ fn fill(
                 _ => String::new(),
             };
             let read = |text: &str| number(text, *integer);
-            write(console, &question, field, &start, &read)
+            write(console, &prompt, field, &start, &read)
         }
         FieldKind::Boolean { .. } => {
             let choices = [(true, "Yes"), (false, "No")];
             let choices = choices.map(|(value, label)| (Value::from(value), label.to_owned()));
-            // One key too many does not agree to anything.
+            // A stray key must not agree to anything.
             let start = if start.is_null() {
                 &choices[1].0
             } else {
                 start
             };
-            choose(console, &question, field, choices.clone(), start)
+            choose(console, &prompt, field, choices.clone(), start)
         }
         FieldKind::One { choices, .. } => {
             let choices = choices
                 .iter()
                 .map(|choice| (choice.value().into(), label(choice)));
-            choose(console, &question, field, choices, start)
+            choose(console, &prompt, field, choices, start)
         }
-        FieldKind::Many { choices, .. } => tick(console, &question, field, choices, start),
+        FieldKind::Many { choices, .. } => tick(console, &prompt, field, choices, start),
     }
 }
 
 fn write(
     console: &mut dyn Console,
-    question: &Question,
+    prompt: &InputPrompt,
     field: &Field,
     start: &str,
-    read: &dyn Fn(&str) -> Result<Value, Invalid>,
-) -> Result<Value, Left> {
+    read: &dyn Fn(&str) -> Result<Value, InvalidInput>,
+) -> Result<Value, PromptError> {
     let value = |text: &str| match text {
         "" if !field.is_required() => Ok(Value::Null),
         text => read(text),
     };
-    let check = |text: &str| Ok(field.check(&value(text)?)?);
-    let text = console.write(question, start, &check)?;
-    // The check has read it already.
+    let validate = |text: &str| Ok(field.check(&value(text)?)?);
+    let text = console.write(prompt, start, &validate)?;
+    // Validation has parsed it already.
     Ok(value(&text).unwrap_or_default())
 }
 
 fn choose(
     console: &mut dyn Console,
-    question: &Question,
+    prompt: &InputPrompt,
     field: &Field,
     choices: impl IntoIterator<Item = (Value, String)>,
     start: &Value,
-) -> Result<Value, Left> {
+) -> Result<Value, PromptError> {
     let left_out = (Value::Null, "(leave it out)".to_owned());
     let left_out = (!field.is_required()).then_some(left_out);
     let (mut values, labels): (Vec<_>, Vec<_>) = left_out.into_iter().chain(choices).unzip();
     let start = values.iter().position(|value| value == start).unwrap_or(0);
-    let at = console.choose(question, &labels, Some(start))?;
+    let at = console.choose(prompt, &labels, Some(start))?;
     Ok(values.swap_remove(at))
 }
 
 fn tick(
     console: &mut dyn Console,
-    question: &Question,
+    prompt: &InputPrompt,
     field: &Field,
     choices: &[Choice],
     start: &Value,
-) -> Result<Value, Left> {
+) -> Result<Value, PromptError> {
     let value = |ticked: &[bool]| {
         let chosen = choices.iter().zip(ticked).filter(|(_, ticked)| **ticked);
         let values: Vec<Value> = chosen.map(|(choice, _)| choice.value().into()).collect();
@@ -177,27 +180,27 @@ fn tick(
             _ => values,
         }
     };
-    let check = |ticked: &[bool]| Ok(field.check(&value(ticked))?);
-    let is_in = |choice: &Choice| {
+    let validate = |ticked: &[bool]| Ok(field.check(&value(ticked))?);
+    let is_preset = |choice: &Choice| {
         let start = start.as_array().map(Vec::as_slice).unwrap_or_default();
         start.iter().any(|value| value == choice.value())
     };
-    let ticked: Vec<bool> = choices.iter().map(is_in).collect();
+    let ticked: Vec<bool> = choices.iter().map(is_preset).collect();
     let labels: Vec<String> = choices.iter().map(label).collect();
-    let ticked = console.tick(question, &labels, &ticked, &check)?;
+    let ticked = console.tick(prompt, &labels, &ticked, &validate)?;
     Ok(value(&ticked))
 }
 
-fn number(text: &str, integer: bool) -> Result<Value, Invalid> {
+fn number(text: &str, integer: bool) -> Result<Value, InvalidInput> {
     let number = text.trim().parse::<Number>().map_err(|_| match integer {
-        true => Invalid::NotWhole,
-        false => Invalid::NotANumber,
+        true => InvalidInput::NotWhole,
+        false => InvalidInput::NotANumber,
     })?;
-    exact(text)?;
+    check_exact(text)?;
     Ok(number.into())
 }
 
-/// A choice's title and, if it differs, its value.
+/// A choice's title, and its value if it differs.
 fn label(choice: &Choice) -> String {
     let (title, value) = (one_line(choice.label()), one_line(choice.value()));
     if title == value {
@@ -207,8 +210,8 @@ fn label(choice: &Choice) -> String {
     }
 }
 
-/// The value of a field, and its style.
-fn shown(field: &Field, value: &Value) -> (Style, String) {
+/// The text of a value, and its style.
+fn display(field: &Field, value: &Value) -> (Style, String) {
     let title = |value: &Value| match field.kind() {
         FieldKind::One { choices, .. } | FieldKind::Many { choices, .. } => choices
             .iter()
@@ -228,9 +231,9 @@ fn shown(field: &Field, value: &Value) -> (Style, String) {
         Value::Array(values) if values.is_empty() => (DIM, NONE.to_owned()),
         Value::Array(values) => {
             let values: Vec<String> = values.iter().map(one).collect();
-            (GIVEN, values.join(", "))
+            (VALUE, values.join(", "))
         }
-        value => (GIVEN, one(value)),
+        value => (VALUE, one(value)),
     }
 }
 
@@ -252,12 +255,12 @@ fn hint(field: &Field) -> String {
         FieldKind::Boolean { .. } | FieldKind::One { .. } => {}
         FieldKind::Many { min, max, .. } => hints.extend(limits(*min, *max, " choices")),
     }
-    let is_written = matches!(
+    let is_typed = matches!(
         field.kind(),
         FieldKind::String { .. } | FieldKind::Number { .. }
     );
-    if is_written && !field.is_required() {
-        hints.push("may be left empty".to_owned());
+    if is_typed && !field.is_required() {
+        hints.push("optional".to_owned());
     }
     hints.join(", ")
 }

@@ -1,9 +1,10 @@
-//! A console of lines, for terminals that cannot move their cursor.
+//! A line-based console, for terminals that cannot move their cursor.
 
 use super::console::{
-    Check, Console, Invalid, Left, POLL, Question, Withdrawn, boxes, forget_typed,
+    Console, InputPrompt, InvalidInput, POLL, PromptError, Validate, Withdrawal, check_boxes,
+    flush_input,
 };
-use super::text::{Line, one_line};
+use super::display_text::{StyledLine, one_line};
 use parking_lot::Mutex;
 use std::io::{self, BufRead, Write, stderr, stdin};
 use std::sync::OnceLock;
@@ -14,16 +15,16 @@ const COLUMNS: usize = 80;
 
 const DECLINE: &str = ":decline";
 const CANCEL: &str = ":cancel";
-/// An empty text or no choices, where there is a preset.
+/// An empty text, or no choices.
 const NOTHING: &str = ":nothing";
 
-pub(super) struct Plain {
-    withdrawn: Withdrawn,
+pub(super) struct PlainConsole {
+    withdrawn: Withdrawal,
 }
 
-impl Plain {
-    pub(super) fn open(withdrawn: Withdrawn) -> Result<Self, Left> {
-        forget_typed()?;
+impl PlainConsole {
+    pub(super) fn open(withdrawn: Withdrawal) -> Result<Self, PromptError> {
+        flush_input()?;
         let lines = lines().lock();
         while let Ok(line) = lines.try_recv() {
             line?;
@@ -33,16 +34,16 @@ impl Plain {
 
     fn ask<T>(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         how: &str,
-        read: impl Fn(&str) -> Result<T, Invalid>,
-    ) -> Result<T, Left> {
-        let mut prompt = format!("? {}", question.label);
-        if !question.hint.is_empty() {
-            prompt = format!("{prompt} ({})", question.hint);
+        read: impl Fn(&str) -> Result<T, InvalidInput>,
+    ) -> Result<T, PromptError> {
+        let mut label = format!("? {}", prompt.label);
+        if !prompt.hint.is_empty() {
+            label = format!("{label} ({})", prompt.hint);
         }
-        print(&format!("{prompt}\n  asked by {}", question.asker))?;
+        print(&format!("{label}\n  asked by {}", prompt.asker))?;
         for (i, choice) in choices.iter().enumerate() {
             print(&format!("  {}. {choice}", i + 1))?;
         }
@@ -52,8 +53,8 @@ impl Plain {
             stderr().flush()?;
             let answer = self.line()?;
             match answer.as_str() {
-                DECLINE => return Err(Left::Declined),
-                CANCEL => return Err(Left::Cancelled),
+                DECLINE => return Err(PromptError::Declined),
+                CANCEL => return Err(PromptError::Cancelled),
                 answer => match read(answer) {
                     Ok(answer) => return Ok(answer),
                     Err(why) => print(&format!("  ! {why}"))?,
@@ -62,95 +63,96 @@ impl Plain {
         }
     }
 
-    fn line(&self) -> Result<String, Left> {
+    fn line(&self) -> Result<String, PromptError> {
         let lines = lines().lock();
         loop {
             self.withdrawn.check()?;
             match lines.recv_timeout(POLL) {
                 Ok(line) => return Ok(line?),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(Left::Interrupted),
+                Err(RecvTimeoutError::Disconnected) => return Err(PromptError::Interrupted),
             }
         }
     }
 }
 
-impl Console for Plain {
+impl Console for PlainConsole {
     fn columns(&self) -> usize {
         COLUMNS
     }
 
-    fn say(&mut self, line: &Line) -> io::Result<()> {
+    fn say(&mut self, line: &StyledLine) -> io::Result<()> {
         print(&line.paint(false))
     }
 
     fn choose(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: Option<usize>,
-    ) -> Result<usize, Left> {
+    ) -> Result<usize, PromptError> {
         let how = match start {
-            Some(start) => format!("a number; nothing is {}", start + 1),
+            Some(start) => format!("a number; empty for {}", start + 1),
             None => "a number".to_owned(),
         };
-        self.ask(question, choices, &how, |answer| match (answer, start) {
+        self.ask(prompt, choices, &how, |answer| match (answer, start) {
             ("", Some(start)) => Ok(start),
-            (answer, _) => place(answer, choices.len()),
+            (answer, _) => index(answer, choices.len()),
         })
     }
 
     fn tick(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: &[bool],
-        check: Check<'_, [bool]>,
-    ) -> Result<Vec<bool>, Left> {
-        let how = format!("numbers with spaces between; nothing is as shown, {NOTHING} is none");
-        self.ask(question, &boxes(choices, start), &how, |answer| {
+        validate: Validate<'_, [bool]>,
+    ) -> Result<Vec<bool>, PromptError> {
+        let how =
+            format!("numbers separated by spaces; empty to keep the ticks, {NOTHING} for none");
+        self.ask(prompt, &check_boxes(choices, start), &how, |answer| {
             let mut ticked = vec![false; choices.len()];
             match answer {
                 "" => ticked.copy_from_slice(start),
                 NOTHING => {}
                 answer => {
                     for word in answer.split_whitespace() {
-                        ticked[place(word, choices.len())?] = true;
+                        ticked[index(word, choices.len())?] = true;
                     }
                 }
             }
-            check(&ticked).map(|()| ticked)
+            validate(&ticked).map(|()| ticked)
         })
     }
 
     fn write(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         start: &str,
-        check: Check<'_, str>,
-    ) -> Result<String, Left> {
+        validate: Validate<'_, str>,
+    ) -> Result<String, PromptError> {
         let how = match start {
             "" => "one line".to_owned(),
             start => format!(
-                "one line; nothing is {:?}, {NOTHING} is an empty one",
+                "one line; empty for {:?}, {NOTHING} for an empty text",
                 one_line(start)
             ),
         };
-        self.ask(question, &[], &how, |answer| {
+        self.ask(prompt, &[], &how, |answer| {
             let text = match answer {
                 "" => start,
                 NOTHING => "",
                 answer => answer,
             };
-            check(text).map(|()| text.to_owned())
+            validate(text).map(|()| text.to_owned())
         })
     }
 }
 
-fn place(answer: &str, count: usize) -> Result<usize, Invalid> {
+fn index(answer: &str, count: usize) -> Result<usize, InvalidInput> {
     match answer.parse::<usize>() {
         Ok(n) if (1..=count).contains(&n) => Ok(n - 1),
-        _ => Err(Invalid::NotAChoice(count)),
+        _ => Err(InvalidInput::NotAChoice(count)),
     }
 }
 
@@ -158,7 +160,7 @@ fn print(text: &str) -> io::Result<()> {
     writeln!(stderr(), "{text}")
 }
 
-/// The lines of standard input, read by a thread because reading cannot be interrupted.
+/// The lines of standard input. A thread reads them, because reading cannot be interrupted.
 fn lines() -> &'static Mutex<Receiver<io::Result<String>>> {
     static LINES: OnceLock<Mutex<Receiver<io::Result<String>>>> = OnceLock::new();
     LINES.get_or_init(|| {

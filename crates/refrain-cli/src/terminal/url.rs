@@ -1,57 +1,57 @@
-//! A URL to visit: shown whole, never fetched, and opened only with the person's consent.
+//! The dialog for a URL: shown in full, never fetched, and opened only with consent.
 
 use super::asker::{decide, hanging, introduce, quote};
-use super::console::{Console, Left};
-use super::text::{Line, broken, one_line};
-use crate::style::{CAREFUL, DIM, GIVEN, MARK, PLAIN, WRONG};
+use super::console::{Console, PromptError};
+use super::display_text::{StyledLine, broken, one_line};
+use crate::style::{DIM, INVALID, MARK, PLAIN, VALUE, WARNING};
 use anstyle::Style;
 use refrain_client::UrlAsk;
 use url::{Host, Url};
 
 const OPEN: &str = "Open it in the browser";
-const GO_ON: &str = "Go on: I have been there, or shall go there now";
+const CONTINUE: &str = "Continue: I have visited it, or will do so now";
 
-pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), Left> {
+pub(super) fn ask(console: &mut dyn Console, ask: &UrlAsk) -> Result<(), PromptError> {
     introduce(console, &ask.asker, "asks you to visit a page")?;
     quote(console, &ask.message)?;
     show(console, &ask.url)?;
-    // One key too many does not agree to anything.
+    // No choice is preselected, so that a stray key cannot agree.
     let mut start = None;
     let host = one_line(ask.url.host_str().unwrap_or_default());
     let label = format!("Visit {host}?");
-    while decide(console, &ask.asker, &label, &[OPEN, GO_ON], start)? == 0 {
-        let (style, what) = opened(&ask.url);
-        hanging(console, "  ", style, &what)?;
+    while decide(console, &ask.asker, &label, &[OPEN, CONTINUE], start)? == 0 {
+        let (style, status) = open_browser(&ask.url);
+        hanging(console, "  ", style, &status)?;
         start = Some(1);
     }
-    Ok(console.say(&Line::plain("  Visit: ").then(GIVEN, "agreed"))?)
+    Ok(console.say(&StyledLine::plain("  Visit: ").then(VALUE, "agreed"))?)
 }
 
-fn opened(url: &Url) -> (Style, String) {
+fn open_browser(url: &Url) -> (Style, String) {
     match open::that_detached(url.as_str()) {
-        Ok(()) => (DIM, "The browser was told to open it.".to_owned()),
+        Ok(()) => (DIM, "Opening it in the browser.".to_owned()),
         Err(error) => (
-            WRONG,
-            format!("No browser could be started ({error}). Please open the page yourself."),
+            INVALID,
+            format!("Could not start a browser ({error}). Please open the page yourself."),
         ),
     }
 }
 
 fn show(console: &mut dyn Console, url: &Url) -> std::io::Result<()> {
     let columns = console.columns().saturating_sub(5);
-    console.say(&Line::default())?;
+    console.say(&StyledLine::default())?;
     for line in marked(url, columns) {
         console.say(&line)?;
     }
-    console.say(&Line::default())?;
+    console.say(&StyledLine::default())?;
     for warning in warnings(url) {
-        hanging(console, "  ! ", CAREFUL, &warning)?;
+        hanging(console, "  ! ", WARNING, &warning)?;
     }
     Ok(())
 }
 
-/// The URL in lines of at most so many columns, with its host marked.
-fn marked(url: &Url, columns: usize) -> Vec<Line> {
+/// The URL in lines of at most `columns`, with its host marked.
+fn marked(url: &Url, columns: usize) -> Vec<StyledLine> {
     use url::Position::{AfterHost, BeforeHost};
     let mut parts = [
         (PLAIN, &url[..BeforeHost]),
@@ -69,7 +69,9 @@ fn marked(url: &Url, columns: usize) -> Vec<Line> {
         .iter()
         .map(|piece| {
             let letters = parts.by_ref().take(piece.chars().count());
-            letters.fold(Line::plain("    "), |line, (style, c)| line.then(style, c))
+            letters.fold(StyledLine::plain("    "), |line, (style, c)| {
+                line.then(style, c)
+            })
         })
         .collect()
 }
@@ -83,27 +85,27 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Warnings about a URL that may look like another.
+/// Warnings about misleading URLs.
 fn warnings(url: &Url) -> Vec<String> {
     let mut warnings = Vec::new();
     let host = one_line(url.host_str().unwrap_or_default());
     if !url.username().is_empty() || url.password().is_some() {
         warnings.push(format!(
-            "What stands before the @ is a user name, not the place: the page is at {host}."
+            "The part before the @ is a user name: the page is at {host}."
         ));
     }
     if host.split('.').any(|label| label.starts_with("xn--")) {
         let shown = one_line(&url::quirks::domain_to_unicode(&host));
         warnings.push(format!(
-            "The host has letters beyond a to z: it reads {shown:?}, and may look like another."
+            "The host has letters other than a to z: it reads {shown:?}, and may imitate another host."
         ));
     }
     let is_local = is_loopback(url);
     if !is_local && !matches!(url.host(), Some(Host::Domain(_))) {
-        warnings.push("The host is an address without a name.".to_owned());
+        warnings.push("The host is an IP address.".to_owned());
     }
     if url.scheme() != "https" && !is_local {
-        warnings.push("The connection would not be encrypted.".to_owned());
+        warnings.push("The connection is not encrypted.".to_owned());
     }
     warnings
 }
@@ -112,26 +114,26 @@ fn warnings(url: &Url) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn warned(url: &str) -> String {
+    fn warnings_for(url: &str) -> String {
         warnings(&Url::parse(url).expect("a URL")).join("\n")
     }
 
     #[test]
-    fn tricks_are_named() {
-        assert_eq!(warned("https://example.com/a?b#c"), "");
-        assert_eq!(warned("http://localhost:8000/"), "");
-        assert_eq!(warned("http://127.0.0.1/"), "");
-        let user = warned("https://apple.com@evil.example/");
+    fn misleading_urls_have_warnings() {
+        assert_eq!(warnings_for("https://example.com/a?b#c"), "");
+        assert_eq!(warnings_for("http://localhost:8000/"), "");
+        assert_eq!(warnings_for("http://127.0.0.1/"), "");
+        let user = warnings_for("https://apple.com@evil.example/");
         assert!(user.contains("the page is at evil.example"), "{user}");
-        assert!(warned("https://u:p@evil.example/").contains("user name"));
-        let greek = warned("https://аpple.com/");
+        assert!(warnings_for("https://u:p@evil.example/").contains("user name"));
+        let greek = warnings_for("https://аpple.com/");
         assert!(greek.contains("\"аpple.com\""), "{greek}");
-        assert!(warned("https://192.0.2.7/").contains("without a name"));
-        assert!(warned("http://example.com/").contains("not be encrypted"));
+        assert!(warnings_for("https://192.0.2.7/").contains("IP address"));
+        assert!(warnings_for("http://example.com/").contains("not encrypted"));
     }
 
     #[test]
-    fn a_url_is_shown_whole_with_its_host_marked() {
+    fn url_is_shown_in_full_with_its_host_marked() {
         let long = format!(
             "https://user@host.example:8443/{}?q=%1b#end",
             "x".repeat(300)

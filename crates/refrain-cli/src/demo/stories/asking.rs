@@ -1,34 +1,37 @@
-//! Stories of asks: one, several after each other, several at once.
+//! Stories of asks: one, several in sequence, several at once.
 
 use super::{WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call};
-use crate::Failure;
-use crate::demo::client::Dialogue;
+use crate::AppError;
+use crate::demo::caller::Dialogue;
 use crate::demo::world::World;
 use serde_json::json;
 
-pub(super) async fn weather(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn weather(world: &mut World) -> Result<(), AppError> {
     let mut call = weather_call(&world.alice);
     let rounds = world.play(&mut call, &[github_login()]).await?;
-    let wandered = rounds.len() == 2 && instances(&rounds) == 2;
-    world.claim("Two rounds are served by two instances", wandered)?;
+    let two = rounds.len() == 2 && instances(&rounds) == 2;
+    world.claim("Two rounds are served by two instances", two)?;
     let same = result(&rounds) == Some(WEATHER);
-    world.claim("The result is the text of the documents", same)
+    world.claim("The weather report is that of the MCP proposal", same)
 }
 
-pub(super) async fn work_item(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn work_item(world: &mut World) -> Result<(), AppError> {
     let (mut call, script) = work_item_call(&world.alice);
     let rounds = world.play(&mut call, &script).await?;
-    let wandered = rounds.len() == 3 && instances(&rounds) == 3;
-    world.claim("Three rounds are served by three instances", wandered)?;
+    let three = rounds.len() == 3 && instances(&rounds) == 3;
+    world.claim("Three rounds are served by three instances", three)?;
     let in_turn = asked(&rounds) == [vec!["resolution"], vec!["duplicate_of"], vec![]];
-    world.claim("Each rule asks once, the second after the first", in_turn)?;
-    let expected = "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and \
+    world.claim("Each rule asks once, one after the other", in_turn)?;
+    let expected = "Bug #4522 resolved as Duplicate of Bug #4301. BalancerState set to Resolved and \
                     duplicate link created.";
     let same = result(&rounds) == Some(expected);
-    world.claim("The result is the text of the documents", same)
+    world.claim(
+        "The message about the bug is that of the MCP proposal",
+        same,
+    )
 }
 
-pub(super) async fn together(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn together(world: &mut World) -> Result<(), AppError> {
     let arguments = json!({"location": "New York"});
     let mut call = Dialogue::new(&world.alice, "weather_and_capital", &arguments);
     let capital = "The capital of France is Paris.";
@@ -37,13 +40,16 @@ pub(super) async fn together(world: &mut World) -> Result<(), Failure> {
     let mut first = rounds[0].asked();
     first.sort_unstable();
     let both = rounds.len() == 2 && first == ["capital_of_france", "github_login"];
-    world.claim("A form and a model's answer are asked in one round", both)?;
+    world.claim(
+        "A form and a question to a model are asked in one round",
+        both,
+    )?;
     let same = result(&rounds) == Some(&format!("{WEATHER}\n{capital}"));
-    world.claim("The result has both answers in it", same)?;
+    world.claim("The result contains both answers", same)?;
 
     let mut call = Dialogue::new(&world.alice, "project_roots", &json!({}));
     let roots = json!({"roots": [{"uri": "file:///project", "name": "A project"}, {"uri": "file:///docs"}]});
     let rounds = world.play(&mut call, &[("roots", roots)]).await?;
     let listed = result(&rounds) == Some("2 roots:\nfile:///project\nfile:///docs");
-    world.claim("A client's roots are asked for in the same way", listed)
+    world.claim("The client's roots are asked for in the same way", listed)
 }

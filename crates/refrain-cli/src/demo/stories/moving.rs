@@ -1,13 +1,13 @@
-//! Stories of calls that move: to a newer version, away from a busy instance, away from a dead one.
+//! Stories of calls that move: to a newer version, away from a busy instance, away from a killed one.
 
 use super::{asked, form, github_login, result};
-use crate::Failure;
-use crate::demo::client::Dialogue;
-use crate::demo::fleet::Recipe;
+use crate::AppError;
+use crate::demo::caller::Dialogue;
+use crate::demo::fleet::InstanceSpec;
 use crate::demo::world::World;
 use serde_json::json;
 
-pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn upgrade(world: &mut World) -> Result<(), AppError> {
     let mut call = Dialogue::new(&world.alice, "accounts", &json!({}));
     let script = [
         github_login(),
@@ -19,14 +19,14 @@ pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
     ];
     world.hand_to(&["b"])?;
     let mut rounds = vec![world.round(&mut call, &script).await?];
-    world.note("the balancer takes the old version out: all goes to c from here on")?;
+    world.note("the old version is taken out of the balancer: further rounds go to c")?;
     world.hand_to(&["c"])?;
     rounds.extend(world.play(&mut call, &script).await?);
 
     let served: Vec<&str> = rounds.iter().map(|round| round.instance()).collect();
     let crossed = served == ["b", "c", "c"];
     world.claim(
-        "A call begun on the old version ends on the new one",
+        "A call that began on the old version ends on the new one",
         crossed,
     )?;
     let mut asks = asked(&rounds);
@@ -40,18 +40,18 @@ pub(super) async fn upgrade(world: &mut World) -> Result<(), Failure> {
     world.claim("The new version asks only for microsoft_login", only_new)?;
     let expected = "Linked GitHub octocat and Microsoft octo@example.org.";
     let kept = result(&rounds) == Some(expected);
-    world.claim("The GitHub answer given to the old one is used", kept)
+    world.claim("It uses the GitHub answer that the old version got", kept)
 }
 
-pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn shedding(world: &mut World) -> Result<(), AppError> {
     const LAST: u64 = 10;
     let config = "[limits]\nshed_above = 0\n";
-    let busy = Recipe {
+    let busy = InstanceSpec {
         config: Some(world.write("busy.toml", config)?),
-        ..Recipe::new("busy")
+        ..InstanceSpec::new("busy")
     };
     world.fleet.start([busy]).await?;
-    world.note("a fourth instance joins: busy, for which a single call is already too many")?;
+    world.note("a fourth instance starts: busy, for which a single call is an overload")?;
     world.hand_to(&["busy", "a", "b", "c"])?;
 
     let before = world.effects_since(0)?.len();
@@ -70,34 +70,37 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), Failure> {
     let effects = world.effects_since(before)?;
     let by_others = numbers(&effects).split_off(by_busy.len());
     let added = joined(&by_others);
-    world.note(&format!("ledger: the next one added {added}"))?;
+    world.note(&format!("ledger: the next instance added {added}"))?;
     world.fleet.kill("busy").await?;
 
     world.claim(
-        "The busy instance hands on, and asks for nothing",
+        "The busy instance hands the call on without an ask",
         handed_on,
     )?;
     let began = !by_busy.is_empty() && !by_others.is_empty();
     let elsewhere = rest.iter().all(|round| round.instance() != "busy");
-    world.claim("Another goes on from where it stopped", began && elsewhere)?;
+    world.claim(
+        "Another instance continues where it stopped",
+        began && elsewhere,
+    )?;
     let once: Vec<u64> = (1..=LAST).collect();
     let exactly = numbers(&effects) == once && effects.len() == once.len();
     world.claim("Every number is added exactly once", exactly)?;
     let right = result(&rest) == Some("The sum of 1 to 10 is 55.");
-    world.claim("The sum is right", right)
+    world.claim("The sum is correct", right)
 }
 
-pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
+pub(super) async fn killed(world: &mut World) -> Result<(), AppError> {
     let before = world.effects_since(0)?.len();
     let script = [("confirm_order", form(&json!({"confirm": true})))];
     let mut call = Dialogue::new(&world.alice, "place_order", &json!({"item": "lamp"}));
     let first = world.round(&mut call, &script).await?;
 
     let process = world.fleet.get("a")?.process;
-    let recipe = world.fleet.kill("a").await?;
+    let spec = world.fleet.kill("a").await?;
     world.balancer.turn_to("a");
     world.note(&format!(
-        "a (process {process}) is killed, and it is a's turn again"
+        "a (process {process}) is killed, and the next request would go to a"
     ))?;
     let rounds = world.play(&mut call, &script).await?;
     let effects = world.effects_since(before)?;
@@ -117,16 +120,19 @@ pub(super) async fn killed(world: &mut World) -> Result<(), Failure> {
         .first()
         .and_then(|line| line.get(..8))
         .is_some_and(|key| result(&rounds).is_some_and(|text| text.contains(key)));
-    world.claim("The order is for the dead one's reservation", same)?;
+    world.claim(
+        "The order uses the reservation of the killed instance",
+        same,
+    )?;
 
-    world.fleet.start([recipe]).await?;
+    world.fleet.start([spec]).await?;
     let process = world.fleet.get("a")?.process;
-    world.note(&format!("a is started again (process {process})"))?;
+    world.note(&format!("a is restarted (process {process})"))?;
     world.hand_to(&["a", "b", "c"])?;
     let mut call = Dialogue::new(&world.alice, "echo", &json!({"text": "Hello again!"}));
     let rounds = world.play(&mut call, &[]).await?;
     let back = rounds[0].instance() == "a" && result(&rounds) == Some("Echo: Hello again!");
-    world.claim("Started again, it serves as if nothing had happened", back)
+    world.claim("After a restart, the instance serves calls again", back)
 }
 
 /// The numbers in the ledger: `add CALL NUMBER`.

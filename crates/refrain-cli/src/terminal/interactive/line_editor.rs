@@ -1,24 +1,24 @@
-//! A text that is being written.
+//! The editor of a text input.
 
-use crate::terminal::text::{columns, push, width};
+use crate::terminal::display_text::{columns, push, width};
 use crossterm::event::{KeyCode, KeyModifiers};
 
-/// The text and the place of the cursor in it.
+/// A text and the position of the cursor.
 #[derive(Debug)]
-pub(super) struct Edit {
+pub(super) struct LineEditor {
     text: Vec<char>,
     at: usize,
-    takes_lines: bool,
+    is_multiline: bool,
 }
 
-impl Edit {
+impl LineEditor {
     /// Starts with a text, the cursor at its end.
-    pub(super) fn new(text: &str, takes_lines: bool) -> Self {
+    pub(super) fn new(text: &str, is_multiline: bool) -> Self {
         let text: Vec<char> = text.chars().collect();
         Self {
             at: text.len(),
             text,
-            takes_lines,
+            is_multiline,
         }
     }
 
@@ -26,7 +26,7 @@ impl Edit {
         self.text.iter().collect()
     }
 
-    /// Handles a key; true if it changed the text.
+    /// Handles a key. Returns true if it changed the text.
     pub(super) fn press(&mut self, code: KeyCode, modifiers: KeyModifiers) -> bool {
         let before = self.text.len();
         if modifiers.contains(KeyModifiers::CONTROL) {
@@ -66,7 +66,7 @@ impl Edit {
         }
     }
 
-    /// The text in rows of at most so many columns, and the place of the cursor. Invisible characters are shown as signs.
+    /// The text in rows of at most `most` columns, and the position of the cursor. Invisible characters become symbols.
     pub(super) fn rows(&self, most: usize) -> (Vec<String>, (usize, usize)) {
         let most = most.max(10);
         let mut rows = vec![String::new()];
@@ -98,7 +98,7 @@ impl Edit {
 
     /// Inserts a character; a line end only if several lines are allowed.
     fn insert(&mut self, c: char) {
-        if c != '\n' || self.takes_lines {
+        if c != '\n' || self.is_multiline {
             self.text.insert(self.at, c);
             self.at += 1;
         }
@@ -154,20 +154,20 @@ impl Edit {
 mod tests {
     use super::*;
 
-    fn press(edit: &mut Edit, keys: &[KeyCode]) {
+    fn press(edit: &mut LineEditor, keys: &[KeyCode]) {
         for key in keys {
             edit.press(*key, KeyModifiers::NONE);
         }
     }
 
-    fn control(edit: &mut Edit, key: char) {
+    fn control(edit: &mut LineEditor, key: char) {
         edit.press(KeyCode::Char(key), KeyModifiers::CONTROL);
     }
 
     #[test]
-    fn keys_do_what_they_do_elsewhere() {
+    fn editing_keys_work() {
         use KeyCode::{Backspace, Char, Delete, Down, End, Home, Left, Right, Up};
-        let mut edit = Edit::new("one two", true);
+        let mut edit = LineEditor::new("one two", true);
         press(&mut edit, &[Left, Backspace, Delete, Char('l'), Char('d')]);
         assert_eq!(edit.text(), "one tld");
         press(&mut edit, &[Home, Char('a'), End, Char('z'), Right]);
@@ -190,17 +190,17 @@ mod tests {
         control(&mut edit, 'u');
         assert_eq!(edit.text(), "ab!\n\n");
 
-        let mut edit = Edit::new("", false);
+        let mut edit = LineEditor::new("", false);
         edit.paste("a\nb");
         control(&mut edit, 'j');
         assert_eq!(edit.text(), "ab");
     }
 
     #[test]
-    fn rows_are_no_wider_than_they_may_be_and_hold_the_cursor() {
+    fn rows_fit_the_width_and_contain_the_cursor() {
         let text = "0123456789日本語日本語\x1b[2J\nx\n";
         for most in 10..30 {
-            let mut edit = Edit::new(text, true);
+            let mut edit = LineEditor::new(text, true);
             for at in 0..=edit.text.len() {
                 edit.at = at;
                 let (rows, (row, column)) = edit.rows(most);
@@ -209,8 +209,8 @@ mod tests {
                 assert_eq!(rows.concat(), "0123456789日本語日本語␛[2Jx", "{most} {at}");
             }
         }
-        let (rows, cursor) = Edit::new("ab\ncd", true).rows(10);
+        let (rows, cursor) = LineEditor::new("ab\ncd", true).rows(10);
         assert_eq!((rows.len(), cursor), (2, (1, 2)));
-        assert_eq!(Edit::new("0123456789", true).rows(10).1, (1, 0));
+        assert_eq!(LineEditor::new("0123456789", true).rows(10).1, (1, 0));
     }
 }

@@ -1,19 +1,21 @@
-//! Numbers that would not arrive as they were written.
+//! Detects numbers that JSON cannot transmit exactly.
 
-/// A number that is too large to be sent exactly.
+/// A number that does not fit into 64 bits.
 #[derive(Debug, thiserror::Error)]
-#[error("the number {0} is too large to be sent exactly; write it as a string where one is taken")]
-pub(crate) struct Inexact(String);
+#[error(
+    "the number {0} is too large to be sent exactly; write it as a string if the field allows it"
+)]
+pub(crate) struct InexactNumber(String);
 
-/// Rejects JSON with a number that would not arrive as it was written.
-pub(crate) fn exact(json: &str) -> Result<(), Inexact> {
+/// Rejects JSON with an integer that does not fit into 64 bits.
+pub(crate) fn check_exact(json: &str) -> Result<(), InexactNumber> {
     match too_large(json) {
         None => Ok(()),
-        Some(number) => Err(Inexact(number.to_owned())),
+        Some(number) => Err(InexactNumber(number.to_owned())),
     }
 }
 
-/// The first whole number in a JSON text that is too large to be sent exactly.
+/// The first integer in a JSON text that does not fit into 64 bits.
 fn too_large(json: &str) -> Option<&str> {
     let mut rest = json;
     while let Some(at) = rest.find(|c: char| c == '"' || c == '-' || c.is_ascii_digit()) {
@@ -22,8 +24,8 @@ fn too_large(json: &str) -> Option<&str> {
             rest = after_string(rest);
             continue;
         }
-        let is_of_number = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
-        let end = rest.find(|c| !is_of_number(c)).unwrap_or(rest.len());
+        let is_number_part = |c: char| c.is_ascii_digit() || "+-.eE".contains(c);
+        let end = rest.find(|c| !is_number_part(c)).unwrap_or(rest.len());
         let number = &rest[..end];
         let is_whole = !number.contains(['.', 'e', 'E']);
         if is_whole && number.parse::<i64>().is_err() && number.parse::<u64>().is_err() {
@@ -34,7 +36,7 @@ fn too_large(json: &str) -> Option<&str> {
     None
 }
 
-/// The rest after the string that the text begins with.
+/// The text after its first string.
 fn after_string(text: &str) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_of_64_bits_are_exact() {
+    fn integers_over_64_bits_are_detected() {
         let large = "123456789012345678901234567890";
         for json in [
             "18446744073709551615",

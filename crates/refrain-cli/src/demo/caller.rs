@@ -1,27 +1,27 @@
-//! Callers that answer by a script, and their calls, made with `refrain-client`.
+//! Callers that answer asks from a script, and their calls.
 //!
-//! Which instance served a round comes from the balancer, its questions and result from the client.
+//! The balancer reports which instance served a round; `refrain-client` reports the asks and the result.
 
-use super::balancer::{Balancer, Exchange};
-use crate::Failure;
+use super::balancer::{Balancer, RecordedExchange};
+use crate::AppError;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
 use refrain_client::{AskAnswer, Bearer, CallRequest, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// Today's clients give up after ten rounds.
+/// Common clients give up after ten rounds.
 const ROUNDS_MAX: u32 = 10;
 
 /// The answers of a caller, by the key of the ask.
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
 
-/// The result of a call, if it is done, or an error of the protocol.
-type Reply = Result<Option<Value>, RpcFailure>;
+/// The result of a call if it is done, or a JSON-RPC error.
+type CallReply = Result<Option<Value>, RpcFailure>;
 
 /// A caller that is connected through the balancer.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct DemoCaller {
     pub(super) principal: &'static str,
     client: Client,
     secret: String,
@@ -30,22 +30,22 @@ pub(super) struct Caller {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Round {
+pub(super) struct DemoRound {
     #[serde(rename = "round")]
     pub(super) number: u32,
     pub(super) answers: Map<String, Value>,
     pub(super) sent_token_bytes: usize,
     #[serde(flatten)]
-    pub(super) did: Option<Did>,
+    pub(super) cost: Option<RoundCost>,
     #[serde(flatten)]
-    pub(super) outcome: Outcome,
+    pub(super) reply: RoundReply,
     #[serde(flatten)]
-    pub(super) exchange: Exchange,
+    pub(super) exchange: RecordedExchange,
 }
 
-/// The work of an instance in a round, by its own account.
+/// The work of an instance in a round, from its `refrain-round` header.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct Did {
+pub(super) struct RoundCost {
     /// Journal entries that were replayed.
     pub(super) replayed: u32,
     pub(super) steps: u32,
@@ -53,31 +53,26 @@ pub(super) struct Did {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "reply", rename_all = "snake_case")]
-pub(super) enum Outcome {
-    /// More is needed. Without asks, the rest of the work is handed on.
+pub(super) enum RoundReply {
+    /// The call needs another round. Without asks, the instance hands the rest of the work on.
     #[serde(rename_all = "camelCase")]
     Incomplete {
         asks: Map<String, Value>,
         token_bytes: usize,
     },
     #[serde(rename_all = "camelCase")]
-    Complete {
-        text: String,
-        is_error: bool,
-    },
-    Refused {
-        code: i64,
-        message: String,
-    },
+    Complete { text: String, is_error: bool },
+    #[serde(rename = "refused")]
+    Rejected { code: i64, message: String },
 }
 
 /// A request about a task, and its reply.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Look {
+pub(super) struct TaskReply {
     pub(super) request: String,
     #[serde(flatten)]
-    pub(super) exchange: Exchange,
+    pub(super) exchange: RecordedExchange,
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(super) answers: Map<String, Value>,
     pub(super) task_id: String,
@@ -91,22 +86,22 @@ pub(super) struct Look {
     pub(super) text: Option<String>,
 }
 
-/// A call on its way through its rounds.
+/// A call and its rounds.
 #[derive(Clone)]
 pub(super) struct Dialogue {
-    pub(super) caller: Caller,
+    pub(super) caller: DemoCaller,
     pub(super) pending: PendingCall,
     rounds: u32,
 }
 
-impl Caller {
-    /// Connects a caller with this bearer token, which speaks a draft if one is given.
+impl DemoCaller {
+    /// Connects a caller with this bearer token. It speaks the draft, if one is given.
     pub(super) async fn connect(
         principal: &'static str,
         secret: &str,
         balancer: &Balancer,
         draft: Option<Draft>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, AppError> {
         let info = Implementation {
             name: "refrain-demo".into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -135,7 +130,7 @@ impl Caller {
         })
     }
 
-    pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, Failure> {
+    pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, AppError> {
         Self::connect(self.principal, &self.secret, &self.balancer, Some(draft)).await
     }
 }
@@ -146,7 +141,7 @@ pub(super) fn tool(name: &str, arguments: &Value) -> CallRequest {
 }
 
 impl Dialogue {
-    pub(super) fn new(caller: &Caller, name: &str, arguments: &Value) -> Self {
+    pub(super) fn new(caller: &DemoCaller, name: &str, arguments: &Value) -> Self {
         Self {
             pending: caller.client.prepare(tool(name, arguments)),
             caller: caller.clone(),
@@ -154,7 +149,7 @@ impl Dialogue {
         }
     }
 
-    /// The length of the token that the next round sends back.
+    /// The length of the token that the next round sends.
     pub(super) fn token_bytes(&self) -> usize {
         let stored = stored(&self.pending);
         stored
@@ -163,13 +158,13 @@ impl Dialogue {
             .map_or(0, str::len)
     }
 
-    /// The call as its first round, with the asks but without the state: for a dialect that has no state.
-    pub(super) fn restarted(mut self) -> Result<Self, Failure> {
+    /// The call without its state, as its first round again: draft-0 has no state.
+    pub(super) fn restarted(mut self) -> Result<Self, AppError> {
         self.rounds = 0;
         self.tampered(|stored| drop(stored.remove("state")))
     }
 
-    pub(super) fn with_token(self, replace: impl Fn(&str) -> String) -> Result<Self, Failure> {
+    pub(super) fn with_token(self, replace: impl Fn(&str) -> String) -> Result<Self, AppError> {
         self.tampered(|stored| {
             if let Some(Value::String(token)) = stored.get_mut("state") {
                 *token = replace(token);
@@ -177,13 +172,13 @@ impl Dialogue {
         })
     }
 
-    pub(super) fn with_call(self, call: &CallRequest) -> Result<Self, Failure> {
+    pub(super) fn with_call(self, call: &CallRequest) -> Result<Self, AppError> {
         let call = serde_json::to_value(call)?;
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }
 
-    /// Changes the call in its stored form.
-    fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, Failure> {
+    /// Changes the serialized call.
+    fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, AppError> {
         let mut stored = stored(&self.pending);
         change(&mut stored);
         Ok(Self {
@@ -192,26 +187,25 @@ impl Dialogue {
         })
     }
 
-    /// Answers all open asks from the script. Returns the answers.
-    fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, Failure> {
+    /// Answers all open asks from the script, and returns the answers.
+    fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, AppError> {
         let mut answers = Map::new();
         for ask in self.pending.unanswered() {
             let key = ask.key();
             let answer = script.iter().find(|(name, _)| *name == key);
             let (_, answer) =
-                answer.ok_or_else(|| format!("the story has no answer to `{key}`"))?;
+                answer.ok_or_else(|| format!("the script has no answer to `{key}`"))?;
             let kind = ask
                 .kind()
-                .ok_or_else(|| format!("the ask `{key}` is of an unknown kind"))?;
+                .ok_or_else(|| format!("the ask `{key}` has an unknown kind"))?;
             self.pending.answer(key, AskAnswer::read(kind, answer)?)?;
             answers.insert(key.to_owned(), answer.clone());
         }
         Ok(answers)
     }
 
-    /// Sends one request, or several while a task is polled. Returns the reply, which may be an error of the protocol, and
-    /// the recorded exchanges.
-    async fn send(&mut self) -> Result<(Reply, Vec<Exchange>), Failure> {
+    /// Sends one request, or several while a task is polled. Returns the reply and the recorded exchanges.
+    async fn send(&mut self) -> Result<(CallReply, Vec<RecordedExchange>), AppError> {
         self.caller.balancer.take_exchanges();
         let reply = match self.caller.client.resume(self.pending.clone()).await {
             Ok(refrain_client::RoundOutcome::Complete(result)) => Ok(Some(result)),
@@ -230,41 +224,41 @@ impl Dialogue {
         }
     }
 
-    /// Sends the next round, with the answers to the last one's asks.
-    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<Round, Failure> {
+    /// Sends the next round, with the answers to the asks of the last one.
+    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<DemoRound, AppError> {
         let tool = self.pending.call().target().to_owned();
         if self.rounds == ROUNDS_MAX {
             return Err(format!("{tool} is not done after {ROUNDS_MAX} rounds").into());
         }
         self.rounds += 1;
         let number = self.rounds;
-        let context = |error: Failure| format!("round {number} of {tool}: {error}");
+        let context = |error: AppError| format!("round {number} of {tool}: {error}");
         let answers = self.answer(script)?;
         let sent_token_bytes = self.token_bytes();
         let (reply, exchanges) = self.send().await.map_err(context)?;
-        let outcome = match reply {
+        let reply = match reply {
             Ok(Some(result)) => complete(&result),
-            Ok(None) => Outcome::Incomplete {
+            Ok(None) => RoundReply::Incomplete {
                 asks: object(stored(&self.pending).get("asks").unwrap_or(&Value::Null)),
                 token_bytes: self.token_bytes(),
             },
-            Err(RpcFailure { code, message, .. }) => Outcome::Refused { code, message },
+            Err(RpcFailure { code, message, .. }) => RoundReply::Rejected { code, message },
         };
         let exchange = exchanges.into_iter().next_back();
         let exchange = exchange.ok_or("no instance served the request")?;
-        let did = exchange.check(number, &outcome).map_err(context)?;
-        Ok(Round {
+        let cost = exchange.check(number, &reply).map_err(context)?;
+        Ok(DemoRound {
             number,
             answers,
             sent_token_bytes,
-            did,
-            outcome,
+            cost,
+            reply,
             exchange,
         })
     }
 
-    /// Makes the call, asks for the task's status or, with a script, answers the task's asks.
-    pub(super) async fn look(&mut self, script: Script<'_>) -> Result<Look, Failure> {
+    /// Makes the call, gets the task's status or, with a script, answers the task's asks.
+    pub(super) async fn task(&mut self, script: Script<'_>) -> Result<TaskReply, AppError> {
         let answers = match script {
             [] => Map::new(),
             script => self.answer(script)?,
@@ -280,7 +274,7 @@ impl Dialogue {
         let reply = exchange.json();
         let result = &reply["result"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        Ok(Look {
+        Ok(TaskReply {
             request: exchange.method.clone(),
             answers,
             task_id: id.to_owned(),
@@ -293,7 +287,7 @@ impl Dialogue {
     }
 }
 
-/// The members of an object; none for any other value.
+/// The members of an object; empty for any other value.
 fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
@@ -302,19 +296,19 @@ fn stored(pending: &PendingCall) -> Map<String, Value> {
     object(&serde_json::to_value(pending).unwrap_or_default())
 }
 
-fn complete(result: &Value) -> Outcome {
+fn complete(result: &Value) -> RoundReply {
     let content = result["content"].as_array().into_iter().flatten();
     let texts: Vec<&str> = content.filter_map(|part| part["text"].as_str()).collect();
-    Outcome::Complete {
+    RoundReply::Complete {
         text: texts.join("\n"),
         is_error: result["isError"] == true,
     }
 }
 
-impl Round {
+impl DemoRound {
     pub(super) fn text(&self) -> Option<&str> {
-        match &self.outcome {
-            Outcome::Complete { text, .. } => Some(text),
+        match &self.reply {
+            RoundReply::Complete { text, .. } => Some(text),
             _ => None,
         }
     }
@@ -331,14 +325,14 @@ impl Round {
     }
 
     pub(super) fn asked(&self) -> Vec<&str> {
-        match &self.outcome {
-            Outcome::Incomplete { asks, .. } => asks.keys().map(String::as_str).collect(),
+        match &self.reply {
+            RoundReply::Incomplete { asks, .. } => asks.keys().map(String::as_str).collect(),
             _ => Vec::new(),
         }
     }
 }
 
-impl Look {
+impl TaskReply {
     pub(super) fn has_status(&self, status: &str) -> bool {
         self.status.as_deref() == Some(status)
     }
@@ -348,13 +342,13 @@ impl Look {
     }
 }
 
-impl Exchange {
-    /// Reads the `refrain-round` header, which must agree with what the client saw.
-    fn check(&self, number: u32, outcome: &Outcome) -> Result<Option<Did>, Failure> {
+impl RecordedExchange {
+    /// Reads the `refrain-round` header, and checks it against the client's view.
+    fn check(&self, number: u32, reply: &RoundReply) -> Result<Option<RoundCost>, AppError> {
         let instance = self.instance;
         let Some(explained) = &self.explained else {
-            return match outcome {
-                Outcome::Refused { .. } => Ok(None),
+            return match reply {
+                RoundReply::Rejected { .. } => Ok(None),
                 _ => Err(
                     format!("the reply of instance {instance} has no refrain-round header").into(),
                 ),
@@ -366,26 +360,26 @@ impl Exchange {
                 .filter_map(|pair| pair.split_once('='));
             let pair = pairs.find(|(key, _)| *key == name);
             pair.map(|(_, value)| value).ok_or_else(|| {
-                format!("there is no `{name}` in the refrain-round header {explained:?}")
+                format!("missing `{name}` in the refrain-round header {explained:?}")
             })
         };
-        let token = match outcome {
-            Outcome::Incomplete { token_bytes, .. } => *token_bytes,
+        let token = match reply {
+            RoundReply::Incomplete { token_bytes, .. } => *token_bytes,
             _ => 0,
         };
-        let said = (
+        let reported = (
             field("instance")?,
             field("round")?.parse()?,
             field("token")?.parse()?,
         );
         let seen: (&str, u32, usize) = (instance, number, token);
-        if said != seen {
+        if reported != seen {
             return Err(format!(
-                "the instance says (name, round, token bytes) {said:?}, the client saw {seen:?}"
+                "the instance reports (name, round, token bytes) {reported:?}, the client saw {seen:?}"
             )
             .into());
         }
-        Ok(Some(Did {
+        Ok(Some(RoundCost {
             replayed: field("replayed")?.parse()?,
             steps: field("steps")?.parse()?,
         }))

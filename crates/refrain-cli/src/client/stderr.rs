@@ -1,37 +1,37 @@
-//! Standard error: everything but the result, and the progress bar of a terminal.
+//! Standard error: everything but the result, and the progress bar.
 
-use super::text::one_line;
+use super::sanitize::one_line;
+use crate::style::WARNING;
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use refrain_client::Progress;
 use std::io::{self, Write};
 
 const STEPS: u64 = 1000;
-
 const MAX_HELD: usize = 1000;
 
-static SCREEN: Mutex<Screen> = Mutex::new(Screen {
+static STDERR: Mutex<Stderr> = Mutex::new(Stderr {
     bar: None,
     holders: 0,
     held: Vec::new(),
 });
 
-/// The progress bar, and the texts that are held back while a person is asked.
-struct Screen {
+/// The progress bar, and the texts held back while a prompt is shown.
+struct Stderr {
     bar: Option<ProgressBar>,
     holders: usize,
     held: Vec<String>,
 }
 
-/// Reserves the terminal until it is dropped. Texts are written afterwards.
-pub(super) struct Hold(());
+/// Reserves the terminal until it is dropped. Texts are held back and printed afterwards.
+pub(super) struct StderrHold(());
 
 pub(crate) struct LogLines;
 
 impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
-        say(text.strip_suffix('\n').unwrap_or(&text));
+        print(text.strip_suffix('\n').unwrap_or(&text));
         Ok(bytes.len())
     }
 
@@ -40,13 +40,13 @@ impl Write for LogLines {
     }
 }
 
-/// Writes lines. Their colours are for terminals only.
-pub(super) fn say(text: &str) {
-    let mut screen = SCREEN.lock();
-    match &screen.bar {
-        _ if screen.holders > 0 => {
-            if screen.held.len() < MAX_HELD {
-                screen.held.push(text.to_owned());
+/// Prints lines; colours are removed unless they go to a terminal.
+pub(super) fn print(text: &str) {
+    let mut state = STDERR.lock();
+    match &state.bar {
+        _ if state.holders > 0 => {
+            if state.held.len() < MAX_HELD {
+                state.held.push(text.to_owned());
             }
         }
         Some(bar) => bar.suspend(|| write(text)),
@@ -54,17 +54,17 @@ pub(super) fn say(text: &str) {
     }
 }
 
-/// Writes a warning on one line.
+/// Prints a warning on one line.
 pub(super) fn warn(text: &str) {
-    say(&format!("refrain: {}", one_line(text)));
+    print(&format!("{WARNING}warning:{WARNING:#} {}", one_line(text)));
 }
 
 pub(super) fn progress(progress: &Progress) {
-    let mut screen = SCREEN.lock();
-    if screen.holders > 0 {
+    let mut state = STDERR.lock();
+    if state.holders > 0 {
         return;
     }
-    let bar = screen.bar.get_or_insert_with(|| ProgressBar::new(STEPS));
+    let bar = state.bar.get_or_insert_with(|| ProgressBar::new(STEPS));
     let message = one_line(progress.message.as_deref().unwrap_or_default());
     let done = progress.progress;
     match progress.total.filter(|total| *total > 0.0) {
@@ -82,25 +82,25 @@ pub(super) fn progress(progress: &Progress) {
     }
 }
 
-/// Removes the bar until the next progress.
+/// Removes the progress bar until the next progress.
 pub(super) fn clear() {
-    if let Some(bar) = SCREEN.lock().bar.take() {
+    if let Some(bar) = STDERR.lock().bar.take() {
         bar.finish_and_clear();
     }
 }
 
-pub(super) fn hold() -> Hold {
+pub(super) fn hold() -> StderrHold {
     clear();
-    SCREEN.lock().holders += 1;
-    Hold(())
+    STDERR.lock().holders += 1;
+    StderrHold(())
 }
 
-impl Drop for Hold {
+impl Drop for StderrHold {
     fn drop(&mut self) {
-        let mut screen = SCREEN.lock();
-        screen.holders -= 1;
-        if screen.holders == 0 {
-            screen.held.drain(..).for_each(|text| write(&text));
+        let mut state = STDERR.lock();
+        state.holders -= 1;
+        if state.holders == 0 {
+            state.held.drain(..).for_each(|text| write(&text));
         }
     }
 }

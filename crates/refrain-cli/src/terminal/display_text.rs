@@ -1,17 +1,17 @@
 //! Text for a terminal.
 //!
-//! Text of a server comes out of here without characters that move the cursor, change colours or the direction of
-//! writing, or are invisible.
+//! Text of a server is sanitized: no characters that move the cursor, change colours or the writing direction, or are
+//! invisible.
 
 use anstyle::Style;
 use unicode_width::UnicodeWidthChar;
 
-/// The most characters of one text that are shown.
+/// The maximum length of a text.
 const MAX_CHARACTERS: usize = 20_000;
 
 const TAB: &str = "    ";
 
-/// A server's text on several lines.
+/// Sanitizes a server's text, which may have several lines.
 pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let text = text.replace("\r\n", "\n");
@@ -30,7 +30,7 @@ pub(super) fn harmless(text: &str) -> String {
     shown
 }
 
-/// A server's text on one line; line ends are shown as signs.
+/// Sanitizes a server's text for one line; line ends become visible symbols.
 pub(super) fn one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars().take(MAX_CHARACTERS) {
@@ -39,7 +39,7 @@ pub(super) fn one_line(text: &str) -> String {
     shown
 }
 
-/// Appends a character, or the sign that stands for it.
+/// Appends a character, or a visible symbol for it.
 pub(crate) fn push(shown: &mut String, c: char) {
     match c {
         '\0'..='\x1f' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
@@ -49,7 +49,7 @@ pub(crate) fn push(shown: &mut String, c: char) {
     }
 }
 
-/// Whether a character is invisible but affects the terminal or its neighbours.
+/// Whether a character is invisible but affects the terminal or adjacent characters.
 pub(crate) fn is_hidden(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}'
@@ -76,7 +76,7 @@ pub(super) fn columns(c: char) -> usize {
     c.width().unwrap_or(0)
 }
 
-/// The text in lines of at most so many columns, broken at spaces where that is possible.
+/// Wraps a text into lines of at most `columns`, at spaces if possible.
 pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(8);
     let mut lines = Vec::new();
@@ -99,7 +99,7 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
     lines
 }
 
-/// The text in pieces of at most so many columns.
+/// Splits a text into pieces of at most `columns`.
 pub(super) fn broken(text: &str, columns: usize) -> Vec<String> {
     let mut pieces = vec![String::new()];
     let mut used = 0;
@@ -117,7 +117,7 @@ pub(super) fn broken(text: &str, columns: usize) -> Vec<String> {
     pieces
 }
 
-/// The text, cut off with a sign if it takes more columns.
+/// Cuts a text that is wider than `columns`, and adds an ellipsis.
 pub(super) fn clipped(text: &str, columns: usize) -> String {
     if width(text) <= columns {
         return text.to_owned();
@@ -129,9 +129,9 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
 
 /// A line of styled parts.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Line(Vec<(Style, String)>);
+pub(super) struct StyledLine(Vec<(Style, String)>);
 
-impl Line {
+impl StyledLine {
     pub(super) fn plain(text: impl Into<String>) -> Self {
         Self::default().then(Style::new(), text)
     }
@@ -140,7 +140,7 @@ impl Line {
         Self::default().then(style, text)
     }
 
-    /// The line with more text after it.
+    /// Appends text.
     pub(super) fn then(mut self, style: Style, text: impl Into<String>) -> Self {
         self.0.push((style, text.into()));
         self
@@ -150,7 +150,7 @@ impl Line {
         self.0.iter().map(|(_, text)| width(text)).sum()
     }
 
-    /// The output of the line, with or without styles.
+    /// The text of the line, with or without escape codes for styles.
     pub(super) fn paint(&self, with_styles: bool) -> String {
         let part = |(style, text): &(Style, String)| {
             if with_styles {
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_text_acts_on_the_terminal() {
+    fn control_characters_are_replaced() {
         let hostile = "a\x1b[2J\x1b]0;title\x07b\rc\x08d\u{9b}31me\u{202e}f\u{200b}g\u{feff}h\x7f";
         assert_eq!(
             harmless(hostile),
@@ -184,14 +184,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_is_cut_off_and_said_to_be() {
+    fn very_long_text_is_cut_with_a_note() {
         let flood = harmless(&"x\n".repeat(MAX_CHARACTERS));
         assert!(flood.ends_with("[20000 more characters are not shown]"));
         assert!(flood.len() < 2 * MAX_CHARACTERS);
     }
 
     #[test]
-    fn lines_are_no_wider_than_they_may_be() {
+    fn wrapped_lines_fit_the_width() {
         let text = "a quick brown fox 日本語日本語日本語 averyveryverylongwordindeed\n\nend";
         for columns in 8..40 {
             let lines = wrapped(text, columns);
@@ -207,8 +207,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_as_wide_as_its_text() {
-        let line = Line::plain("ab").then(Style::new().bold(), "日");
+    fn width_of_a_line_ignores_styles() {
+        let line = StyledLine::plain("ab").then(Style::new().bold(), "日");
         assert_eq!(line.width(), 4);
         assert_eq!(line.paint(false), "ab日");
         assert_eq!(line.paint(true), "ab\x1b[1m日\x1b[0m");

@@ -1,13 +1,13 @@
-//! Prints the events of a demo, as text or as one JSON object a line.
+//! Prints the events of the demo, as text or as one JSON object per line.
 //!
-//! Text has a column of labels and a column of contents; no line is wider than [`WIDTH`].
+//! Text has a column of labels and a column of contents. No line is wider than [`WIDTH`].
 
-use super::balancer::{Balancer, Exchange};
-use super::client::{Dialogue, Look, Outcome, Round};
+use super::balancer::{Balancer, RecordedExchange};
+use super::caller::{DemoRound, Dialogue, RoundReply, TaskReply};
 use super::fleet::Instance;
 use super::stories::Story;
 use crate::style::{BOLD, DIM, PLAIN};
-use crate::terminal::text::wrapped;
+use crate::terminal::display_text::wrapped;
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
@@ -15,32 +15,32 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Stdout, Write};
 
 const WIDTH: usize = 94;
-/// Columns before an arrow: the label.
+/// The width of the label.
 const LABEL: usize = 12;
-/// Columns before the text of a round: label, arrow and instance.
+/// The width of label, arrow and instance.
 const TEXT: usize = LABEL + 9;
 
 const HELD: Style = AnsiColor::Green.on_default().bold();
 const NOT_HELD: Style = AnsiColor::Red.on_default().bold();
 const ASKED: Style = AnsiColor::Yellow.on_default();
 
-pub(super) struct Stage {
+pub(super) struct Printer {
     out: AutoStream<Stdout>,
     json: bool,
     after_claim: bool,
     story: Story,
-    rows: Vec<Row>,
+    rows: Vec<ClaimRow>,
 }
 
-/// A checked claim: one line of the final table.
+/// A checked claim.
 #[derive(Clone, Debug, Serialize)]
-struct Row {
+struct ClaimRow {
     story: Story,
     claim: &'static str,
     held: bool,
 }
 
-impl Stage {
+impl Printer {
     pub(super) fn new(json: bool) -> Self {
         Self {
             out: AutoStream::auto(io::stdout()),
@@ -51,8 +51,8 @@ impl Stage {
         }
     }
 
-    /// Prints an event as JSON, if that is wanted. `more` is an object with further members.
-    fn printed_json(
+    /// Prints an event if the output is JSON. `more` is an object with further members.
+    fn print_json(
         &mut self,
         event: &str,
         members: Value,
@@ -70,8 +70,8 @@ impl Stage {
         Ok(self.json)
     }
 
-    /// Separates what goes on after a claim.
-    fn after_claim(&mut self, is_claim: bool) -> io::Result<()> {
+    /// Prints an empty line if the story continues after a claim.
+    fn separate(&mut self, is_claim: bool) -> io::Result<()> {
         if std::mem::replace(&mut self.after_claim, is_claim) && !is_claim {
             writeln!(self.out)?;
         }
@@ -83,10 +83,10 @@ impl Stage {
         if self.json {
             let started = |instance: &Instance| {
                 json!({
-                    "name": instance.recipe.name,
+                    "name": instance.spec.name,
                     "process": instance.process,
                     "address": instance.address,
-                    "accounts": instance.recipe.accounts,
+                    "accounts": instance.spec.accounts,
                 })
             };
             let started: Vec<Value> = instances.iter().map(started).collect();
@@ -95,21 +95,21 @@ impl Stage {
         }
         writeln!(
             self.out,
-            "{BOLD}Three instances that share nothing but a key, behind a round-robin balancer{BOLD:#}\n"
+            "{BOLD}Three instances that share only a key, behind a round-robin balancer{BOLD:#}\n"
         )?;
         for Instance {
-            recipe,
+            spec,
             address,
             process,
             ..
         } in instances
         {
-            let style = colour(recipe.name);
-            let accounts = match recipe.accounts {
+            let style = colour(spec.name);
+            let accounts = match spec.accounts {
                 1 => "",
-                _ => "  newer: it has version 2 of the tool `accounts`",
+                _ => "  with version 2 of the tool `accounts`",
             };
-            let name = recipe.name;
+            let name = spec.name;
             writeln!(
                 self.out,
                 "  {style}{name:<10}{style:#}{address}  process {process}{accounts}"
@@ -117,8 +117,8 @@ impl Stage {
         }
         writeln!(self.out, "  {:<10}{balancer}", "balancer")?;
         self.dim(
-            "The ledger below is a file in which the tools write down what they do, so that it can be counted; no \
-             instance reads it.",
+            "The ledger is a file to which the tools append a line for every effect, so that effects can be counted. \
+             The weather, work item and echo tools are the examples of the proposals that became MCP 2026-07-28.",
         )
     }
 
@@ -126,7 +126,7 @@ impl Stage {
         self.story = story;
         let (number, (title, watch)) = (story.number(), story.text());
         let members = json!({"number": number, "title": title, "watch": watch});
-        if self.printed_json("story", members, &())? {
+        if self.print_json("story", members, &())? {
             return Ok(());
         }
         self.after_claim = false;
@@ -136,41 +136,41 @@ impl Stage {
     }
 
     pub(super) fn note(&mut self, note: &str) -> io::Result<()> {
-        if self.printed_json("note", json!({"note": note}), &())? {
+        if self.print_json("note", json!({"note": note}), &())? {
             return Ok(());
         }
-        self.after_claim(false)?;
+        self.separate(false)?;
         self.labelled("note", PLAIN, note)
     }
 
     pub(super) fn claim(&mut self, claim: &'static str, held: bool) -> io::Result<()> {
         let story = self.story;
-        self.rows.push(Row { story, claim, held });
-        if self.printed_json("claim", json!({"claim": claim, "held": held}), &())? {
+        self.rows.push(ClaimRow { story, claim, held });
+        if self.print_json("claim", json!({"claim": claim, "held": held}), &())? {
             return Ok(());
         }
-        self.after_claim(true)?;
+        self.separate(true)?;
         let (label, style) = verdict(held);
         self.labelled(label, style, claim)
     }
 
-    /// A story could not be played to its end.
-    pub(super) fn broke(&mut self, problem: &str, instances: &[Instance]) -> io::Result<()> {
+    /// Reports a story that could not be completed.
+    pub(super) fn failure(&mut self, problem: &str, instances: &[Instance]) -> io::Result<()> {
         let log =
-            |instance: &Instance| json!({"name": instance.recipe.name, "lines": instance.log()});
+            |instance: &Instance| json!({"name": instance.spec.name, "lines": instance.log()});
         let logs: Vec<Value> = instances.iter().map(log).collect();
         let members = json!({"problem": problem, "logs": logs});
-        if !self.printed_json("broke", members, &())? {
-            self.labelled("broke", NOT_HELD, problem)?;
+        if !self.print_json("broke", members, &())? {
+            self.labelled("failed", NOT_HELD, problem)?;
             for instance in instances {
-                let name = instance.recipe.name;
-                writeln!(self.out, "  the end of the log of {name}:")?;
+                let name = instance.spec.name;
+                writeln!(self.out, "  the last log lines of {name}:")?;
                 for line in instance.log() {
                     writeln!(self.out, "    {DIM}{line}{DIM:#}")?;
                 }
             }
         }
-        self.claim("The story is played to its end", false)
+        self.claim("The story is completed", false)
     }
 
     fn dim(&mut self, text: &str) -> io::Result<()> {
@@ -180,12 +180,12 @@ impl Stage {
         Ok(())
     }
 
-    /// A round of a call. `attempt` describes its token, where something is wrong with it.
+    /// Prints a round of a call. `attempt` describes the use of its token, in the story about tokens.
     pub(super) fn round(
         &mut self,
         dialogue: &Dialogue,
         attempt: Option<&str>,
-        round: &Round,
+        round: &DemoRound,
     ) -> io::Result<()> {
         let call = dialogue.pending.call();
         let mut members = json!({
@@ -196,77 +196,82 @@ impl Stage {
         if let Some(attempt) = attempt {
             members["attempt"] = json!(attempt);
         }
-        if self.printed_json("round", members, round)? {
+        if self.print_json("round", members, round)? {
             return Ok(());
         }
-        self.after_claim(false)?;
+        self.separate(false)?;
         if let Some(attempt) = attempt {
             return self.attempt(attempt, round);
         }
         let sent = match round.number {
             1 => called(dialogue),
-            _ if round.answers.is_empty() => "the same call, and the token".into(),
-            _ => format!("{}, and the token", answers(&round.answers).join("\n")),
+            _ if round.answers.is_empty() => "the same call with the token".into(),
+            _ => format!("{}, with the token", answers(&round.answers).join("\n")),
         };
         self.sent(&format!("round {}", round.number), &round.exchange, &sent)?;
         let mut cost = Vec::new();
-        match &round.outcome {
-            Outcome::Incomplete { asks, token_bytes } => {
+        match &round.reply {
+            RoundReply::Incomplete { asks, token_bytes } => {
                 let text = match asks.len() {
-                    0 => "hands on the rest of the work, and asks for nothing".into(),
+                    0 => "hands on the rest of the work, without an ask".into(),
                     _ => asked(asks).join("\n"),
                 };
                 self.arrow("", "←", round.instance(), &text, ASKED)?;
                 cost.push(format!("token of {token_bytes} bytes"));
             }
-            Outcome::Complete { text, is_error } => {
+            RoundReply::Complete { text, is_error } => {
                 let style = if *is_error { NOT_HELD } else { HELD };
                 self.arrow("", "←", round.instance(), text, style)?;
             }
-            Outcome::Refused { code, message } => {
+            RoundReply::Rejected { code, message } => {
                 let text = format!("{code} {message}");
                 self.arrow("", "←", round.instance(), &text, NOT_HELD)?;
             }
         }
-        if let Some(did) = round.did {
-            cost.push(counted(did.replayed, "entry replayed", "entries replayed"));
-            cost.push(counted(did.steps, "step run", "steps run"));
+        if let Some(done) = round.cost {
+            cost.push(counted(done.replayed, "entry replayed", "entries replayed"));
+            cost.push(counted(done.steps, "step run", "steps run"));
         }
         writeln!(self.out, "{:TEXT$}{DIM}{}{DIM:#}", "", cost.join(", "))
     }
 
-    /// A request about a task, and the task's status. `is_call` is true for the call that becomes the task.
-    pub(super) fn task(&mut self, task: &Dialogue, look: &Look, is_call: bool) -> io::Result<()> {
+    /// Prints a request about a task, and the task's status. `is_call` is true for the call that becomes the task.
+    pub(super) fn task(
+        &mut self,
+        task: &Dialogue,
+        reply: &TaskReply,
+        is_call: bool,
+    ) -> io::Result<()> {
         let members = json!({"principal": task.caller.principal});
-        if self.printed_json("task", members, look)? {
+        if self.print_json("task", members, reply)? {
             return Ok(());
         }
-        self.after_claim(false)?;
+        self.separate(false)?;
         let sent = match is_call {
             true => called(task),
-            false if look.answers.is_empty() => format!("{}: how does it stand?", look.request),
-            false => format!("{}: {}", look.request, answers(&look.answers).join("\n")),
+            false if reply.answers.is_empty() => format!("{}: what is its status?", reply.request),
+            false => format!("{}: {}", reply.request, answers(&reply.answers).join("\n")),
         };
-        self.sent("task", &look.exchange, &sent)?;
-        let status = look.status.as_deref().unwrap_or("taken");
-        let (mut got, style) = match &look.text {
+        self.sent("task", &reply.exchange, &sent)?;
+        let status = reply.status.as_deref().unwrap_or("accepted");
+        let (mut got, style) = match &reply.text {
             Some(text) => (vec![format!("{status}: {text}")], HELD),
             None => (vec![status.to_owned()], ASKED),
         };
-        got.extend(asked(&look.asks));
-        self.arrow("", "←", look.instance(), &got.join("\n"), style)?;
-        match &look.message {
+        got.extend(asked(&reply.asks));
+        self.arrow("", "←", reply.instance(), &got.join("\n"), style)?;
+        match &reply.message {
             Some(message) => writeln!(self.out, "{:TEXT$}{DIM}{message}{DIM:#}", ""),
             None => Ok(()),
         }
     }
 
-    /// The use of a token and its outcome, on one line.
-    fn attempt(&mut self, attempt: &str, round: &Round) -> io::Result<()> {
-        let (text, style) = match &round.outcome {
-            Outcome::Refused { code, .. } => (format!("refused, {code}"), ASKED),
-            Outcome::Complete { .. } => ("accepted".into(), HELD),
-            Outcome::Incomplete { .. } => ("went on".into(), NOT_HELD),
+    /// Prints the use of a token and the reply on one line.
+    fn attempt(&mut self, attempt: &str, round: &DemoRound) -> io::Result<()> {
+        let (text, style) = match &round.reply {
+            RoundReply::Rejected { code, .. } => (format!("rejected, {code}"), ASKED),
+            RoundReply::Complete { .. } => ("accepted".into(), HELD),
+            RoundReply::Incomplete { .. } => ("continued".into(), NOT_HELD),
         };
         let who = colour(round.instance());
         writeln!(
@@ -277,10 +282,10 @@ impl Stage {
         )
     }
 
-    fn sent(&mut self, label: &str, exchange: &Exchange, text: &str) -> io::Result<()> {
-        let passed_over = exchange.passed_over.iter();
-        let mut lines: Vec<String> = passed_over
-            .map(|name| format!("({name} does not answer and is passed over)"))
+    fn sent(&mut self, label: &str, exchange: &RecordedExchange, text: &str) -> io::Result<()> {
+        let skipped = exchange.passed_over.iter();
+        let mut lines: Vec<String> = skipped
+            .map(|name| format!("({name} does not respond and is skipped)"))
             .collect();
         lines.push(text.to_owned());
         self.arrow(label, "→", exchange.instance, &lines.join("\n"), PLAIN)
@@ -304,7 +309,7 @@ impl Stage {
         self.hanging(text, LABEL, PLAIN)
     }
 
-    /// Text from the cursor on, with its further lines indented.
+    /// Prints text from the cursor on; further lines are indented.
     fn hanging(&mut self, text: &str, indent: usize, style: Style) -> io::Result<()> {
         for (at, line) in wrapped(text, WIDTH - indent).iter().enumerate() {
             let indent = if at == 0 { 0 } else { indent };
@@ -313,44 +318,30 @@ impl Stage {
         Ok(())
     }
 
-    /// Prints the final table. True if every claim held.
-    pub(super) fn table(&mut self, seconds: f64) -> io::Result<bool> {
-        let rows = &self.rows;
-        let failed = rows.iter().filter(|row| !row.held).count();
-        let held = !rows.is_empty() && failed == 0;
+    /// Prints the summary, with the claims that did not hold. Returns true if every claim held.
+    pub(super) fn summary(&mut self, seconds: f64) -> io::Result<bool> {
+        let (rows, count) = (&self.rows, self.rows.len());
+        let failed = || rows.iter().filter(|row| !row.held);
+        let held = !rows.is_empty() && failed().count() == 0;
         if self.json {
             let event = json!({"event": "table", "held": held, "seconds": seconds, "rows": rows});
             writeln!(self.out, "{event}")?;
             return Ok(held);
         }
-        let widest = |text: fn(&Row) -> &str| {
-            let widths = rows.iter().map(|row| text(row).chars().count());
-            widths.max().unwrap_or_default()
-        };
-        let (stories, claims) = (widest(|row| row.story.title()), widest(|row| row.claim));
-        writeln!(self.out, "\n{BOLD}What held{BOLD:#}\n")?;
-        let mut last = None;
-        for row in rows {
-            let is_new = last.replace(row.story) != Some(row.story);
-            let title = if is_new { row.story.title() } else { "" };
-            let ((word, style), claim) = (verdict(row.held), row.claim);
-            writeln!(
-                self.out,
-                "  {title:<stories$}  {claim:<claims$}  {style}{word}{style:#}"
-            )?;
-        }
-        let count = rows.len();
-        let (summary, style) = match failed {
-            0 => (format!("Everything held: {count} claims."), HELD),
-            _ => (
+        let (summary, style) = match failed().count() {
+            0 => (format!("All {count} claims held."), HELD),
+            failed => (
                 format!("{failed} of {count} claims did NOT hold."),
                 NOT_HELD,
             ),
         };
         writeln!(
             self.out,
-            "\n  {style}{summary}{style:#} It took {seconds:.1} seconds."
+            "\n{style}{summary}{style:#} It took {seconds:.1} seconds."
         )?;
+        for ClaimRow { story, claim, .. } in failed() {
+            writeln!(self.out, "  {}: {claim}", story.title())?;
+        }
         Ok(held)
     }
 }
@@ -383,10 +374,10 @@ fn asked(asks: &Map<String, Value>) -> Vec<String> {
             }
             "sampling/createMessage" => {
                 let question = params["messages"][0]["content"]["text"].as_str();
-                format!("asks {key}, of a model: {}", question.unwrap_or_default())
+                format!("asks {key} of a model: {}", question.unwrap_or_default())
             }
-            "roots/list" => format!("asks {key}: which roots does the project have?"),
-            other => format!("asks {key} by {other}"),
+            "roots/list" => format!("asks {key}: which directories does the project have?"),
+            other => format!("asks {key} with {other}"),
         }
     };
     asks.iter().map(line).collect()

@@ -1,82 +1,84 @@
-//! A console that draws its prompts, and draws them again when a key is pressed or the size changes.
+//! A console that redraws its prompts when a key is pressed or the terminal is resized.
 //!
-//! The terminal is restored when a `Live` is dropped.
+//! Dropping an `InteractiveConsole` restores the terminal.
 
-mod edit;
 mod frame;
+mod line_editor;
 
 use super::asker::{CANCEL, DECLINE};
-use super::console::{Check, Console, Left, POLL, Question, Withdrawn, boxes, forget_typed};
-use super::text::{Line, clipped, wrapped};
-use crate::style::{BOLD, DIM, MARK, WRONG};
+use super::console::{
+    Console, InputPrompt, POLL, PromptError, Validate, Withdrawal, check_boxes, flush_input,
+};
+use super::display_text::{StyledLine, clipped, wrapped};
+use crate::style::{BOLD, DIM, INVALID, MARK};
 use anstream::{AutoStream, ColorChoice};
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
-use edit::Edit;
 use frame::Frame;
+use line_editor::LineEditor;
 use std::io::{self, Write, stderr};
 use std::ops::Range;
 use std::time::Duration;
 
-/// The most keys that are dropped when a console is opened.
-const MAX_FORGOTTEN: usize = 10_000;
+/// The maximum number of events that are dropped when a console is opened.
+const MAX_DROPPED: usize = 10_000;
 
-/// The most lines that the label of a prompt takes.
+/// The maximum number of lines of a label.
 const MAX_LABEL: usize = 3;
 
-/// The most lines that the address of the server takes.
+/// The maximum number of lines of the server's address.
 const MAX_ASKER: usize = 3;
 
-pub(super) struct Live {
+pub(super) struct InteractiveConsole {
     frame: Frame,
     with_styles: bool,
-    withdrawn: Withdrawn,
-    _raw: Raw,
+    withdrawn: Withdrawal,
+    _raw: RawMode,
 }
 
-struct Raw;
+struct RawMode;
 
-impl Raw {
+impl RawMode {
     fn enter() -> io::Result<Self> {
         terminal::enable_raw_mode()?;
-        // Dropping this leaves the mode, also if the next step fails.
+        // Dropping this restores the mode, also if the next step fails.
         let raw = Self;
         execute!(stderr(), event::EnableBracketedPaste)?;
         Ok(raw)
     }
 }
 
-impl Drop for Raw {
+impl Drop for RawMode {
     fn drop(&mut self) {
-        // The terminal may be gone.
+        // The terminal may be closed.
         let _ = execute!(stderr(), event::DisableBracketedPaste, cursor::Show);
         let _ = terminal::disable_raw_mode();
     }
 }
 
-enum Pressed {
+enum InputEvent {
     Key(KeyCode, KeyModifiers),
-    Pasted(String),
-    Resized,
+    Paste(String),
+    Resize,
 }
 
-impl Live {
-    pub(super) fn open(withdrawn: Withdrawn) -> Result<Self, Left> {
-        let live = Self {
+impl InteractiveConsole {
+    pub(super) fn open(withdrawn: Withdrawal) -> Result<Self, PromptError> {
+        let console = Self {
             frame: Frame::default(),
             with_styles: AutoStream::choice(&stderr()) != ColorChoice::Never,
             withdrawn,
-            _raw: Raw::enter()?,
+            _raw: RawMode::enter()?,
         };
-        forget_typed()?;
-        // Drop the events that were read already. An interrupt stays one.
-        for _ in 0..MAX_FORGOTTEN {
+        flush_input()?;
+        // Drop events that were read already, except for an interrupt.
+        for _ in 0..MAX_DROPPED {
             if !event::poll(Duration::ZERO)? {
                 break;
             }
             read()?;
         }
-        Ok(live)
+        Ok(console)
     }
 
     fn size() -> (usize, usize) {
@@ -86,27 +88,27 @@ impl Live {
         }
     }
 
-    /// Draws a prompt: its head, body and foot. The cursor is in the body, or hidden.
+    /// Draws a prompt: head, body and foot. The cursor is in the body, or hidden.
     fn draw(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         keys: &str,
         error: Option<&str>,
-        body: impl FnOnce(usize, usize) -> (Vec<Line>, Option<(usize, usize)>),
+        body: impl FnOnce(usize, usize) -> (Vec<StyledLine>, Option<(usize, usize)>),
     ) -> io::Result<()> {
         let (columns, rows) = Self::size();
-        // A line that fills the last column may or may not take the next one, too.
+        // A line that fills the last column may or may not wrap.
         let columns = columns.saturating_sub(1);
-        let mut lines = head(question, columns);
-        let mut foot: Vec<Line> = error
+        let mut lines = head(prompt, columns);
+        let mut foot: Vec<StyledLine> = error
             .map(|why| wrapped(why, columns.saturating_sub(4)))
             .unwrap_or_default()
             .into_iter()
-            .map(|line| Line::styled(WRONG, format!("  ! {line}")))
+            .map(|line| StyledLine::styled(INVALID, format!("  ! {line}")))
             .collect();
-        foot.extend(signed(question, columns));
+        foot.extend(asked_by(prompt, columns));
         let help = format!("  esc: decline or cancel · {keys}");
-        foot.push(Line::styled(DIM, clipped(&help, columns)));
+        foot.push(StyledLine::styled(DIM, clipped(&help, columns)));
         let room = rows.saturating_sub(lines.len() + foot.len()).max(1);
         let (body, cursor) = body(columns, room);
         let cursor = cursor.map(|(row, column)| (row + lines.len(), column));
@@ -118,20 +120,20 @@ impl Live {
         self.put(&drawn)
     }
 
-    /// All at once, so that nothing flickers.
+    /// Writes everything at once, to avoid flicker.
     fn put(&self, text: &str) -> io::Result<()> {
         let mut out = stderr().lock();
         out.write_all(text.as_bytes())?;
         out.flush()
     }
 
-    fn pressed(&self) -> Result<Pressed, Left> {
+    fn next_event(&self) -> Result<InputEvent, PromptError> {
         loop {
             self.withdrawn.check()?;
             if event::poll(POLL)?
-                && let Some(pressed) = read()?
+                && let Some(event) = read()?
             {
-                return Ok(pressed);
+                return Ok(event);
             }
         }
     }
@@ -139,20 +141,20 @@ impl Live {
     /// Draws a list, and returns the next key.
     fn list(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         keys: &str,
         error: Option<&str>,
         labels: &[String],
         at: Option<usize>,
-    ) -> Result<KeyCode, Left> {
+    ) -> Result<KeyCode, PromptError> {
         loop {
-            self.draw(question, keys, error, |columns, room| {
+            self.draw(prompt, keys, error, |columns, room| {
                 let line = |i: usize| {
                     let text = clipped(&labels[i], columns.saturating_sub(4));
                     if Some(i) == at {
-                        Line::styled(MARK, format!("  > {text}"))
+                        StyledLine::styled(MARK, format!("  > {text}"))
                     } else {
-                        Line::plain(format!("    {text}"))
+                        StyledLine::plain(format!("    {text}"))
                     }
                 };
                 (
@@ -160,55 +162,55 @@ impl Live {
                     None,
                 )
             })?;
-            if let Pressed::Key(code, _) = self.pressed()? {
+            if let InputEvent::Key(code, _) = self.next_event()? {
                 return Ok(code);
             }
         }
     }
 
-    /// The chosen place in a list; none if it was left by the escape key.
-    fn pick(
+    /// The index of the selected choice; none if the escape key was pressed.
+    fn select(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         at: &mut Option<usize>,
-    ) -> Result<Option<usize>, Left> {
+    ) -> Result<Option<usize>, PromptError> {
         let mut typed = String::new();
         loop {
             let keys = match at {
                 Some(_) => "enter: choose",
-                None => "up, down: go to a choice",
+                None => "up, down: move to a choice",
             };
-            match (self.list(question, keys, None, choices, *at)?, *at) {
+            match (self.list(prompt, keys, None, choices, *at)?, *at) {
                 (KeyCode::Enter, Some(chosen)) => return Ok(Some(chosen)),
                 (KeyCode::Esc, _) => return Ok(None),
-                (code, _) => go(code, at, choices, &mut typed),
+                (code, _) => move_selection(code, at, choices, &mut typed),
             }
         }
     }
 
-    /// Asks whether to decline or cancel; returns if the person goes on.
-    fn leave(&mut self, question: &Question) -> Result<(), Left> {
-        let menu = Question {
-            label: format!("Leave this question? ({})", question.label),
+    /// Asks whether to decline or cancel. Returns if the user continues.
+    fn confirm_leaving(&mut self, prompt: &InputPrompt) -> Result<(), PromptError> {
+        let menu = InputPrompt {
+            label: format!("Leave this question? ({})", prompt.label),
             hint: String::new(),
-            ..question.clone()
+            ..prompt.clone()
         };
-        let choices = ["Go on with it", DECLINE, CANCEL].map(str::to_owned);
-        match self.pick(&menu, &choices, &mut Some(0))? {
-            Some(1) => Err(Left::Declined),
-            Some(2) => Err(Left::Cancelled),
+        let choices = ["Continue answering", DECLINE, CANCEL].map(str::to_owned);
+        match self.select(&menu, &choices, &mut Some(0))? {
+            Some(1) => Err(PromptError::Declined),
+            Some(2) => Err(PromptError::Cancelled),
             _ => Ok(()),
         }
     }
 }
 
-impl Console for Live {
+impl Console for InteractiveConsole {
     fn columns(&self) -> usize {
         Self::size().0
     }
 
-    fn say(&mut self, line: &Line) -> io::Result<()> {
+    fn say(&mut self, line: &StyledLine) -> io::Result<()> {
         if self.frame.is_drawn() {
             let erased = self.frame.erase(Self::size().0);
             self.put(&erased)?;
@@ -218,145 +220,150 @@ impl Console for Live {
 
     fn choose(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: Option<usize>,
-    ) -> Result<usize, Left> {
+    ) -> Result<usize, PromptError> {
         let mut at = start.map(|start| start.min(choices.len().saturating_sub(1)));
         loop {
-            match self.pick(question, choices, &mut at)? {
+            match self.select(prompt, choices, &mut at)? {
                 Some(chosen) => return Ok(chosen),
-                None => self.leave(question)?,
+                None => self.confirm_leaving(prompt)?,
             }
         }
     }
 
     fn tick(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         choices: &[String],
         start: &[bool],
-        check: Check<'_, [bool]>,
-    ) -> Result<Vec<bool>, Left> {
+        validate: Validate<'_, [bool]>,
+    ) -> Result<Vec<bool>, PromptError> {
         let (mut at, mut typed, mut error) = (Some(0), String::new(), None);
         let mut ticked = start.to_vec();
         loop {
             let keys = "space: tick · enter: done";
-            let labels = boxes(choices, &ticked);
-            match self.list(question, keys, error.as_deref(), &labels, at)? {
-                KeyCode::Enter => match check(&ticked) {
+            let labels = check_boxes(choices, &ticked);
+            match self.list(prompt, keys, error.as_deref(), &labels, at)? {
+                KeyCode::Enter => match validate(&ticked) {
                     Ok(()) => return Ok(ticked),
                     Err(why) => error = Some(why.to_string()),
                 },
-                KeyCode::Esc => self.leave(question)?,
+                KeyCode::Esc => self.confirm_leaving(prompt)?,
                 KeyCode::Char(' ') => {
                     let at = at.unwrap_or_default();
                     ticked[at] = !ticked[at];
                     error = None;
                 }
-                code => go(code, &mut at, choices, &mut typed),
+                code => move_selection(code, &mut at, choices, &mut typed),
             }
         }
     }
 
     fn write(
         &mut self,
-        question: &Question,
+        prompt: &InputPrompt,
         start: &str,
-        check: Check<'_, str>,
-    ) -> Result<String, Left> {
-        let mut edit = Edit::new(start, question.takes_lines);
+        validate: Validate<'_, str>,
+    ) -> Result<String, PromptError> {
+        let mut edit = LineEditor::new(start, prompt.is_multiline);
         let mut error = None;
-        let keys = match question.takes_lines {
+        let keys = match prompt.is_multiline {
             true => "enter: done · alt-enter: new line",
             false => "enter: done",
         };
         loop {
-            self.draw(question, keys, error.as_deref(), |columns, room| {
+            self.draw(prompt, keys, error.as_deref(), |columns, room| {
                 let (rows, (row, column)) = edit.rows(columns.saturating_sub(4));
                 let shown = window(rows.len(), row, room);
                 let cursor = (row - shown.start, column + 4);
                 let line = |i: usize| {
                     let mark = if i == 0 { "  > " } else { "    " };
-                    Line::styled(MARK, mark).then(BOLD, rows[i].clone())
+                    StyledLine::styled(MARK, mark).then(BOLD, rows[i].clone())
                 };
                 (shown.map(line).collect(), Some(cursor))
             })?;
-            match self.pressed()? {
-                Pressed::Key(KeyCode::Enter, KeyModifiers::NONE) => {
+            match self.next_event()? {
+                InputEvent::Key(KeyCode::Enter, KeyModifiers::NONE) => {
                     let text = edit.text();
-                    match check(&text) {
+                    match validate(&text) {
                         Ok(()) => return Ok(text),
                         Err(why) => error = Some(why.to_string()),
                     }
                 }
-                Pressed::Key(KeyCode::Esc, _) => self.leave(question)?,
-                Pressed::Key(code, modifiers) => {
+                InputEvent::Key(KeyCode::Esc, _) => self.confirm_leaving(prompt)?,
+                InputEvent::Key(code, modifiers) => {
                     if edit.press(code, modifiers) {
                         error = None;
                     }
                 }
-                Pressed::Pasted(text) => edit.paste(&text),
-                Pressed::Resized => {}
+                InputEvent::Paste(text) => edit.paste(&text),
+                InputEvent::Resize => {}
             }
         }
     }
 }
 
-fn head(question: &Question, columns: usize) -> Vec<Line> {
-    let label = wrapped(&question.label, columns.saturating_sub(2));
-    let mut lines: Vec<Line> = label
+fn head(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
+    let label = wrapped(&prompt.label, columns.saturating_sub(2));
+    let mut lines: Vec<StyledLine> = label
         .into_iter()
         .take(MAX_LABEL)
         .enumerate()
         .map(|(i, line)| {
             let mark = if i == 0 { "? " } else { "  " };
-            Line::styled(MARK, mark).then(BOLD, line)
+            StyledLine::styled(MARK, mark).then(BOLD, line)
         })
         .collect();
-    if !question.hint.is_empty() {
-        let hint = clipped(&question.hint, columns.saturating_sub(2));
-        lines.push(Line::styled(DIM, format!("  {hint}")));
+    if !prompt.hint.is_empty() {
+        let hint = clipped(&prompt.hint, columns.saturating_sub(2));
+        lines.push(StyledLine::styled(DIM, format!("  {hint}")));
     }
     lines
 }
 
-/// The address of the server that asks, whole unless it takes many lines.
-fn signed(question: &Question, columns: usize) -> Vec<Line> {
+/// The address of the server, shortened if it takes many lines.
+fn asked_by(prompt: &InputPrompt, columns: usize) -> Vec<StyledLine> {
     let columns = columns.saturating_sub(4);
-    let mut lines = wrapped(&format!("asked by {}", question.asker), columns);
+    let mut lines = wrapped(&format!("asked by {}", prompt.asker), columns);
     if lines.len() > MAX_ASKER {
         let rest = lines.split_off(MAX_ASKER - 1).concat();
         lines.push(clipped(&rest, columns));
     }
     let line = |(i, line): (usize, String)| {
         let indent = if i == 0 { "  " } else { "    " };
-        Line::styled(DIM, format!("{indent}{line}"))
+        StyledLine::styled(DIM, format!("{indent}{line}"))
     };
     lines.into_iter().enumerate().map(line).collect()
 }
 
 /// The visible part of a list, with a line about its position.
-fn listed(count: usize, at: usize, room: usize, line: impl Fn(usize) -> Line) -> Vec<Line> {
+fn listed(
+    count: usize,
+    at: usize,
+    room: usize,
+    line: impl Fn(usize) -> StyledLine,
+) -> Vec<StyledLine> {
     if count <= room {
         return (0..count).map(line).collect();
     }
     let shown = window(count, at, room.saturating_sub(1).max(1));
-    let place = format!("    {} to {} of {count}", shown.start + 1, shown.end);
-    let mut lines: Vec<Line> = shown.map(line).collect();
-    lines.push(Line::styled(DIM, place));
+    let position = format!("    {} to {} of {count}", shown.start + 1, shown.end);
+    let mut lines: Vec<StyledLine> = shown.map(line).collect();
+    lines.push(StyledLine::styled(DIM, position));
     lines
 }
 
-/// As many places around `at` as there is room for.
+/// The visible range of indices around `at`.
 fn window(count: usize, at: usize, room: usize) -> Range<usize> {
     let start = (at + 1).saturating_sub(room.div_ceil(2).max(1));
     let start = start.min(count.saturating_sub(room));
     start..(start + room).min(count)
 }
 
-/// Reads an event; none if it means nothing here.
-fn read() -> Result<Option<Pressed>, Left> {
+/// Reads an event; none if it is irrelevant.
+fn read() -> Result<Option<InputEvent>, PromptError> {
     Ok(match event::read()? {
         Event::Key(KeyEvent {
             code,
@@ -366,18 +373,18 @@ fn read() -> Result<Option<Pressed>, Left> {
         }) if kind != KeyEventKind::Release => {
             let with_control = modifiers.contains(KeyModifiers::CONTROL);
             if with_control && code == KeyCode::Char('c') {
-                return Err(Left::Interrupted);
+                return Err(PromptError::Interrupted);
             }
-            Some(Pressed::Key(code, modifiers))
+            Some(InputEvent::Key(code, modifiers))
         }
-        Event::Paste(text) => Some(Pressed::Pasted(text)),
-        Event::Resize(..) => Some(Pressed::Resized),
+        Event::Paste(text) => Some(InputEvent::Paste(text)),
+        Event::Resize(..) => Some(InputEvent::Resize),
         _ => None,
     })
 }
 
-/// Moves in a list: by arrows, by pages, or to the first choice that begins with the letters typed.
-fn go(code: KeyCode, at: &mut Option<usize>, choices: &[String], typed: &mut String) {
+/// Moves in a list: by arrows, by pages, or to the first choice that starts with the typed letters.
+fn move_selection(code: KeyCode, at: &mut Option<usize>, choices: &[String], typed: &mut String) {
     const PAGE: usize = 10;
     let last = choices.len().saturating_sub(1);
     let to = match code {
@@ -407,7 +414,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_window_holds_the_place_and_is_as_large_as_it_can_be() {
+    fn window_contains_the_position_and_fills_the_room() {
         for count in 1..20 {
             for at in 0..count {
                 for room in 1..25 {
@@ -421,17 +428,17 @@ mod tests {
     }
 
     #[test]
-    fn letters_find_a_choice() {
+    fn typed_letters_select_a_choice() {
         let choices = ["Red", "Green", "Grey"].map(str::to_owned);
         let (mut at, mut typed) = (None, String::new());
         for (c, found) in [('g', 1), ('r', 1), ('e', 1), ('y', 2), ('x', 2), ('r', 0)] {
-            go(KeyCode::Char(c), &mut at, &choices, &mut typed);
+            move_selection(KeyCode::Char(c), &mut at, &choices, &mut typed);
             assert_eq!(at, Some(found), "{c}");
         }
     }
 
     #[test]
-    fn one_comes_from_nowhere_at_either_end() {
+    fn first_move_selects_the_first_or_last_choice() {
         let choices = ["Red", "Green", "Grey"].map(str::to_owned);
         for (code, to) in [
             (KeyCode::Down, Some(0)),
@@ -440,7 +447,7 @@ mod tests {
             (KeyCode::Char(' '), None),
         ] {
             let mut at = None;
-            go(code, &mut at, &choices, &mut String::new());
+            move_selection(code, &mut at, &choices, &mut String::new());
             assert_eq!(at, to, "{code:?}");
         }
     }

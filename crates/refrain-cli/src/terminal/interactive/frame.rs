@@ -1,11 +1,11 @@
-//! Lines that are redrawn in one place.
+//! Lines that are redrawn in place.
 
-use crate::terminal::text::Line;
+use crate::terminal::display_text::StyledLine;
 use crossterm::Command;
 use crossterm::cursor::{Hide, MoveToColumn, MoveUp, Show};
 use crossterm::terminal::{Clear, ClearType};
 
-/// The widths of the drawn lines, and the place of the cursor in them.
+/// The widths of the drawn lines, and the position of the cursor in them.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     widths: Vec<usize>,
@@ -17,12 +17,12 @@ impl Frame {
         !self.widths.is_empty()
     }
 
-    /// The output that replaces the drawn lines by these, which are narrower than the terminal. Without a place for the
-    /// cursor it is hidden.
+    /// The output that replaces the drawn lines. `lines` must be narrower than the terminal. Without a position, the cursor
+    /// is hidden.
     pub(super) fn draw(
         &mut self,
         (columns, rows): (usize, usize),
-        lines: &[Line],
+        lines: &[StyledLine],
         cursor: Option<(usize, usize)>,
         with_styles: bool,
     ) -> String {
@@ -33,7 +33,7 @@ impl Frame {
         let painted: Vec<String> = lines.iter().map(|line| line.paint(with_styles)).collect();
         out.push_str(&painted.join("\r\n"));
         let last = lines.len().saturating_sub(1);
-        self.widths = lines.iter().map(Line::width).collect();
+        self.widths = lines.iter().map(StyledLine::width).collect();
         self.cursor = match cursor {
             Some((row, column)) => (row.saturating_sub(hidden).min(last), column),
             None => (last, 0),
@@ -46,7 +46,7 @@ impl Frame {
         out
     }
 
-    /// The output that erases the drawn lines. The cursor is where the first line began.
+    /// The output that erases the drawn lines and moves the cursor to the start of the first one.
     pub(super) fn erase(&mut self, columns: usize) -> String {
         let mut out = String::new();
         command(&mut out, Hide);
@@ -57,7 +57,7 @@ impl Frame {
         out
     }
 
-    /// The rows above the cursor. A terminal that has become narrower has broken wide lines.
+    /// The rows above the cursor. A terminal that became narrower has wrapped wide lines.
     fn above(&self, columns: usize) -> usize {
         let columns = columns.max(1);
         let broken: usize = self

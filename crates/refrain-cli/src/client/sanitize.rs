@@ -1,8 +1,8 @@
-//! Text of servers, sanitized for output.
+//! Sanitizes text of servers for output.
 
-use crate::terminal::text::push;
+use crate::terminal::display_text::push;
 
-/// Replaces control and invisible characters by signs. Line ends and tabs stay.
+/// Replaces control and invisible characters by visible symbols. Line ends and tabs stay.
 pub(super) fn harmless(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -26,7 +26,7 @@ pub(super) fn one_line(text: &str) -> String {
     shown
 }
 
-/// At most so many characters of a text, and its length if it is longer.
+/// The first characters of a text, and its length if it is longer.
 pub(super) fn shortened(text: &str, most: usize) -> (&str, Option<usize>) {
     match text.char_indices().nth(most) {
         None => (text, None),
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_left_that_steers_a_terminal() {
+    fn control_characters_are_replaced() {
         assert_eq!(harmless("two\nlines\tand ö"), "two\nlines\tand ö");
         assert_eq!(harmless("\x1b[2Jgone\r"), "␛[2Jgone␍");
         assert_eq!(harmless("a\u{9b}1mb\u{202e}c"), "a\\u{9b}1mb\\u{202e}c");
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_cut_between_characters() {
+    fn long_text_is_cut_between_characters() {
         assert_eq!(shortened("äöü", 3), ("äöü", None));
         assert_eq!(shortened("äöüß", 3), ("äöü", Some(4)));
     }

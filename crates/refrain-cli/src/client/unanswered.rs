@@ -1,42 +1,42 @@
-//! Asks without an answer, as they are shown to people and programs.
+//! Asks without an answer, printed as text or JSON.
 
-use super::text::{harmless, one_line};
-use crate::style::{BOLD, CAREFUL, DIM};
+use super::sanitize::{harmless, one_line};
+use crate::style::{BOLD, DIM, WARNING};
 use crate::terminal::{format_name, limits, number_name};
 use refrain_client::{IncomingAsk, UnansweredAsk};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone)]
-pub(super) struct OpenAsk {
+pub(super) struct UnansweredAsk {
     pub(super) ask: IncomingAsk,
     pub(super) why: String,
 }
 
-/// The asks that stopped a call. Asks of a legacy server are not in the call, but in `noted`.
-pub(super) fn open_asks(
+/// The asks that interrupted a call. Asks of a legacy server are not part of the call, but in `noted`.
+pub(super) fn unanswered_asks(
     asks: Vec<IncomingAsk>,
-    noted: Vec<OpenAsk>,
+    noted: Vec<UnansweredAsk>,
     unanswered: &[UnansweredAsk],
-) -> Vec<OpenAsk> {
+) -> Vec<UnansweredAsk> {
     let noted = noted.into_iter().map(|noted| noted.ask);
-    let mut found: Vec<OpenAsk> = Vec::new();
+    let mut found: Vec<UnansweredAsk> = Vec::new();
     for ask in asks.into_iter().chain(noted) {
-        let none = unanswered.iter().find(|none| none.key == ask.key());
+        let missing = unanswered.iter().find(|missing| missing.key == ask.key());
         let is_new = found.iter().all(|known| known.ask.key() != ask.key());
-        if let Some(UnansweredAsk { key, why }) = none.filter(|_| is_new) {
-            // The key is shown already.
+        if let Some(UnansweredAsk { key, why }) = missing.filter(|_| is_new) {
+            // The key is printed already.
             let why = why
                 .strip_prefix(&format!("{key}: "))
                 .unwrap_or(why)
                 .to_owned();
-            found.push(OpenAsk { ask, why });
+            found.push(UnansweredAsk { ask, why });
         }
     }
     found
 }
 
-impl OpenAsk {
+impl UnansweredAsk {
     pub(super) fn to_json(&self) -> Value {
         let kind = self.ask.kind().map(AskKind::as_str);
         let mut shown = json!({"key": self.ask.key(), "kind": kind});
@@ -62,28 +62,28 @@ impl OpenAsk {
     pub(super) fn lines(&self) -> Vec<String> {
         let kind = self.ask.kind().map_or("unknown", AskKind::as_str);
         let key = one_line(self.ask.key());
-        let mut lines = vec![format!("  {CAREFUL}{key}{CAREFUL:#}  {DIM}{kind}{DIM:#}")];
-        let mut tell = |text: &str| {
+        let mut lines = vec![format!("  {WARNING}{key}{WARNING:#}  {DIM}{kind}{DIM:#}")];
+        let mut add = |text: &str| {
             let text = harmless(text);
             lines.extend(text.lines().map(|line| format!("    {line}")));
         };
         match &self.ask {
             IncomingAsk::Form(ask) => {
-                tell(&ask.message);
+                add(&ask.message);
                 lines.extend(fields(&ask.form));
             }
             IncomingAsk::Url(ask) => {
-                tell(&ask.message);
-                tell(ask.url.as_str());
+                add(&ask.message);
+                add(ask.url.as_str());
             }
-            IncomingAsk::Sampling(ask) => tell(&conversation(&ask.params)),
+            IncomingAsk::Sampling(ask) => add(&conversation(&ask.params)),
             _ => {}
         }
         lines.push(format!("    {DIM}({}){DIM:#}", one_line(&self.why)));
         lines
     }
 
-    /// The flag with an example of an answer, if the ask can be answered on the command line.
+    /// The flag with an example answer, if the ask can be answered on the command line.
     pub(super) fn example(&self) -> Option<String> {
         let key = self.ask.key();
         let answer = match &self.ask {
@@ -98,7 +98,7 @@ impl OpenAsk {
     }
 }
 
-/// A word quoted for a shell.
+/// Quotes a word for a shell.
 pub(super) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -151,9 +151,9 @@ fn kind(field: &Field) -> String {
         }
     }
     if let Some(preset) = field.default_json() {
-        words.push(format!("{preset} if left out"));
+        words.push(format!("default {preset}"));
     } else if !field.is_required() {
-        words.push("may be left out".to_owned());
+        words.push("optional".to_owned());
     }
     words.join(", ")
 }

@@ -1,0 +1,130 @@
+//! The drafts that preceded MCP 2026-07-28: flags, servers and serving.
+//!
+//! A draft has its own server, whose tools may differ: it shares metrics with the main server, but neither tokens nor tasks.
+
+use crate::config::{CheckedConfig, InvalidValue};
+use crate::error::with_hint;
+use crate::servers::configure;
+use crate::{App, AppError};
+use clap::Args;
+use refrain::runtime::SystemSource;
+use refrain::runtime::server::drafts;
+use refrain::server::{AllowedHosts, Draft, KeyRing, Server, ServerBuilder, serve_stdio};
+use refrain::store::Store;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use tokio::io::{AsyncBufRead, AsyncWrite};
+use tokio::net::TcpListener;
+
+pub(crate) type BuildDraft<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
+
+/// The drafts to serve.
+#[derive(Args)]
+pub(crate) struct DraftFlags {
+    /// Also serve the three drafts of MCP 2026-07-28, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
+    #[arg(long, conflicts_with = "stdio")]
+    drafts: bool,
+    /// The draft to speak over standard input and output: draft-0, draft-1 or draft-2. Requires --stdio.
+    #[arg(long, value_name = "DRAFT", value_parser = parse)]
+    dialect: Option<Draft>,
+}
+
+impl DraftFlags {
+    pub(crate) fn selected(&self, stdio: bool) -> Result<Vec<Draft>, AppError> {
+        match (self.drafts, self.dialect) {
+            (_, Some(_)) if !stdio => Err(with_hint(
+                "--dialect requires --stdio",
+                "over HTTP, --drafts serves every draft at its own path",
+            )),
+            (true, _) => Ok(Draft::ALL.to_vec()),
+            (false, dialect) => Ok(dialect.into_iter().collect()),
+        }
+    }
+}
+
+fn parse(name: &str) -> Result<Draft, InvalidValue> {
+    let names = Draft::ALL.map(Draft::name).join(", ");
+    Draft::from_name(name).ok_or_else(|| InvalidValue(format!("expected one of {names}")))
+}
+
+impl<F: Args> App<F> {
+    /// Serves each draft with the tools that `build` returns for it. Without this, all drafts have the tools of the server.
+    pub fn with_drafts(
+        mut self,
+        build: impl Fn(&F, Draft) -> Result<ServerBuilder, AppError> + 'static,
+    ) -> Self {
+        self.build_draft = Some(Box::new(build));
+        self
+    }
+}
+
+/// The servers of the selected drafts.
+pub(crate) struct DraftServers(Vec<(Draft, Server)>);
+
+impl DraftServers {
+    pub(crate) fn build<F: Args>(
+        drafts: &[Draft],
+        app: &App<F>,
+        flags: &F,
+        config: &CheckedConfig,
+        store: &Arc<dyn Store>,
+        main: &Server,
+    ) -> Result<Self, AppError> {
+        let server = |draft: &Draft| {
+            let builder = match &app.build_draft {
+                Some(build) => build(flags, *draft),
+                None => (app.build)(flags),
+            };
+            let mut builder = configure(builder?, config, store)
+                .draft(*draft)
+                .count_with(main);
+            if config.keys.is_none() {
+                // The main server has already warned that there are no keys.
+                builder = builder.keys(KeyRing::generate(&SystemSource::new()));
+            }
+            Ok((*draft, builder.build()?))
+        };
+        drafts
+            .iter()
+            .map(server)
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.0.iter().map(|(_, server)| server)
+    }
+
+    pub(crate) fn log(&self, address: SocketAddr) {
+        for (draft, _) in &self.0 {
+            tracing::info!(%draft, url = format!("http://{address}{}", draft.path()), "serving draft");
+        }
+    }
+
+    /// Serves the main server at `/mcp` and the drafts at their paths.
+    pub(crate) async fn serve_http(
+        self,
+        listener: TcpListener,
+        main: Server,
+        hosts: AllowedHosts,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(), AppError> {
+        Ok(drafts::serve(listener, main, self.0, hosts, stop).await?)
+    }
+
+    /// Serves the selected draft, or the main server if there is none.
+    pub(crate) async fn serve_stdio(
+        self,
+        main: Server,
+        input: impl AsyncBufRead + Unpin + Send + 'static,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), AppError> {
+        Ok(match self.0.into_iter().next() {
+            Some((draft, server)) => {
+                drafts::serve_stdio(draft, server, input, output, stop).await?;
+            }
+            None => serve_stdio(main, input, output, stop).await?,
+        })
+    }
+}

@@ -1,0 +1,30 @@
+//! Errors of commands, printed as `error: …` and `hint: …` lines.
+
+use anstyle::{AnsiColor, Style};
+use std::fmt::{Display, Write};
+
+/// The error of a command: a message for the person who ran it, and lines of `hint: …` that say what to do.
+pub type AppError = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn with_hint(message: impl Display, hint: impl Display) -> AppError {
+    format!("{message}\nhint: {hint}").into()
+}
+
+/// Prints a message to standard error as `error: …`, with its labels (`error:`, `note:`, `hint:`) in colour.
+pub fn print_error(message: &str) {
+    const LABELS: [(&str, AnsiColor); 3] = [
+        ("error:", AnsiColor::Red),
+        ("note:", AnsiColor::Green),
+        ("hint:", AnsiColor::Cyan),
+    ];
+    let mut text = String::new();
+    for line in format!("error: {message}").lines() {
+        let label = LABELS.iter().find(|(label, _)| line.starts_with(label));
+        let (label, style) = label.map_or(("", Style::new()), |(label, colour)| {
+            (*label, colour.on_default().bold())
+        });
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{style}{label}{style:#}{}", &line[label.len()..]);
+    }
+    anstream::eprint!("{text}");
+}

@@ -1,0 +1,325 @@
+//! A connection to a server, and the calls on it.
+
+mod interrupted;
+
+use super::answerer::Answerer;
+use super::exit::{Code, CommandError};
+use super::interrupt::Interrupt;
+use super::json::{self, Fold};
+use super::options::{AnswerOptions, ConnectOptions, ServerTarget, TOKEN};
+use super::sanitize::one_line;
+use super::saved_call::SavedCall;
+use super::trace::WireTrace;
+use super::unanswered::{UnansweredAsk, unanswered_asks};
+use super::{output, stderr};
+use crate::style::DIM;
+use crate::terminal::url::is_loopback;
+use interrupted::{Continuation, answered, missing_answers};
+use refrain_client::{
+    Asker, Bearer, CallRequest, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    IncomingAsk, LogMessage, PendingCall, UnansweredAsk,
+};
+use refrain_wire::{CallKind, Implementation};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::{self, IsTerminal};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use url::Url;
+
+/// How long a server may be silent while connecting and listing.
+const SILENCE: Duration = Duration::from_secs(60);
+const CLOSE_TIME: Duration = Duration::from_secs(10);
+
+pub(super) struct ServerConnection {
+    pub(super) client: Client,
+    pub(super) interrupt: Interrupt,
+    target: ServerTarget,
+    answerer: Option<Arc<Answerer>>,
+    saved: Option<Arc<SavedCall>>,
+    dialect: Option<Dialect>,
+    json: bool,
+}
+
+impl ServerConnection {
+    /// Connects for requests that have no asks.
+    pub(super) async fn open(
+        options: &ConnectOptions,
+        target: ServerTarget,
+    ) -> Result<Self, CommandError> {
+        let limits = ClientLimits {
+            silence: SILENCE,
+            ..ClientLimits::default()
+        };
+        let builder = Client::builder().limits(limits);
+        Self::connect(builder, options, target, 0, SILENCE).await
+    }
+
+    /// Connects for a call that has made this number of rounds. The call is saved before each further round.
+    pub(super) async fn for_call(
+        options: &ConnectOptions,
+        target: ServerTarget,
+        answers: &AnswerOptions,
+        saved: Option<SavedCall>,
+        rounds: u32,
+    ) -> Result<Self, CommandError> {
+        let saved = saved.map(Arc::new);
+        let answerer = Answerer::new(answers, options.json)?;
+        let mut builder = answerer.register(Client::builder().limits(answers.limits()));
+        if !options.json && io::stderr().is_terminal() {
+            builder = builder.on_progress(|progress| stderr::progress(&progress));
+        }
+        if let Some(level) = answers.log {
+            builder = builder.on_log(level, |message| stderr::print(&log_line(&message)));
+        }
+        if let Some(saved) = saved.clone() {
+            builder = builder.on_pending(move |pending| {
+                if let Err(error) = saved.replace(pending) {
+                    stderr::warn(&error.message);
+                }
+            });
+        }
+        let limit = answers.limits().deadline.unwrap_or(SILENCE).min(SILENCE);
+        let connection = Self::connect(builder, options, target, rounds, limit).await?;
+        Ok(Self {
+            answerer: Some(answerer),
+            saved,
+            ..connection
+        })
+    }
+
+    async fn connect(
+        builder: ClientBuilder,
+        options: &ConnectOptions,
+        target: ServerTarget,
+        rounds: u32,
+        limit: Duration,
+    ) -> Result<Self, CommandError> {
+        let mut builder = builder.info(Implementation {
+            name: "refrain".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Implementation::default()
+        });
+        if let Some(dialect) = options.dialect.dialect {
+            builder = builder.dialect(dialect);
+        }
+        if let Some(depth) = options.trace {
+            let trace = WireTrace::new(depth, rounds);
+            builder = builder.on_wire(move |wire| trace.print(wire));
+        }
+        if let ServerTarget::Url(url) = &target
+            && let Some(token) = options.token()?
+        {
+            warn_if_unencrypted(url);
+            let bearer =
+                Bearer::new(&token).map_err(|error| CommandError::usage(error.to_string()))?;
+            builder = builder.authorize(bearer);
+        }
+        let connecting = async {
+            match &target {
+                ServerTarget::Url(url) => builder.connect(url).await,
+                ServerTarget::Command(words) => builder.spawn(command(words)).await,
+            }
+        };
+        let in_time = async {
+            let connected = tokio::time::timeout(limit, connecting).await;
+            connected.unwrap_or_else(|_| Err(ErrorKind::Timeout(limit).into()))
+        };
+        let mut interrupt = Interrupt::new()?;
+        Ok(Self {
+            client: interrupt.unless(in_time).await?,
+            interrupt,
+            target,
+            answerer: None,
+            saved: None,
+            dialect: options.dialect.dialect,
+            json: options.json,
+        })
+    }
+
+    /// Makes a call, after saving it.
+    pub(super) async fn make(self, call: CallRequest) -> Result<Code, CommandError> {
+        let pending = self.client.prepare(call);
+        if let Some(saved) = &self.saved {
+            saved.begin(&pending)?;
+        }
+        self.finish(pending).await
+    }
+
+    pub(super) async fn finish(self, mut pending: PendingCall) -> Result<Code, CommandError> {
+        if let Err(error) = self.replace_answers(&mut pending) {
+            self.close().await;
+            return Err(error);
+        }
+        if self.client.can_execute_twice(&pending) {
+            stderr::warn(
+                "the call may run twice: an earlier request may have been accepted, and the server does not know call ids",
+            );
+        }
+        self.until_done(pending, true).await
+    }
+
+    /// Replaces answers of an earlier command by the preset answers of this one.
+    fn replace_answers(&self, pending: &mut PendingCall) -> Result<(), CommandError> {
+        let (Some(answerer), Some(saved)) = (&self.answerer, &self.saved) else {
+            return Ok(());
+        };
+        let answered = answered(pending);
+        let is_answered = |ask: &IncomingAsk| answered.iter().any(|key| key == ask.key());
+        for ask in pending.asks().into_iter().filter(is_answered) {
+            let key = ask.key().to_owned();
+            let why = match answerer.preset.take(&ask) {
+                None => continue,
+                Some(Err(error)) => error.to_string(),
+                Some(Ok(answer)) => match pending.answer(&key, answer) {
+                    Ok(()) => {
+                        saved.replace(pending)?;
+                        continue;
+                    }
+                    Err(error) => error.to_string(),
+                },
+            };
+            let unanswered = vec![UnansweredAsk { key, why }];
+            let error = Error::from(ErrorKind::Unanswered(unanswered.clone()));
+            let asks = unanswered_asks(vec![ask], Vec::new(), &unanswered);
+            let file = Continuation::File(saved.file());
+            return Err(self.unanswered(error.into(), pending, &asks, &file));
+        }
+        Ok(())
+    }
+
+    /// Waits for a task, which is not cancelled if this command is interrupted.
+    pub(super) async fn watch(self, task: &str) -> Result<Code, CommandError> {
+        self.until_done(PendingCall::of_task(task), false).await
+    }
+
+    /// Closes the connection, and ends a command that was started for it. An interrupt skips the wait.
+    pub(super) async fn close(mut self) {
+        tokio::select! {
+            _ = tokio::time::timeout(CLOSE_TIME, self.client.close()) => {}
+            () = self.interrupt.wait() => {}
+        }
+    }
+
+    async fn until_done(
+        mut self,
+        pending: PendingCall,
+        is_own: bool,
+    ) -> Result<Code, CommandError> {
+        let done = self.drive(pending, is_own).await;
+        self.close().await;
+        done
+    }
+
+    async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, CommandError> {
+        let kind = pending.call().kind();
+        let asker = pending.asker();
+        let interrupted = self.interrupt.wait();
+        let done = self.client.finish_unless(pending, interrupted).await;
+        stderr::clear();
+        let result = match done {
+            Ok(result) => result,
+            Err(error) => return Err(self.interrupted(error, is_own).await),
+        };
+        output::result(kind, &result, self.json)?;
+        self.check_result(kind, &asker, &result)
+            .map_err(CommandError::reported)
+    }
+
+    fn check_result(
+        &self,
+        kind: CallKind,
+        asker: &Asker,
+        result: &Value,
+    ) -> Result<Code, CommandError> {
+        if let Some(saved) = &self.saved {
+            saved.remove()?;
+        }
+        let asks = self.unanswered_asks();
+        if let Some(why) = self.client.output_schema_mismatch(&asker.target, result) {
+            stderr::warn(&format!("invalid result: {why}"));
+        }
+        self.warn_of_unused_answers();
+        if !asks.is_empty() {
+            print_asks(asker, "asked and continued without an answer", &asks);
+            let error = CommandError::new(Code::Unanswered, missing_answers(&asks));
+            let flags: Vec<String> = asks.iter().filter_map(UnansweredAsk::example).collect();
+            return Err(match flags.is_empty() {
+                true => error,
+                false => error.hint(format!("call again with\n  {}", flags.join(" "))),
+            });
+        }
+        if kind == CallKind::Tool && output::is_error(result) {
+            let message = format!("the tool {} reported an error", asker.target);
+            return Err(CommandError::new(Code::Failed, message));
+        }
+        Ok(Code::Success)
+    }
+
+    fn unanswered_asks(&self) -> Vec<UnansweredAsk> {
+        let answerer = self.answerer.as_ref();
+        answerer
+            .map(|answerer| answerer.unanswered())
+            .unwrap_or_default()
+    }
+
+    fn warn_of_unused_answers(&self) {
+        let answerer = self.answerer.iter();
+        for key in answerer.flat_map(|answerer| answerer.preset.unused()) {
+            stderr::warn(&format!(
+                "unused answer {key:?}: the server did not ask for it"
+            ));
+        }
+    }
+}
+
+fn print_asks(asker: &Asker, verb: &str, asks: &[UnansweredAsk]) {
+    let server = asker.server.as_deref().unwrap_or("unnamed server");
+    let mut lines = vec![format!(
+        "{} at {} ({}) {verb}:",
+        one_line(&asker.target),
+        one_line(server),
+        one_line(&asker.address)
+    )];
+    lines.extend(asks.iter().flat_map(UnansweredAsk::lines));
+    stderr::print(&lines.join("\n"));
+}
+
+/// Warns if the access token would be sent without encryption.
+fn warn_if_unencrypted(url: &str) {
+    let Ok(mut url) = Url::parse(url) else { return };
+    // A URL with secrets is rejected later, and must not be printed.
+    if url.set_username("").is_err() || url.set_password(None).is_err() {
+        return;
+    }
+    if url.scheme() == "http" && !is_loopback(&url) {
+        stderr::warn(&format!(
+            "the access token is sent to {url} without encryption; use https if the server supports it"
+        ));
+    }
+}
+
+/// A command in its own process group, so that Ctrl-C does not end it before the connection is closed. It does not get
+/// the access token, which is for remote servers.
+fn command(words: &[OsString]) -> Command {
+    let mut words = words.iter();
+    let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
+    command.args(words).process_group(0).env_remove(TOKEN);
+    command
+}
+
+fn log_line(message: &LogMessage) -> String {
+    let logger = message.logger.as_deref().map(one_line);
+    let logger = logger.map_or(String::new(), |logger| format!(" {logger}"));
+    let text = match &message.data {
+        Value::String(text) => one_line(text),
+        data => {
+            let line = json::format(data, Fold::NOTHING, 0);
+            let plain = anstream::adapter::strip_str(&line).to_string();
+            plain.replace('\n', " ")
+        }
+    };
+    format!("{DIM}{}{logger}: {text}{DIM:#}", one_line(&message.level))
+}

@@ -1,0 +1,288 @@
+//! Calls that end without a result: saving them, and the hint how to continue.
+
+use super::{ServerConnection, print_asks};
+use crate::client::exit::CommandError;
+use crate::client::options::ServerTarget;
+use crate::client::sanitize::one_line;
+use crate::client::saved_call::SavedCall;
+use crate::client::stderr;
+use crate::client::unanswered::{UnansweredAsk, quoted, unanswered_asks};
+use refrain_client::{Error, ErrorKind, PendingCall};
+use refrain_wire::{CallKind, ErrorCode};
+use std::path::Path;
+use std::time::Duration;
+
+/// The time limit for cancelling a task.
+const CANCEL_TIME: Duration = Duration::from_secs(5);
+
+/// How a call can be continued.
+pub(super) enum Continuation<'a> {
+    File(&'a Path),
+    Task(&'a str),
+    /// Only by a new call.
+    None,
+}
+
+impl ServerConnection {
+    /// Saves a call that failed, and adds how to continue it. `is_own` is false for a task that another command started.
+    pub(super) async fn interrupted(&self, error: Error, is_own: bool) -> CommandError {
+        let mut report = match &error.kind {
+            ErrorKind::Stopped => CommandError::interrupted(),
+            _ => CommandError::from(&error),
+        };
+        self.warn_of_unused_answers();
+        let saved = match (&self.saved, &error.pending) {
+            (Some(saved), Some(pending)) => saved.replace(pending).map(|()| Some(saved.file())),
+            (Some(saved), None) => saved.remove().map(|()| None),
+            (None, _) => Ok(None),
+        };
+        let rescued = self.save_answers(&error);
+        let file = match saved {
+            Ok(None) => rescued.as_ref().map(SavedCall::file),
+            Ok(file) => file,
+            Err(unsaved) => {
+                report = report.note(unsaved.message);
+                None
+            }
+        };
+        if let Some(file) = file {
+            report = report.with("saved", file.display().to_string());
+        }
+        let Some(pending) = &error.pending else {
+            return match error.kind {
+                ErrorKind::Unanswered(_) => report.note("the task was cancelled"),
+                _ => report,
+            };
+        };
+        if let Some(id) = pending.task_id() {
+            report = report.with("taskId", id);
+        }
+        let continuation = match (file, pending.task_id()) {
+            (Some(file), _) => Continuation::File(file),
+            (None, Some(id)) => Continuation::Task(id),
+            (None, None) => Continuation::None,
+        };
+        if let ErrorKind::Unanswered(unanswered) = &error.kind {
+            let asks = unanswered_asks(pending.asks(), self.unanswered_asks(), unanswered);
+            return self.unanswered(report, pending, &asks, &continuation);
+        }
+        self.with_hints(report, &error.kind, pending, &continuation, is_own)
+            .await
+    }
+
+    /// Adds how to continue a call that failed.
+    async fn with_hints(
+        &self,
+        mut report: CommandError,
+        kind: &ErrorKind,
+        pending: &PendingCall,
+        continuation: &Continuation<'_>,
+        is_own: bool,
+    ) -> CommandError {
+        let mut flags = "";
+        if is_invalid_params(kind) && pending.round() > 0 && !is_task(continuation) {
+            report = report.hint(
+                "the call may have expired, or this server may not share the keys or the store of the server that asked: \
+                 continue on the right server, or make a new call",
+            );
+            let answered = answered(pending);
+            if !answered.is_empty() {
+                report = report.hint(format!(
+                    "the server may have rejected the answer to {}: pass another with --answer KEY=JSON",
+                    one_line(&answered.join(", "))
+                ));
+            }
+            // With --stdio, the command is part of the hint anyway.
+            if let ServerTarget::Url(_) = self.target {
+                flags = " --url URL";
+            }
+        }
+        match *continuation {
+            Continuation::Task(_) if matches!(kind, ErrorKind::Refused(_)) => report,
+            Continuation::File(file) if is_repeat_rejected(kind, pending) => report
+                .note(format!(
+                    "the call is still saved in {}, because an earlier request may have been accepted",
+                    file.display()
+                ))
+                .hint(format!(
+                    "remove the file, or continue with\n  {}",
+                    self.resume_command(file, "")
+                )),
+            Continuation::File(file) => report
+                .note(format!("the call is saved in {}", file.display()))
+                .hint(format!(
+                    "continue with\n  {}",
+                    self.resume_command(file, flags)
+                )),
+            Continuation::Task(id) if is_own && matches!(kind, ErrorKind::Stopped) => {
+                self.cancel(report, id).await
+            }
+            Continuation::Task(id) => self.with_watch_hint(report, id),
+            Continuation::None if is_repeat_rejected(kind, pending) => report
+                .note("the request was sent before and may have been accepted; that response was lost"),
+            Continuation::None if pending.round() > 0 => report
+                .note("the call is lost")
+                .hint("with --save FILE, a call can be continued by `refrain resume FILE`"),
+            Continuation::None if is_invalid_params(kind) => self.with_list_hint(report, pending),
+            Continuation::None => report,
+        }
+    }
+
+    /// Saves a call that broke after it was answered, even without `--save`, so that the answers are not lost.
+    fn save_answers(&self, error: &Error) -> Option<SavedCall> {
+        let pending = error.pending.as_deref()?;
+        let is_deliberate = matches!(error.kind, ErrorKind::Unanswered(_) | ErrorKind::Stopped);
+        let has_answers = pending.round() > 1 || !answered(pending).is_empty();
+        if self.saved.is_some() || is_deliberate || !has_answers || pending.task_id().is_some() {
+            return None;
+        }
+        let file = format!("refrain-call-{}.json", std::process::id());
+        let saved = SavedCall::new(Path::new(&file)).and_then(|saved| {
+            saved.begin(pending)?;
+            Ok(saved)
+        });
+        saved.inspect_err(|error| stderr::warn(&error.message)).ok()
+    }
+
+    /// Prints the unanswered asks, and adds how to answer them.
+    pub(super) fn unanswered(
+        &self,
+        mut report: CommandError,
+        pending: &PendingCall,
+        asks: &[UnansweredAsk],
+        continuation: &Continuation<'_>,
+    ) -> CommandError {
+        let flags: String = asks
+            .iter()
+            .filter_map(UnansweredAsk::example)
+            .map(|flag| format!(" {flag}"))
+            .collect();
+        if self.json {
+            report = report.with_asks(asks.iter().map(UnansweredAsk::to_json).collect());
+            if let Continuation::File(file) = continuation {
+                report = report.with("saved", file.display().to_string());
+            }
+        } else {
+            print_asks(&pending.asker(), "asks", asks);
+        }
+        report.message = missing_answers(asks);
+        if let Continuation::File(file) = continuation {
+            report = report.note(format!("the call is saved in {}", file.display()));
+        }
+        match continuation {
+            _ if flags.is_empty() => {
+                report.message = "the server asks for input that this client cannot provide".into();
+                report.hint(match continuation {
+                    Continuation::File(_) => {
+                        "continue with a client that can provide it, or remove the file"
+                    }
+                    _ => "make the call with a client that can provide it",
+                })
+            }
+            Continuation::File(file) => report.hint(format!(
+                "continue with\n  {}",
+                self.resume_command(file, &flags)
+            )),
+            Continuation::Task(id) => report
+                .note(format!("task {} is waiting for the answer", one_line(id)))
+                .hint(format!("answer with\n  {}", self.watch_command(id, &flags))),
+            Continuation::None => {
+                let answerer = self.answerer.as_ref();
+                let also = match answerer.is_some_and(|answerer| !answerer.preset.is_empty()) {
+                    true => " the same answers and",
+                    false => "",
+                };
+                report
+                    .hint(format!("call again with{also}\n {flags}"))
+                    .hint("or add --save FILE, and answer later with `refrain resume FILE`")
+            }
+        }
+    }
+
+    /// Cancels a task whose id only this command knows.
+    async fn cancel(&self, report: CommandError, id: &str) -> CommandError {
+        let cancelled = tokio::time::timeout(CANCEL_TIME, self.client.cancel_task(id)).await;
+        match cancelled {
+            Ok(Ok(())) => report.note(format!("task {} was cancelled", one_line(id))),
+            Ok(Err(_)) | Err(_) => self.with_watch_hint(report, id),
+        }
+    }
+
+    fn with_watch_hint(&self, report: CommandError, id: &str) -> CommandError {
+        let command = self.watch_command(id, "");
+        report
+            .note(format!("task {} is still running", one_line(id)))
+            .hint(format!("wait for it with\n  {command}"))
+    }
+
+    fn with_list_hint(&self, report: CommandError, pending: &PendingCall) -> CommandError {
+        let list = match pending.call().kind() {
+            CallKind::Tool => "tools",
+            CallKind::Prompt => "prompts",
+            CallKind::Resource => "resources",
+        };
+        let command = match &self.target {
+            ServerTarget::Url(url) => format!("refrain {list} {}", quoted(url)),
+            ServerTarget::Command(_) => self.with_command(list),
+        };
+        report.hint(format!("`{command}` lists the server's {list}"))
+    }
+
+    /// The command that resumes a saved call. The file contains the dialect.
+    fn resume_command(&self, file: &Path, flags: &str) -> String {
+        let file = quoted(&file.display().to_string());
+        self.with_command(&format!("resume {file}{flags}"))
+    }
+
+    fn watch_command(&self, id: &str, flags: &str) -> String {
+        let dialect = self.dialect.map(|it| format!(" --dialect {}", it.name()));
+        let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
+        match &self.target {
+            ServerTarget::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
+            ServerTarget::Command(_) => self.with_command(&format!("task watch {task}")),
+        }
+    }
+
+    /// The command line with these words, and with `--stdio` if that was used.
+    fn with_command(&self, words: &str) -> String {
+        match &self.target {
+            ServerTarget::Url(_) => format!("refrain {words}"),
+            ServerTarget::Command(command) => {
+                let command = command.iter().map(|word| quoted(&word.to_string_lossy()));
+                let command: Vec<String> = command.collect();
+                format!("refrain {words} --stdio -- {}", command.join(" "))
+            }
+        }
+    }
+}
+
+pub(super) fn missing_answers(asks: &[UnansweredAsk]) -> String {
+    let keys: Vec<String> = asks.iter().map(|ask| one_line(ask.ask.key())).collect();
+    format!("missing answer to {}", keys.join(", "))
+}
+
+/// The keys of asks with answers that were not sent yet.
+pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
+    let unanswered = pending.unanswered();
+    let keys = pending.asks().into_iter().map(|ask| ask.key().to_owned());
+    keys.filter(|key| unanswered.iter().all(|ask| ask.key() != key))
+        .collect()
+}
+
+fn is_task(continuation: &Continuation<'_>) -> bool {
+    matches!(continuation, Continuation::Task(_))
+}
+
+/// Whether the server rejected a repeated request that it may have accepted the first time.
+fn is_repeat_rejected(kind: &ErrorKind, pending: &PendingCall) -> bool {
+    let is_rejected = matches!(
+        kind,
+        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+    );
+    is_rejected && pending.round() == 0 && pending.is_unclear()
+}
+
+fn is_invalid_params(kind: &ErrorKind) -> bool {
+    let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
+    matches!(kind, ErrorKind::Refused(failure) if failure.code == invalid_params)
+}
