@@ -26,7 +26,7 @@ fn parse(name: &str) -> Result<Dialect, UnknownName> {
 /// The hint for a server that speaks another dialect.
 pub(super) fn hint(kind: &ErrorKind) -> Option<String> {
     match kind {
-        ErrorKind::BadAnswer(ReadError::OtherDialect) => {
+        ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
             Some("select the server's dialect with --dialect".to_owned())
         }
         ErrorKind::Dialect(DialectError::NotSpoken {

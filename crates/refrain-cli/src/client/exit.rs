@@ -125,8 +125,8 @@ impl From<&Error> for CommandError {
         let message = one_line(&error.kind.to_string());
         let command_error = Self::new(code(&error.kind), message);
         match &error.kind {
-            ErrorKind::Refused(failure) => command_error.with("error", to_json(failure)),
-            ErrorKind::Auth(AuthError::Refused) => command_error.hint(
+            ErrorKind::Rpc(failure) => command_error.with("error", to_json(failure)),
+            ErrorKind::Auth(AuthError::Unauthorized) => command_error.hint(
                 "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN",
             ),
             kind => match dialect::hint(kind) {
@@ -153,13 +153,13 @@ impl From<Error> for CommandError {
 
 fn code(kind: &ErrorKind) -> Code {
     match kind {
-        ErrorKind::Refused(_) | ErrorKind::TaskCancelled(_) => Code::Failed,
-        ErrorKind::Address { .. } | ErrorKind::BadArgument(_) | ErrorKind::BadPending(_) => {
+        ErrorKind::Rpc(_) | ErrorKind::TaskCancelled(_) => Code::Failed,
+        ErrorKind::InvalidAddress { .. } | ErrorKind::InvalidArgument(_) | ErrorKind::CannotResume(_) => {
             Code::Usage
         }
         ErrorKind::Unanswered(_) => Code::Unanswered,
         ErrorKind::Auth(_)
-        | ErrorKind::Status {
+        | ErrorKind::HttpStatus {
             status: 401 | 403, ..
         } => Code::Unauthorized,
         _ => Code::Unreachable,

@@ -4,7 +4,7 @@ use super::dialect::DialectOption;
 use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
 use clap::Args;
-use refrain_client::Limits;
+use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -137,8 +137,8 @@ impl AnswerOptions {
         Ok(Some(roots).filter(|roots| !roots.is_empty()))
     }
 
-    pub(super) fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
+    pub(super) fn limits(&self) -> ClientLimits {
+        let mut limits = ClientLimits::default();
         if let Some(seconds) = self.deadline {
             limits.deadline = Some(Duration::from_secs(seconds));
         }

@@ -98,7 +98,7 @@ impl ServerConnection {
             }
         }
         match *continuation {
-            Continuation::Task(_) if matches!(kind, ErrorKind::Refused(_)) => report,
+            Continuation::Task(_) if matches!(kind, ErrorKind::Rpc(_)) => report,
             Continuation::File(file) if is_repeat_rejected(kind, pending) => report
                 .note(format!(
                     "the call is still saved in {}, because an earlier request may have been accepted",
@@ -277,12 +277,12 @@ fn is_task(continuation: &Continuation<'_>) -> bool {
 fn is_repeat_rejected(kind: &ErrorKind, pending: &PendingCall) -> bool {
     let is_rejected = matches!(
         kind,
-        ErrorKind::Refused(_) | ErrorKind::BadTool { .. } | ErrorKind::BadArgument(_)
+        ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
     );
-    is_rejected && pending.round() == 0 && pending.is_unclear()
+    is_rejected && pending.round() == 0 && pending.is_delivery_unknown()
 }
 
 fn is_invalid_params(kind: &ErrorKind) -> bool {
     let invalid_params = i64::from(ErrorCode::InvalidParams.as_i32());
-    matches!(kind, ErrorKind::Refused(failure) if failure.code == invalid_params)
+    matches!(kind, ErrorKind::Rpc(failure) if failure.code == invalid_params)
 }
