@@ -194,12 +194,37 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 }
 
-/// The examples of the README.
+/// The examples of the README and of the book.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// The examples of the guide to tasks.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/tasks.md")]
-struct Tasks;
+mod documentation {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/index.md")]
+    struct Index;
+    #[doc = include_str!("../../../docs/guide/first-server.md")]
+    struct FirstServer;
+    #[doc = include_str!("../../../docs/guide/tutorial.md")]
+    struct Tutorial;
+    #[doc = include_str!("../../../docs/guide/asking.md")]
+    struct Asking;
+    #[doc = include_str!("../../../docs/guide/steps.md")]
+    struct Steps;
+    #[doc = include_str!("../../../docs/guide/tasks.md")]
+    struct Tasks;
+    #[doc = include_str!("../../../docs/guide/offering.md")]
+    struct Offering;
+    #[doc = include_str!("../../../docs/guide/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guide/client.md")]
+    struct Client;
+    #[doc = include_str!("../../../docs/guide/why-refrain.md")]
+    struct WhyRefrain;
+    #[doc = include_str!("../../../docs/guide/migrating-inline.md")]
+    struct MigratingInline;
+    #[doc = include_str!("../../../docs/guide/migrating-rmcp.md")]
+    struct MigratingRmcp;
+    #[doc = include_str!("../../../docs/guide/migrating-fastmcp.md")]
+    struct MigratingFastmcp;
+    #[doc = include_str!("../../../docs/guide/migrating-typescript.md")]
+    struct MigratingTypescript;
+}
