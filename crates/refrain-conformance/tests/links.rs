@@ -143,6 +143,24 @@ fn every_page_is_listed_in_the_summary() {
 }
 
 #[test]
+fn every_page_with_rust_code_is_compiled() {
+    let root = root();
+    let facade = fs::read_to_string(root.join("crates/refrain/src/lib.rs")).expect("lib.rs is readable");
+    let mut all = Vec::new();
+    pages(&root.join("docs"), &mut all);
+    let missing: Vec<PathBuf> = all
+        .into_iter()
+        .filter(|page| {
+            let text = fs::read_to_string(page).expect("the page is readable");
+            let blocks = || text.lines().filter(|line| line.starts_with("```rust"));
+            let shown = page.strip_prefix(&root).expect("pages are below the root");
+            blocks().any(|line| line != "```rust,ignore") && !facade.contains(&format!("/{}\"", shown.display()))
+        })
+        .collect();
+    assert!(missing.is_empty(), "not included in crates/refrain/src/lib.rs: {missing:?}");
+}
+
+#[test]
 fn links_and_anchors_are_read_from_prose_only() {
     let page = "# A `b` C\n[x](a.md#y) ![z](i.svg) `[no](no.md)`\n```\n# no\n[no](no.md)\n```\n## A b c\n";
     assert_eq!(links(page), ["a.md#y", "i.svg"]);
