@@ -227,4 +227,16 @@ mod documentation {
     struct MigratingFastmcp;
     #[doc = include_str!("../../../docs/guide/migrating-typescript.md")]
     struct MigratingTypescript;
+    #[doc = include_str!("../../../docs/operate/authorization.md")]
+    struct Authorization;
+    #[doc = include_str!("../../../docs/operate/keys.md")]
+    struct Keys;
+    #[doc = include_str!("../../../docs/operate/limits.md")]
+    struct Limits;
+    #[doc = include_str!("../../../docs/operate/traces.md")]
+    struct Traces;
+    #[doc = include_str!("../../../docs/reference/cx.md")]
+    struct Cx;
+    #[doc = include_str!("../../../docs/reference/guarantees.md")]
+    struct Guarantees;
 }
