@@ -145,7 +145,8 @@ fn every_page_is_listed_in_the_summary() {
 #[test]
 fn every_page_with_rust_code_is_compiled() {
     let root = root();
-    let facade = fs::read_to_string(root.join("crates/refrain/src/lib.rs")).expect("lib.rs is readable");
+    let facade =
+        fs::read_to_string(root.join("crates/refrain/src/lib.rs")).expect("lib.rs is readable");
     let mut all = Vec::new();
     pages(&root.join("docs"), &mut all);
     let missing: Vec<PathBuf> = all
@@ -154,24 +155,38 @@ fn every_page_with_rust_code_is_compiled() {
             let text = fs::read_to_string(page).expect("the page is readable");
             let blocks = || text.lines().filter(|line| line.starts_with("```rust"));
             let shown = page.strip_prefix(&root).expect("pages are below the root");
-            blocks().any(|line| line != "```rust,ignore") && !facade.contains(&format!("/{}\"", shown.display()))
+            blocks().any(|line| line != "```rust,ignore")
+                && !facade.contains(&format!("/{}\"", shown.display()))
         })
         .collect();
-    assert!(missing.is_empty(), "not included in crates/refrain/src/lib.rs: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "not included in crates/refrain/src/lib.rs: {missing:?}"
+    );
 }
 
 #[test]
 fn links_and_anchors_are_read_from_prose_only() {
-    let page = "# A `b` C\n[x](a.md#y) ![z](i.svg) `[no](no.md)`\n```\n# no\n[no](no.md)\n```\n## A b c\n";
+    let page =
+        "# A `b` C\n[x](a.md#y) ![z](i.svg) `[no](no.md)`\n```\n# no\n[no](no.md)\n```\n## A b c\n";
     assert_eq!(links(page), ["a.md#y", "i.svg"]);
-    assert_eq!(anchors(page), BTreeSet::from(["a-b-c".to_owned(), "a-b-c-1".to_owned()]));
+    assert_eq!(
+        anchors(page),
+        BTreeSet::from(["a-b-c".to_owned(), "a-b-c-1".to_owned()])
+    );
 }
 
 #[test]
 fn missing_files_and_headings_are_reported() {
     let root = root();
     let page = root.join("README.md");
-    assert_eq!(broken(&root, &page, "docs/nothing.md").as_deref(), Some("no such file"));
-    assert_eq!(broken(&root, &page, "#nothing").as_deref(), Some("no such heading"));
+    assert_eq!(
+        broken(&root, &page, "docs/nothing.md").as_deref(),
+        Some("no such file")
+    );
+    assert_eq!(
+        broken(&root, &page, "#nothing").as_deref(),
+        Some("no such heading")
+    );
     assert_eq!(broken(&root, &page, "docs/SUMMARY.md#guide"), None);
 }
