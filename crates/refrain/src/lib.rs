@@ -241,12 +241,49 @@ pub mod prelude {
     pub use serde::{Deserialize, Serialize};
 }
 
-/// Runs the examples of the README.
+/// Runs the examples of the README and of the book.
 #[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
-
-/// Runs the examples of the guide to tasks.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/guide/tasks.md")]
-struct TasksGuide;
+mod documentation {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/index.md")]
+    struct Index;
+    #[doc = include_str!("../../../docs/guide/first-server.md")]
+    struct FirstServer;
+    #[doc = include_str!("../../../docs/guide/tutorial.md")]
+    struct Tutorial;
+    #[doc = include_str!("../../../docs/guide/asking.md")]
+    struct Asking;
+    #[doc = include_str!("../../../docs/guide/steps.md")]
+    struct Steps;
+    #[doc = include_str!("../../../docs/guide/tasks.md")]
+    struct TasksGuide;
+    #[doc = include_str!("../../../docs/guide/offering.md")]
+    struct Offering;
+    #[doc = include_str!("../../../docs/guide/testing.md")]
+    struct Testing;
+    #[doc = include_str!("../../../docs/guide/client.md")]
+    struct Client;
+    #[doc = include_str!("../../../docs/guide/why-refrain.md")]
+    struct WhyRefrain;
+    #[doc = include_str!("../../../docs/guide/migrating-inline.md")]
+    struct MigratingInline;
+    #[doc = include_str!("../../../docs/guide/migrating-rmcp.md")]
+    struct MigratingRmcp;
+    #[doc = include_str!("../../../docs/guide/migrating-fastmcp.md")]
+    struct MigratingFastmcp;
+    #[doc = include_str!("../../../docs/guide/migrating-typescript.md")]
+    struct MigratingTypescript;
+    #[doc = include_str!("../../../docs/operate/authorization.md")]
+    struct Authorization;
+    #[doc = include_str!("../../../docs/operate/keys.md")]
+    struct Keys;
+    #[doc = include_str!("../../../docs/operate/limits.md")]
+    struct Limits;
+    #[doc = include_str!("../../../docs/operate/traces.md")]
+    struct Traces;
+    #[doc = include_str!("../../../docs/reference/cx.md")]
+    struct Cx;
+    #[doc = include_str!("../../../docs/reference/guarantees.md")]
+    struct Guarantees;
+}
