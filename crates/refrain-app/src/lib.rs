@@ -30,7 +30,7 @@
 //! | `keys` | makes and rotates the keys that a fleet shares |
 //! | `config` | checks a configuration file, or prints one with all defaults |
 //!
-//! The settings are described in `docs/reference/configuration.md`. They replace what the builder says about limits, lifetimes of
+//! The settings are described in `docs/operate/operating.md`. They replace what the builder says about limits, lifetimes of
 //! tokens, keys, the task store and authentication; the audience of tokens is the builder's unless it is set.
 //!
 //! A program that adds flags or commands uses [`App`] and [`Command`].

@@ -16,7 +16,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// What an application hands to `on_round`; docs/operate/traces.md shows the same.
+/// What an application hands to `on_round`; docs/operate/operating.md shows the same.
 fn remote_parent(span: &Span, trace: &mut Trace) {
     let mut headers = HashMap::from([("traceparent".to_owned(), trace.parent().to_string())]);
     let state = trace.tracestate();
