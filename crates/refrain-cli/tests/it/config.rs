@@ -133,11 +133,11 @@ async fn check_is_coloured_on_a_terminal() {
 fn the_documented_defaults_are_those_of_the_command() {
     let defaults = refrain(["config", "defaults"]);
     assert!(defaults.ok, "{defaults:?}");
-    let page = std::fs::read_to_string(root().join("docs/operate/operating.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/reference/configuration.md")).expect("the page");
     let block = format!("```toml\n{}```\n", defaults.out);
     assert!(
         page.contains(&block),
-        "docs/operate/operating.md should have\n{block}"
+        "docs/reference/configuration.md should have\n{block}"
     );
     let files = Files::new();
     let file = files.write("config.toml", &defaults.out);

@@ -169,7 +169,7 @@ gauge refrain_draining
 async fn the_documentation_has_all_of_it() {
     let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
     let text = text_of(metrics, "/metrics").await;
-    let page = std::fs::read_to_string(root().join("docs/operate/operating.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/operate/metrics.md")).expect("the page");
     let mut seen = 0;
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
