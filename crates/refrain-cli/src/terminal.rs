@@ -76,7 +76,9 @@ impl Terminal {
                     other_asks::roots(console, ask, &roots)?;
                     AskAnswer::Roots(roots)
                 }
-                IncomingAsk::Unknown(ask) => return other_asks::unknown(console, ask).map(|()| None),
+                IncomingAsk::Unknown(ask) => {
+                    return other_asks::unknown(console, ask).map(|()| None);
+                }
                 _ => return Ok(None),
             }))
         };

@@ -88,7 +88,8 @@ impl Subscriptions {
         let catalog = self.catalog.entries().clone();
         let needed = catalog.scopes_of_resource(uri);
         let is_allowed = |caller: &Caller| self.auth.allow(caller, needed).is_ok();
-        self.registry.resource_updated(&normalize_uri(uri), is_allowed);
+        self.registry
+            .resource_updated(&normalize_uri(uri), is_allowed);
     }
 }
 

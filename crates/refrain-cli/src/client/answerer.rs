@@ -3,7 +3,7 @@
 use super::exit::CommandError;
 use super::options::{AnswerOptions, working_directory};
 use super::preset_answers::PresetAnswers;
-use super::unanswered::UnansweredAsk;
+use super::unanswered::MissingAnswer;
 use super::{sampler, stderr};
 use crate::terminal::Terminal;
 use parking_lot::Mutex;
@@ -16,7 +16,7 @@ pub(super) struct Answerer {
     sampler: Option<String>,
     roots: Option<Vec<Root>>,
     terminal: Option<Terminal>,
-    unanswered: Mutex<Vec<UnansweredAsk>>,
+    unanswered: Mutex<Vec<MissingAnswer>>,
 }
 
 impl Answerer {
@@ -58,7 +58,7 @@ impl Answerer {
             })
     }
 
-    pub(super) fn unanswered(&self) -> Vec<UnansweredAsk> {
+    pub(super) fn unanswered(&self) -> Vec<MissingAnswer> {
         self.unanswered.lock().clone()
     }
 
@@ -69,7 +69,7 @@ impl Answerer {
             && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
-            self.unanswered.lock().push(UnansweredAsk { ask, why });
+            self.unanswered.lock().push(MissingAnswer { ask, why });
         }
         answer
     }
@@ -90,7 +90,9 @@ impl Answerer {
         match (&self.terminal, &ask) {
             (Some(terminal), _) => {
                 let roots = match ask {
-                    IncomingAsk::Roots(_) => vec![working_directory().map_err(|error| error.message)?],
+                    IncomingAsk::Roots(_) => {
+                        vec![working_directory().map_err(|error| error.message)?]
+                    }
                     _ => Vec::new(),
                 };
                 let _hold = stderr::hold();
@@ -100,9 +102,7 @@ impl Answerer {
             (None, IncomingAsk::Sampling(_)) => {
                 Err(format!("{missing}, and no --sampler is set").into())
             }
-            (None, IncomingAsk::Roots(_)) => {
-                Err("no roots were given; pass --root PATH".into())
-            }
+            (None, IncomingAsk::Roots(_)) => Err("no roots were given; pass --root PATH".into()),
             (None, _) => Err(missing.into()),
         }
     }

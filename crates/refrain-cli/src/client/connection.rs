@@ -10,7 +10,7 @@ use super::options::{AnswerOptions, ConnectOptions, ServerTarget, TOKEN};
 use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
-use super::unanswered::{UnansweredAsk, unanswered_asks};
+use super::unanswered::{MissingAnswer, unanswered_asks};
 use super::{output, stderr};
 use crate::style::DIM;
 use crate::terminal::url::is_loopback;
@@ -221,7 +221,7 @@ impl ServerConnection {
         stderr::clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.interrupted(error, is_own).await),
+            Err(error) => return Err(self.interrupted(error, kind, is_own).await),
         };
         output::result(kind, &result, self.json)?;
         self.check_result(kind, &asker, &result)
@@ -245,7 +245,7 @@ impl ServerConnection {
         if !asks.is_empty() {
             print_asks(asker, "asked and continued without an answer", &asks);
             let error = CommandError::new(Code::Unanswered, missing_answers(&asks));
-            let flags: Vec<String> = asks.iter().filter_map(UnansweredAsk::example).collect();
+            let flags: Vec<String> = asks.iter().filter_map(MissingAnswer::example).collect();
             return Err(match flags.is_empty() {
                 true => error,
                 false => error.hint(format!("call again with\n  {}", flags.join(" "))),
@@ -253,12 +253,17 @@ impl ServerConnection {
         }
         if kind == CallKind::Tool && output::is_error(result) {
             let message = format!("the tool {} reported an error", asker.target);
-            return Err(CommandError::new(Code::Failed, message));
+            let error = CommandError::new(Code::Failed, message);
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            return Err(match text.starts_with("Invalid arguments") {
+                true => self.with_list_hint(error, kind),
+                false => error,
+            });
         }
         Ok(Code::Success)
     }
 
-    fn unanswered_asks(&self) -> Vec<UnansweredAsk> {
+    fn unanswered_asks(&self) -> Vec<MissingAnswer> {
         let answerer = self.answerer.as_ref();
         answerer
             .map(|answerer| answerer.unanswered())
@@ -275,7 +280,7 @@ impl ServerConnection {
     }
 }
 
-fn print_asks(asker: &Asker, verb: &str, asks: &[UnansweredAsk]) {
+fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
     let server = asker.server.as_deref().unwrap_or("unnamed server");
     let mut lines = vec![format!(
         "{} at {} ({}) {verb}:",
@@ -283,7 +288,7 @@ fn print_asks(asker: &Asker, verb: &str, asks: &[UnansweredAsk]) {
         one_line(server),
         one_line(&asker.address)
     )];
-    lines.extend(asks.iter().flat_map(UnansweredAsk::lines));
+    lines.extend(asks.iter().flat_map(MissingAnswer::lines));
     stderr::print(&lines.join("\n"));
 }
 

@@ -154,9 +154,9 @@ impl From<Error> for CommandError {
 fn code(kind: &ErrorKind) -> Code {
     match kind {
         ErrorKind::Rpc(_) | ErrorKind::TaskCancelled(_) => Code::Failed,
-        ErrorKind::InvalidAddress { .. } | ErrorKind::InvalidArgument(_) | ErrorKind::CannotResume(_) => {
-            Code::Usage
-        }
+        ErrorKind::InvalidAddress { .. }
+        | ErrorKind::InvalidArgument(_)
+        | ErrorKind::CannotResume(_) => Code::Usage,
         ErrorKind::Unanswered(_) => Code::Unanswered,
         ErrorKind::Auth(_)
         | ErrorKind::HttpStatus {

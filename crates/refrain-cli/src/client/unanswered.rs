@@ -8,7 +8,7 @@ use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock,
 use serde_json::{Map, Value, json};
 
 #[derive(Debug, Clone)]
-pub(super) struct UnansweredAsk {
+pub(super) struct MissingAnswer {
     pub(super) ask: IncomingAsk,
     pub(super) why: String,
 }
@@ -16,11 +16,11 @@ pub(super) struct UnansweredAsk {
 /// The asks that interrupted a call. Asks of a legacy server are not part of the call, but in `noted`.
 pub(super) fn unanswered_asks(
     asks: Vec<IncomingAsk>,
-    noted: Vec<UnansweredAsk>,
+    noted: Vec<MissingAnswer>,
     unanswered: &[UnansweredAsk],
-) -> Vec<UnansweredAsk> {
+) -> Vec<MissingAnswer> {
     let noted = noted.into_iter().map(|noted| noted.ask);
-    let mut found: Vec<UnansweredAsk> = Vec::new();
+    let mut found: Vec<MissingAnswer> = Vec::new();
     for ask in asks.into_iter().chain(noted) {
         let missing = unanswered.iter().find(|missing| missing.key == ask.key());
         let is_new = found.iter().all(|known| known.ask.key() != ask.key());
@@ -30,13 +30,13 @@ pub(super) fn unanswered_asks(
                 .strip_prefix(&format!("{key}: "))
                 .unwrap_or(why)
                 .to_owned();
-            found.push(UnansweredAsk { ask, why });
+            found.push(MissingAnswer { ask, why });
         }
     }
     found
 }
 
-impl UnansweredAsk {
+impl MissingAnswer {
     pub(super) fn to_json(&self) -> Value {
         let kind = self.ask.kind().map(AskKind::as_str);
         let mut shown = json!({"key": self.ask.key(), "kind": kind});
@@ -150,7 +150,7 @@ fn kind(field: &Field) -> String {
             words.extend(limits(*min, *max, " of them"));
         }
     }
-    if let Some(preset) = field.default_json() {
+    if let Some(preset) = field.default_value() {
         words.push(format!("default {preset}"));
     } else if !field.is_required() {
         words.push("optional".to_owned());
@@ -169,7 +169,7 @@ fn values(choices: &[Choice]) -> String {
 fn example(form: &Form) -> Value {
     let filled = form.fields().iter().filter(|field| field.is_required());
     let value = |field: &Field| {
-        field.default_json().unwrap_or_else(|| match field.kind() {
+        field.default_value().unwrap_or_else(|| match field.kind() {
             FieldKind::String { .. } => json!("…"),
             FieldKind::Number { min, .. } => match min {
                 Some(min) if min.fract() == 0.0 => json!(*min as i64),

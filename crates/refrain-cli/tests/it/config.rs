@@ -133,7 +133,8 @@ async fn check_is_coloured_on_a_terminal() {
 fn the_documented_defaults_are_those_of_the_command() {
     let defaults = refrain(["config", "defaults"]);
     assert!(defaults.ok, "{defaults:?}");
-    let page = std::fs::read_to_string(root().join("docs/reference/configuration.md")).expect("the page");
+    let page =
+        std::fs::read_to_string(root().join("docs/reference/configuration.md")).expect("the page");
     let block = format!("```toml\n{}```\n", defaults.out);
     assert!(
         page.contains(&block),

@@ -172,7 +172,8 @@ impl ClientInner {
                 write_result(id, &AskAnswer::Cancel.to_json(kind)),
                 Some(why),
             ),
-            (Err(why), kind) => (write_error(id, self.error_code(kind, method), &why),
+            (Err(why), kind) => (
+                write_error(id, self.error_code(kind, method), &why),
                 Some(why),
             ),
         };

@@ -253,7 +253,11 @@ impl Driver {
     }
 
     /// Commits the progress of the task. `true`: it left memory.
-    async fn write(&self, running: &mut RunningTask, write: PendingWrite) -> Result<bool, LeaseLost> {
+    async fn write(
+        &self,
+        running: &mut RunningTask,
+        write: PendingWrite,
+    ) -> Result<bool, LeaseLost> {
         let task = &self.held.lease.task;
         let owned = (task, &self.owner);
         let tasks = &self.tasks;

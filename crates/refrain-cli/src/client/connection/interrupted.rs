@@ -6,7 +6,7 @@ use crate::client::options::ServerTarget;
 use crate::client::sanitize::one_line;
 use crate::client::saved_call::SavedCall;
 use crate::client::stderr;
-use crate::client::unanswered::{UnansweredAsk, quoted, unanswered_asks};
+use crate::client::unanswered::{MissingAnswer, quoted, unanswered_asks};
 use refrain_client::{Error, ErrorKind, PendingCall};
 use refrain_wire::{CallKind, ErrorCode};
 use std::path::Path;
@@ -25,7 +25,12 @@ pub(super) enum Continuation<'a> {
 
 impl ServerConnection {
     /// Saves a call that failed, and adds how to continue it. `is_own` is false for a task that another command started.
-    pub(super) async fn interrupted(&self, error: Error, is_own: bool) -> CommandError {
+    pub(super) async fn interrupted(
+        &self,
+        error: Error,
+        kind: CallKind,
+        is_own: bool,
+    ) -> CommandError {
         let mut report = match &error.kind {
             ErrorKind::Stopped => CommandError::interrupted(),
             _ => CommandError::from(&error),
@@ -51,6 +56,9 @@ impl ServerConnection {
         let Some(pending) = &error.pending else {
             return match error.kind {
                 ErrorKind::Unanswered(_) => report.note("the task was cancelled"),
+                rejected if is_own && is_invalid_params(&rejected) => {
+                    self.with_list_hint(report, kind)
+                }
                 _ => report,
             };
         };
@@ -123,7 +131,6 @@ impl ServerConnection {
             Continuation::None if pending.round() > 0 => report
                 .note("the call is lost")
                 .hint("with --save FILE, a call can be continued by `refrain resume FILE`"),
-            Continuation::None if is_invalid_params(kind) => self.with_list_hint(report, pending),
             Continuation::None => report,
         }
     }
@@ -149,16 +156,16 @@ impl ServerConnection {
         &self,
         mut report: CommandError,
         pending: &PendingCall,
-        asks: &[UnansweredAsk],
+        asks: &[MissingAnswer],
         continuation: &Continuation<'_>,
     ) -> CommandError {
         let flags: String = asks
             .iter()
-            .filter_map(UnansweredAsk::example)
+            .filter_map(MissingAnswer::example)
             .map(|flag| format!(" {flag}"))
             .collect();
         if self.json {
-            report = report.with_asks(asks.iter().map(UnansweredAsk::to_json).collect());
+            report = report.with_asks(asks.iter().map(MissingAnswer::to_json).collect());
             if let Continuation::File(file) = continuation {
                 report = report.with("saved", file.display().to_string());
             }
@@ -194,7 +201,7 @@ impl ServerConnection {
                 };
                 report
                     .hint(format!("call again with{also}\n {flags}"))
-                    .hint("or add --save FILE, and answer later with `refrain resume FILE`")
+                    .hint("with --save FILE, you can answer later with `refrain resume FILE`")
             }
         }
     }
@@ -215,8 +222,9 @@ impl ServerConnection {
             .hint(format!("wait for it with\n  {command}"))
     }
 
-    fn with_list_hint(&self, report: CommandError, pending: &PendingCall) -> CommandError {
-        let list = match pending.call().kind() {
+    /// Adds the command that lists the tools, prompts or resources of the server.
+    pub(super) fn with_list_hint(&self, report: CommandError, kind: CallKind) -> CommandError {
+        let list = match kind {
             CallKind::Tool => "tools",
             CallKind::Prompt => "prompts",
             CallKind::Resource => "resources",
@@ -256,7 +264,7 @@ impl ServerConnection {
     }
 }
 
-pub(super) fn missing_answers(asks: &[UnansweredAsk]) -> String {
+pub(super) fn missing_answers(asks: &[MissingAnswer]) -> String {
     let keys: Vec<String> = asks.iter().map(|ask| one_line(ask.ask.key())).collect();
     format!("missing answer to {}", keys.join(", "))
 }
