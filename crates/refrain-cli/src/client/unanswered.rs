@@ -150,7 +150,7 @@ fn kind(field: &Field) -> String {
             words.extend(limits(*min, *max, " of them"));
         }
     }
-    if let Some(preset) = field.default_value() {
+    if let Some(preset) = field.default_json() {
         words.push(format!("default {preset}"));
     } else if !field.is_required() {
         words.push("optional".to_owned());
@@ -169,7 +169,7 @@ fn values(choices: &[Choice]) -> String {
 fn example(form: &Form) -> Value {
     let filled = form.fields().iter().filter(|field| field.is_required());
     let value = |field: &Field| {
-        field.default_value().unwrap_or_else(|| match field.kind() {
+        field.default_json().unwrap_or_else(|| match field.kind() {
             FieldKind::String { .. } => json!("…"),
             FieldKind::Number { min, .. } => match min {
                 Some(min) if min.fract() == 0.0 => json!(*min as i64),
