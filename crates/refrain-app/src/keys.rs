@@ -105,6 +105,10 @@ pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
             _ => message.into(),
         }
     })?;
+    if secret_file::is_exposed(file) {
+        let file = file.display();
+        tracing::warn!(%file, "other users can read the key file; run `chmod 600` on it");
+    }
     text.parse()
         .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())
 }

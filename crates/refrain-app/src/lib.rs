@@ -43,6 +43,7 @@ mod error;
 mod instance;
 mod keys;
 pub mod log;
+pub mod sanitize;
 pub mod secret_file;
 mod serve;
 mod servers;
@@ -53,6 +54,8 @@ mod worker;
 
 pub use app::{App, Command, NoFlags};
 pub use error::{AppError, print_error};
+pub use servers::KEYS;
+pub use store::STORE;
 
 use refrain::server::ServerBuilder;
 use std::process::ExitCode;

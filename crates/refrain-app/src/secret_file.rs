@@ -59,6 +59,17 @@ fn sync_directory(file: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
+/// Whether users other than the owner can read a file.
+pub fn is_exposed(file: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        fs::metadata(file).is_ok_and(|data| data.permissions().mode() & 0o044 != 0)
+    }
+    #[cfg(not(unix))]
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,5 +93,20 @@ mod tests {
                 .count(),
             1
         );
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn file_that_others_can_read_is_exposed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().expect("a directory");
+        let file = dir.path().join("secret");
+        create(&file, b"one").expect("a file");
+        assert!(!is_exposed(&file));
+        for mode in [0o640, 0o604] {
+            let permissions = fs::Permissions::from_mode(mode);
+            fs::set_permissions(&file, permissions).expect("new permissions");
+            assert!(is_exposed(&file), "{mode:o}");
+        }
     }
 }

@@ -11,7 +11,8 @@ use refrain::store::Store;
 use std::sync::Arc;
 
 /// The environment variable with the key ring, used when no key file is set.
-const KEYS: &str = "REFRAIN_KEYS";
+/// The environment variable with the keys of a fleet.
+pub const KEYS: &str = "REFRAIN_KEYS";
 
 /// Options of `serve` that the configuration file does not have.
 #[derive(Default)]

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The environment variable with the URL, used when neither a flag nor the file sets one.
-const STORE: &str = "REFRAIN_STORE";
+/// The environment variable with the URL of the task store.
+pub const STORE: &str = "REFRAIN_STORE";
 /// The default: a file in the working directory.
 const DEFAULT: &str = "sqlite:refrain.db";
 

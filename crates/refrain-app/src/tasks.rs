@@ -4,6 +4,7 @@
 
 use crate::config::{InvalidValue, UncheckedConfig};
 use crate::error::with_hint;
+use crate::sanitize::one_line;
 use crate::store::StoreUrl;
 use crate::{AppError, runtime};
 use anstyle::{AnsiColor, Style};
@@ -114,7 +115,7 @@ fn status(text: &str) -> Result<TaskStatus, InvalidValue> {
 
 fn unknown(program: &str, id: &str) -> AppError {
     with_hint(
-        format!("unknown task {:?}", printable(id)),
+        format!("unknown task {:?}", one_line(id)),
         format!("`{program} tasks list` prints the ids of all tasks"),
     )
 }
@@ -184,11 +185,11 @@ fn table(rows: &[TaskRow]) {
         [
             row.task.id.to_string(),
             row.task.status.to_string(),
-            printable(&row.task.tool),
+            one_line(&row.task.tool),
             owner(row),
             timestamp(row.task.created),
             row.attempts.to_string(),
-            row.worker.as_deref().map_or("-".into(), printable),
+            row.worker.as_deref().map_or("-".into(), one_line),
         ]
     };
     let lines: Vec<_> = rows.iter().map(cells).collect();
@@ -223,7 +224,7 @@ fn show(row: &TaskRow, json: bool) {
         return;
     }
     let task = &row.task;
-    let or_none = |text: Option<&str>| text.map_or("-".into(), printable);
+    let or_none = |text: Option<&str>| text.map_or("-".into(), one_line);
     let asks = task.asks.iter();
     let asks = asks.map(|(key, ask)| format!("{key} ({} bytes)", ask.len()));
     let asks = asks.collect::<Vec<_>>().join(", ");
@@ -231,7 +232,7 @@ fn show(row: &TaskRow, json: bool) {
     let outcome = outcome.map(|outcome| format!("{} bytes", outcome.len()));
     let lines = [
         ("id", task.id.to_string()),
-        ("tool", printable(&task.tool)),
+        ("tool", one_line(&task.tool)),
         ("owner", owner(row)),
         ("status", task.status.to_string()),
         ("message", or_none(task.status_message.as_deref())),
@@ -282,7 +283,7 @@ fn to_json(row: &TaskRow) -> Value {
 }
 
 fn owner(row: &TaskRow) -> String {
-    row.owner.id().map_or("(anonymous)".into(), printable)
+    row.owner.id().map_or("(anonymous)".into(), one_line)
 }
 
 fn colour(status: TaskStatus) -> Style {
@@ -293,10 +294,4 @@ fn colour(status: TaskStatus) -> Style {
         TaskStatus::Failed => AnsiColor::Red.on_default(),
         TaskStatus::Cancelled => Style::new().dimmed(),
     }
-}
-
-/// Text without control characters.
-fn printable(text: &str) -> String {
-    let plain = |c: char| if c.is_control() { ' ' } else { c };
-    text.chars().map(plain).collect()
 }

@@ -6,7 +6,7 @@ use super::answerer::Answerer;
 use super::exit::{Code, CommandError};
 use super::interrupt::Interrupt;
 use super::json::{self, Fold};
-use super::options::{AnswerOptions, ConnectOptions, ServerTarget, TOKEN};
+use super::options::{AnswerOptions, ConnectOptions, SECRETS, ServerTarget};
 use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
@@ -306,12 +306,14 @@ fn warn_if_unencrypted(url: &str) {
     }
 }
 
-/// A command in its own process group, so that Ctrl-C does not end it before the connection is closed. It does not get
-/// the access token, which is for remote servers.
+/// A command in its own process group, so that Ctrl-C does not end it before the connection is closed.
 fn command(words: &[OsString]) -> Command {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map(OsString::as_os_str).unwrap_or_default());
-    command.args(words).process_group(0).env_remove(TOKEN);
+    command.args(words).process_group(0);
+    for secret in SECRETS {
+        command.env_remove(secret);
+    }
     command
 }
 

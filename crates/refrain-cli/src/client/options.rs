@@ -12,6 +12,8 @@ use std::time::Duration;
 use url::Url;
 
 pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
+/// Environment variables with secrets, which commands started by this program do not get.
+pub(super) const SECRETS: [&str; 3] = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
 
 /// The server to connect to, and the format of the output.
 #[derive(Args)]

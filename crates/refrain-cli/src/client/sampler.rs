@@ -1,6 +1,6 @@
 //! `--sampler`: a shell command that answers sampling requests.
 
-use super::options::TOKEN;
+use super::options::SECRETS;
 use refrain_client::{HandlerError, SamplingAsk};
 use refrain_wire::{Content, Role, SamplingAnswer, SamplingBlock};
 use serde_json::{Value, json};
@@ -27,9 +27,12 @@ pub(super) async fn answer(
     command: &str,
     ask: &SamplingAsk,
 ) -> Result<SamplingAnswer, HandlerError> {
-    let mut process = Command::new("sh")
+    let mut shell = Command::new("sh");
+    for secret in SECRETS {
+        shell.env_remove(secret);
+    }
+    let mut process = shell
         .args(["-c", command])
-        .env_remove(TOKEN)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)

@@ -1,6 +1,7 @@
 //! Sanitizes text of servers for output.
 
-use crate::terminal::display_text::push;
+pub(super) use refrain_app::sanitize::one_line;
+use refrain_app::sanitize::push;
 
 /// Replaces control and invisible characters by visible symbols. Line ends and tabs stay.
 pub(super) fn harmless(text: &str) -> String {
@@ -8,18 +9,6 @@ pub(super) fn harmless(text: &str) -> String {
     for c in text.chars() {
         match c {
             '\n' | '\t' => shown.push(c),
-            c => push(&mut shown, c),
-        }
-    }
-    shown
-}
-
-/// The same on one line: line ends and tabs become spaces.
-pub(super) fn one_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.trim_end().chars() {
-        match c {
-            '\n' | '\r' | '\t' => shown.push(' '),
             c => push(&mut shown, c),
         }
     }

@@ -4,6 +4,7 @@
 //! invisible.
 
 use anstyle::Style;
+use refrain_app::sanitize::push;
 use unicode_width::UnicodeWidthChar;
 
 /// The maximum length of a text.
@@ -37,35 +38,6 @@ pub(super) fn one_line(text: &str) -> String {
         push(&mut shown, c);
     }
     shown
-}
-
-/// Appends a character, or a visible symbol for it.
-pub(crate) fn push(shown: &mut String, c: char) {
-    match c {
-        '\0'..='\x1f' => shown.extend(char::from_u32(0x2400 + u32::from(c))),
-        '\x7f' => shown.push('\u{2421}'),
-        c if is_hidden(c) => shown.extend(c.escape_unicode()),
-        c => shown.push(c),
-    }
-}
-
-/// Whether a character is invisible but affects the terminal or adjacent characters.
-pub(crate) fn is_hidden(c: char) -> bool {
-    matches!(c,
-        '\u{80}'..='\u{9f}'
-        | '\u{ad}'
-        | '\u{61c}'
-        | '\u{115f}'..='\u{1160}'
-        | '\u{180e}'
-        | '\u{200b}'..='\u{200f}'
-        | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}'
-        | '\u{3164}'
-        | '\u{feff}'
-        | '\u{ffa0}'
-        | '\u{fff9}'..='\u{fffb}'
-        | '\u{e0000}'..='\u{e0fff}'
-    )
 }
 
 pub(super) fn width(text: &str) -> usize {

@@ -36,6 +36,10 @@ impl AllowedHosts {
         let Some(hosts) = &self.0 else { return true };
         // The port follows the last colon, unless that colon is part of an IPv6 address in brackets.
         let name = match host.iter().rposition(|byte| matches!(byte, b':' | b']')) {
+            // `localhost:80@evil.example` is user information, not a host and a port.
+            Some(at) if host[at] == b':' && !host[at + 1..].iter().all(u8::is_ascii_digit) => {
+                return false;
+            }
             Some(at) if host[at] == b':' => &host[..at],
             _ => host,
         };

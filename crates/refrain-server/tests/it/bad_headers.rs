@@ -243,6 +243,8 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
         "evil.example:80",
         "localhost.evil.example",
         "127.0.0.1.evil",
+        "127.0.0.1:99@evil.example",
+        "localhost:x",
         "",
     ] {
         let response = instance.send(&plain().header("Host", host)).await;
@@ -262,6 +264,7 @@ async fn unknown_hosts_and_origins_are_rejected_by_name() {
     for origin in [
         "http://evil.example",
         "https://localhost.evil.example",
+        "http://localhost:80@evil.example",
         "null",
         "localhost",
         "",

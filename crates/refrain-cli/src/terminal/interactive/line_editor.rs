@@ -1,7 +1,8 @@
 //! The editor of a text input.
 
-use crate::terminal::display_text::{columns, push, width};
+use crate::terminal::display_text::{columns, width};
 use crossterm::event::{KeyCode, KeyModifiers};
+use refrain_app::sanitize::push;
 
 /// A text and the position of the cursor.
 #[derive(Debug)]

@@ -606,20 +606,22 @@ async fn a_token_is_not_sent_to_the_address_in_a_file() {
 }
 
 #[tokio::test]
-async fn commands_do_not_get_the_token() {
+async fn started_commands_do_not_inherit_secrets() {
     let files = Files::new();
     let seen = files.path("seen").display().to_string();
     let serve = format!(
-        "echo \"token:$REFRAIN_TOKEN.\" >'{seen}'; exec '{}' serve --stdio",
+        "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE.\" >'{seen}'; exec '{}' serve --stdio",
         env!("CARGO_BIN_EXE_refrain")
     );
-    let sampler = "echo \"token:$REFRAIN_TOKEN.\"";
+    let sampler = "echo \"secrets:$REFRAIN_TOKEN$REFRAIN_KEYS$REFRAIN_STORE.\"";
     let mut command = program();
     command.args(["call", "--stdio", "analyze_data", "data=1"]);
     command.args(["--sampler", sampler, "--", "sh", "-c", &serve]);
-    command.env("REFRAIN_TOKEN", "of-mine");
+    for name in ["REFRAIN_TOKEN", "REFRAIN_KEYS", "REFRAIN_STORE"] {
+        command.env(name, "of-mine");
+    }
     let said = said(command).await;
-    assert_eq!((said.code, &*said.out), (0, "token:.\n"), "{said:?}");
+    assert_eq!((said.code, &*said.out), (0, "secrets:.\n"), "{said:?}");
     let seen = std::fs::read_to_string(seen).expect("the server was started");
-    assert_eq!(seen, "token:.\n");
+    assert_eq!(seen, "secrets:.\n");
 }
