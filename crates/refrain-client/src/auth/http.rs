@@ -7,7 +7,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 use reqwest::RequestBuilder;
 use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 use url::{Host, Url};
@@ -112,27 +112,40 @@ pub(super) fn safe_url(what: &'static str, url: &str, server: &Url) -> AuthResul
 
 pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
-        None => false,
+        Some(Host::Domain(name)) => {
+            let name = name.strip_suffix('.').unwrap_or(name);
+            name == "localhost" || name.ends_with(".localhost")
+        }
+        _ => address(url).is_some_and(|address| address.is_loopback()),
     }
 }
 
-/// Whether the host is a private IP address. Names are not resolved.
+/// The IP address of the host, or the IPv4 address in a mapped or NAT64 (RFC 6052) address. Names are not resolved.
+fn address(url: &Url) -> Option<IpAddr> {
+    match url.host()? {
+        Host::Ipv4(address) => Some(IpAddr::V4(address)),
+        Host::Ipv6(address) => Some(match address.segments() {
+            [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                let bits = (u32::from(high) << 16) | u32::from(low);
+                IpAddr::V4(Ipv4Addr::from_bits(bits))
+            }
+            _ => address.to_canonical(),
+        }),
+        Host::Domain(_) => None,
+    }
+}
+
+/// Whether the host is a private IP address.
 fn is_private(url: &Url) -> bool {
-    let address = match url.host() {
-        Some(Host::Ipv4(address)) => IpAddr::V4(address),
-        Some(Host::Ipv6(address)) => address.to_canonical(),
-        Some(Host::Domain(_)) | None => return false,
-    };
-    match address {
-        IpAddr::V4(address) => {
-            address.is_private() || address.is_link_local() || address.is_unspecified()
+    match address(url) {
+        Some(IpAddr::V4(address)) => {
+            let is_shared = address.octets()[0] == 100 && address.octets()[1] & 0xc0 == 64;
+            is_shared || address.is_private() || address.is_link_local() || address.is_unspecified()
         }
-        IpAddr::V6(address) => {
+        Some(IpAddr::V6(address)) => {
             address.is_unique_local() || address.is_unicast_link_local() || address.is_unspecified()
         }
+        None => false,
     }
 }
 
@@ -163,6 +176,8 @@ mod tests {
         assert!(!is_safe("http://localhost:9/x", remote));
         assert!(!is_safe("https://127.0.0.2/x", remote));
         assert!(!is_safe("https://app.localhost/x", remote));
+        assert!(!is_safe("https://localhost./x", remote));
+        assert!(!is_safe("https://[64:ff9b::7f00:1]/x", remote));
     }
 
     #[test]
@@ -173,6 +188,9 @@ mod tests {
             "172.31.255.255",
             "192.168.1.1",
             "169.254.169.254",
+            "100.64.0.1",
+            "100.127.255.255",
+            "[64:ff9b::a9fe:a9fe]",
             "0.0.0.0",
             "[fc00::1]",
             "[fdff::1]",
