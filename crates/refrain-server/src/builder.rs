@@ -363,7 +363,7 @@ impl ServerBuilder {
     fn warn_about_scopes(&self, catalog: &Catalog) {
         if self.authenticator.is_none() && catalog.entries().needs_scopes() {
             tracing::warn!(
-                "scopes are required but no authenticator is set, so all HTTP callers are rejected; set one with .authenticator(..)"
+                "no authenticator is set: HTTP callers cannot use entries that need scopes; set one with .authenticator(..)"
             );
         }
     }

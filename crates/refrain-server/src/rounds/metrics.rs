@@ -33,15 +33,14 @@ impl RoundMetrics {
     }
 
     pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
-        match rejection {
-            RoundRejection::Reply(reply) => self.end(metrics, outcome(reply), None),
-            RoundRejection::Forbidden(_) => {
-                self.end(metrics, RoundOutcome::InsufficientScope, None)
-            }
-            RoundRejection::Busy(_) => self.end(metrics, RoundOutcome::Busy, None),
+        let outcome = match rejection {
+            RoundRejection::Reply(reply) => outcome(reply),
+            RoundRejection::Forbidden(_) => RoundOutcome::InsufficientScope,
+            RoundRejection::Busy(_) => RoundOutcome::Busy,
             // Counted by the transport.
-            RoundRejection::Malformed(_) => {}
-        }
+            RoundRejection::Malformed(_) => return,
+        };
+        self.end(metrics, outcome, None);
     }
 
     fn end(&self, metrics: &Metrics, outcome: RoundOutcome, round: Option<u32>) {

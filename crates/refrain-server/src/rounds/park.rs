@@ -45,9 +45,9 @@ impl Round {
 
     /// Attaches a repeated first request if the call is parked here.
     pub(super) fn attach_repeated(&mut self, start: LiveStart) {
-        let again = self.rounds.live.attach_repeated(start.context.flow);
+        let repeated = self.rounds.live.attach_repeated(start.context.flow);
         self.record = None;
-        match again.and_then(|attached| attached.ok_or_else(already_started)) {
+        match repeated.and_then(|attached| attached.ok_or_else(already_started)) {
             Ok(attached) => self.attach(attached, start.notes, start.permit),
             Err(error) => self.reply_with(Reply::Error(error)),
         }

@@ -94,10 +94,7 @@ async fn cursor_stays_valid_while_the_list_changes() {
     let changes = Changes::new()
         .remove_tool("b")
         .tool(Tool::new("late", word));
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     let second = page(&instance, "tools/list", Some(cursor)).await;
     assert_eq!(listed(&second, "tools", "name"), ["c", "d"]);
     let cursor = second["nextCursor"].as_str().expect("there is a next page");
@@ -276,10 +273,7 @@ async fn added_entries_can_be_called_and_removed_ones_cannot() {
         .prompt(Prompt::new("p", word))
         .resource(Resource::new("x://r", "r", word))
         .resource_template(ResourceTemplate::new("x://t/{id}", "t", word));
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     let prompt = Request::prompt("p", json!({}));
     assert!(result(&instance.send(&prompt).await.reply())["messages"].is_array());
     for uri in ["x://r", "x://t/1"] {
@@ -292,10 +286,7 @@ async fn added_entries_can_be_called_and_removed_ones_cannot() {
         .remove_resource("x://r")
         .remove_resource_template("x://t/{id}")
         .remove_tool("unknown");
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     for gone in [
         grown,
         prompt,
@@ -329,10 +320,7 @@ async fn change_is_atomic() {
     let changes = Changes::new()
         .tool(Tool::new("a", echo).describe("Another."))
         .remove_tool("a");
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     let tools = page(&instance, "tools/list", None).await;
     assert_eq!(tools["tools"][0]["description"], "Another.");
     // Added entries are checked like those of the builder.
@@ -354,16 +342,10 @@ async fn flow_survives_other_changes_but_not_removal_of_its_tool() {
     let answer = json!({"login": {"action": "accept", "content": {"name": "Ada"}}});
     let again = call.again(&token, answer);
     let changes = Changes::new().tool(Tool::new("other", word));
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     assert_eq!(text(&instance.send(&again).await.reply()), "Hello, Ada!");
     let changes = Changes::new().remove_tool("greet");
-    instance
-        .server
-        .change(changes)
-        .expect("the change is valid");
+    instance.server.change(changes).expect("valid change");
     instance.send(&again).await.error(200, -32602);
 }
 
@@ -405,7 +387,7 @@ async fn cursor_is_valid_on_another_instance() {
     // Both instances have the same list, but number its entries differently.
     let one = start(with(&["a", "b", "c", "d", "e", "f"])).await;
     let again = Changes::new().remove_tool("a").tool(Tool::new("a", word));
-    one.server.change(again).expect("the change is valid");
+    one.server.change(again).expect("valid change");
     let two = start(with(&names)).await;
     let mut seen = Vec::new();
     let mut cursor = None;
@@ -452,7 +434,7 @@ async fn resource_is_found_by_any_encoding_of_its_uri() {
         Err(BuildError::Duplicate { .. })
     ));
     let gone = Changes::new().remove_resource("notes://secr%65t");
-    server.change(gone).expect("the change is valid");
+    server.change(gone).expect("valid change");
     let reply = read("notes://secret", "").await;
     assert_eq!(result(&reply)["contents"][0]["text"], "word");
 }
@@ -463,7 +445,7 @@ fn handler_can_change_the_catalog_when_dropped() {
     impl Drop for Last {
         fn drop(&mut self) {
             let changes = Changes::new().tool(Tool::new(self.1, word));
-            self.0.change(changes).expect("the change is valid");
+            self.0.change(changes).expect("valid change");
         }
     }
     let server = Server::builder("drop", "1")
@@ -485,11 +467,11 @@ fn handler_can_change_the_catalog_when_dropped() {
     std::thread::spawn(move || {
         changing
             .change(Changes::new().tool(first))
-            .expect("the change is valid");
+            .expect("valid change");
         // One handler is dropped because it is removed, others because they are rejected.
         changing
             .change(Changes::new().remove_tool("a"))
-            .expect("the change is valid");
+            .expect("valid change");
         let [one, other] = twice;
         let rejected = changing.change(Changes::new().tool(one).tool(other));
         done.send(rejected.is_err()).expect("the test waits");

@@ -196,6 +196,12 @@ fn second(tool: &str, token: &str) -> Request {
     first(tool).again(token, json!({"name": login("Ada")}))
 }
 
+/// A listener on a free port.
+async fn bind() -> TcpListener {
+    let bound = TcpListener::bind("127.0.0.1:0").await;
+    bound.expect("a free port exists")
+}
+
 /// Starts instances. If `advertise`, each advertises its URL.
 async fn fleet(count: usize, build: impl Fn() -> ServerBuilder, advertise: bool) -> Vec<Instance> {
     let mut instances = Vec::new();

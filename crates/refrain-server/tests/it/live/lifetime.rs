@@ -176,10 +176,8 @@ async fn sleeping_call_gets_the_drain_time() {
 async fn shutdown_cancels_idle_calls_of_a_draft_server() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let build = || builder(&ledger, &keys).build().expect("the server builds");
-    let listener = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port exists");
-    let address = listener.local_addr().expect("the listener is bound");
+    let listener = bind().await;
+    let address = listener.local_addr().expect("a bound listener");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let stopped = async move { drop(stopped.await) };
     let spoken = vec![(Draft::Second, build())];

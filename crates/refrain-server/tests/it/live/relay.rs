@@ -202,9 +202,7 @@ async fn spied_on(spy: &TcpListener) -> (TcpStream, String) {
 #[tokio::test]
 async fn relayed_request_contains_no_secrets() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let spy = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port exists");
+    let spy = bind().await;
     let build = || {
         let proxy = TrustedProxy::new("a long random secret").expect("the secret is long enough");
         let proxy = proxy
@@ -254,9 +252,7 @@ async fn relayed_request_contains_no_secrets() {
 async fn relay_header_is_valid_for_one_request_to_one_instance() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     // The spy only records requests.
-    let spy = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port exists");
+    let spy = bind().await;
     let holder = start(builder(&ledger, &keys).advertise(url_of(&spy))).await;
     let other = start_advertised(builder(&ledger, &keys)).await;
     let relaying = start(builder(&ledger, &keys)).await;
@@ -355,9 +351,7 @@ async fn spied(spy: &TcpListener) -> (Instance, String, Instance) {
 
 /// The response to a request whose holder answers with these bytes, `ID` replaced by its instance id.
 async fn answered_with(answer: &str) -> Response {
-    let spy = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port exists");
+    let spy = bind().await;
     let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let mut connection = relaying.connect().await;
@@ -416,9 +410,7 @@ async fn only_responses_of_the_holder_are_passed_on() {
 
 #[tokio::test]
 async fn silent_holder_times_out() {
-    let spy = TcpListener::bind("127.0.0.1:0")
-        .await
-        .expect("a free port exists");
+    let spy = bind().await;
     let (holder, id, relaying) = spied(&spy).await;
     let asks = holder.send(&first("waits")).await.reply();
     let stream = format!(
@@ -463,10 +455,8 @@ async fn silent_holder_times_out() {
 async fn draft_endpoint_relays_to_the_holder() {
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
     let start = async || {
-        let listener = TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a free port exists");
-        let address = listener.local_addr().expect("the listener is bound");
+        let listener = bind().await;
+        let address = listener.local_addr().expect("a bound listener");
         let advertised = || builder(&ledger, &keys).advertise(url_of(&listener));
         let main = advertised().build().expect("the server builds");
         let drafted = advertised().draft(Draft::Second).build();
@@ -518,14 +508,7 @@ async fn live_call_is_relayed_over_https() {
         return;
     }
     let (ledger, keys) = (Arc::<Ledger>::default(), keys());
-    let (plain, tls) = (
-        TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a free port exists"),
-        TcpListener::bind("127.0.0.1:0")
-            .await
-            .expect("a free port exists"),
-    );
+    let (plain, tls) = (bind().await, bind().await);
     let address = plain.local_addr().expect("the listener is bound");
     let url = url_of(&tls).replace("http:", "https:");
     let holder = builder(&ledger, &keys).advertise(url);
