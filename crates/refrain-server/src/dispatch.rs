@@ -103,7 +103,7 @@ pub(crate) enum Dispatch {
     /// The reply is ready.
     Reply(Reply),
     /// The request is invalid. HTTP uses an error status.
-    Refused(RpcError),
+    Invalid(RpcError),
     /// A future produces the reply.
     Later(Later),
     /// A handler runs.
@@ -191,7 +191,7 @@ impl<'a> ParsedRequest<'a> {
         }
     }
 
-    /// The request with the token that its reference stands for.
+    /// Replaces the token reference of a call by the token.
     fn with_token(mut self, token: String) -> Self {
         if let Self::Call(call) = &mut self {
             call.state = Some(token.into());
@@ -367,7 +367,7 @@ impl Server {
         let ServerInner { legacy, auth, .. } = &*self.0;
         let (dispatch, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
             (Err(missing), _) => (Dispatch::Forbidden(missing), None),
-            (_, Err(error)) => (Dispatch::Refused(error), None),
+            (_, Err(error)) => (Dispatch::Invalid(error), None),
             (Ok(()), Ok(initialize)) => {
                 self.0.services.metrics.other(Other::Initialize);
                 let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
@@ -412,7 +412,7 @@ impl Server {
                 let cursor = params.cursor.as_deref();
                 match self.0.catalog.list(listing, cursor) {
                     Ok(reply) => Dispatch::Reply(reply),
-                    Err(error) => Dispatch::Refused(error),
+                    Err(error) => Dispatch::Invalid(error),
                 }
             }
             ParsedRequest::Complete(params) => {

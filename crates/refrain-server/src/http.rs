@@ -110,29 +110,28 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let headers = Headers::read(&parts.headers);
-        let relayed = match headers.relay().map(|header| self.relayed(header)) {
+        let claims = match headers
+            .relay()
+            .map(|header| self.authenticate_relay(header))
+        {
             None => None,
-            Some(Ok(relayed)) => Some(relayed),
+            Some(Ok(claims)) => Some(claims),
             Some(Err(response)) => return *response,
         };
-        let was_relayed = relayed.is_some();
-        let mut response = match self.receive(&parts, &headers, body, relayed).await {
+        let relayed = claims.is_some();
+        let mut response = match self.receive(&parts, &headers, body, claims).await {
             Err(response) => *response,
             Ok((bytes, caller)) => {
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => {
-                        responder
-                            .respond(&headers, &bytes, caller, was_relayed)
-                            .await
-                    }
-                    _ => Box::pin(self.handle_session_request(&parts, caller, was_relayed)).await,
+                    Method::POST => responder.respond(&headers, &bytes, caller, relayed).await,
+                    _ => Box::pin(self.handle_session_request(&parts, caller, relayed)).await,
                 };
                 response.body_mut().keep_active(active);
                 response
             }
         };
-        if was_relayed {
+        if relayed {
             self.server.0.relay.add_instance_header(&mut response);
         }
         response
@@ -144,18 +143,18 @@ impl HttpService {
         parts: &Parts,
         headers: &Headers<'_>,
         body: B,
-        relayed: Option<RelayClaims>,
+        claims: Option<RelayClaims>,
     ) -> Result<(Bytes, Caller), BoxedResponse>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.check_head(parts, headers, relayed.is_some())?;
+        self.check_head(parts, headers, claims.is_some())?;
         let bytes = match parts.method {
             Method::POST => self.collect(parts, body).await?,
             _ => Bytes::new(),
         };
-        let caller = self.identify_caller(parts, relayed, &bytes).await?;
+        let caller = self.identify_caller(parts, claims, &bytes).await?;
         Ok((bytes, caller))
     }
 
@@ -163,12 +162,12 @@ impl HttpService {
     async fn identify_caller(
         &self,
         parts: &Parts,
-        relayed: Option<RelayClaims>,
+        claims: Option<RelayClaims>,
         bytes: &[u8],
     ) -> Result<Caller, BoxedResponse> {
-        match relayed {
-            Some(relayed) => {
-                let caller = relayed.into_caller(&parts.method, &parts.headers, bytes);
+        match claims {
+            Some(claims) => {
+                let caller = claims.into_caller(&parts.method, &parts.headers, bytes);
                 caller.ok_or_else(|| self.reject_relay())
             }
             None => {

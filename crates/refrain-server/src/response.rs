@@ -185,7 +185,7 @@ impl MessageResponse {
                 response.status = Status::Accepted;
                 Work::Done(None)
             }
-            Dispatch::Refused(error) => {
+            Dispatch::Invalid(error) => {
                 // In legacy revisions, an error of a request is a reply with HTTP status 200.
                 if response.legacy.is_none() {
                     response.status = Status::Rejected(error.code);

@@ -144,11 +144,11 @@ impl LegacySessions {
                     headers: None,
                 })
             });
-            return (kind.method(), dispatch.unwrap_or_else(Dispatch::Refused));
+            return (kind.method(), dispatch.unwrap_or_else(Dispatch::Invalid));
         }
         let Some(request) = Other::of_older(method) else {
             let unknown = RpcError::method_not_found(method);
-            return ("", Dispatch::Refused(unknown));
+            return ("", Dispatch::Invalid(unknown));
         };
         let dispatch = match (request, self.auth.allow(&caller, &[])) {
             (Other::Complete, _) => legacy::decode_complete(params, agreed).map(|params| {
@@ -171,7 +171,7 @@ impl LegacySessions {
         if dispatch.is_ok() {
             self.services.metrics.other(request);
         }
-        (request.name(), dispatch.unwrap_or_else(Dispatch::Refused))
+        (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))
     }
 
     /// Handles a request about the session itself.
