@@ -30,7 +30,7 @@ pub(crate) fn outcome_of(
         | Event::Write(_)
         | Event::Notes(_)
         | Event::Settle
-        // Disposition before; a crash is only made by tests.
+        // Handled before; a crash is only made by tests.
         | Event::Crashed => Err(RpcError::internal("Internal error")),
     }
 }
