@@ -137,7 +137,6 @@ impl HttpService {
         response
     }
 
-    /// Checks the headers, reads the body and authenticates the caller.
     async fn receive<B>(
         &self,
         parts: &Parts,
@@ -177,7 +176,6 @@ impl HttpService {
         }
     }
 
-    /// Checks host, origin, method and media type.
     fn check_head(
         &self,
         parts: &Parts,
@@ -274,7 +272,6 @@ impl HttpService {
         event_stream(EventSource::Response(first, response), keep_alive)
     }
 
-    /// The HTTP response for a reply.
     fn respond_json(
         &self,
         response: &mut crate::MessageResponse,
@@ -311,7 +308,6 @@ impl HttpService {
     }
 }
 
-/// Handles the POST requests of an endpoint.
 pub(crate) trait Responder: Sync {
     fn respond(
         &self,
@@ -376,7 +372,6 @@ fn json(bytes: Bytes) -> Response<Body> {
     response
 }
 
-/// A response whose body is a stream of events.
 fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
@@ -387,7 +382,6 @@ fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     response
 }
 
-/// The response to a notification.
 fn accepted() -> Response<Body> {
     let mut accepted = Response::new(Body::empty());
     *accepted.status_mut() = StatusCode::ACCEPTED;

@@ -28,7 +28,6 @@ const FORWARDED_HEADERS: [HeaderName; 7] = [
 ];
 
 impl HttpService {
-    /// Authenticates a request from another instance.
     pub(super) fn authenticate_relay(
         &self,
         header: &HeaderValue,
@@ -46,7 +45,6 @@ impl HttpService {
         })
     }
 
-    /// The response to a request with an invalid `Refrain-Relay` header.
     pub(super) fn reject_relay(&self) -> BoxedResponse {
         let reason = "invalid Refrain-Relay header: clients must leave it out. If another instance sent it, both need the \
              same keys and synchronized clocks";
@@ -147,7 +145,6 @@ impl HttpService {
         })
     }
 
-    /// Sends a request to its holder and forwards the response.
     async fn relay(
         &self,
         holder: &Holder,

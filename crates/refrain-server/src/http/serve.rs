@@ -22,7 +22,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
-/// A service mounted next to `/mcp`.
 #[derive(Clone)]
 pub(crate) struct Mount {
     /// The path, or a prefix if it ends with a slash.
@@ -152,7 +151,6 @@ fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
     })
 }
 
-/// The routes of a port.
 #[derive(Clone)]
 enum PortRoutes {
     Endpoint(HttpService, Arc<[Mount]>),
@@ -170,7 +168,6 @@ impl PortRoutes {
     }
 }
 
-/// The open connections of a port.
 struct OpenConnections {
     routes: PortRoutes,
     idle_check: Interval,

@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 /// The longest URI, in bytes, that a session may subscribe to.
 const MAX_URI: usize = 1024;
 
-/// The params of `notifications/cancelled`.
 #[derive(Deserialize)]
 pub(crate) struct CancelParams<'a> {
     #[serde(rename = "requestId", borrow)]
@@ -174,7 +173,6 @@ impl LegacySessions {
         (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))
     }
 
-    /// Handles a request about the session itself.
     fn change_session(
         &self,
         session: &Session,
