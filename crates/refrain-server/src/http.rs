@@ -2,16 +2,6 @@
 //!
 //! A response is a single JSON object. If a handler sends progress or logs to a client that asked for them, the
 //! response is a stream of server-sent events, with the reply as its last event.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | `headers` | checks of request headers |
-//! | `body` | response bodies |
-//! | `errors` | error responses |
-//! | `relay` | relayed requests |
-//! | `legacy` | legacy sessions |
-//! | `metadata` | the protected resource metadata |
-//! | `serve`, `idle` | the hyper server; detection of idle connections |
 
 mod body;
 mod errors;

@@ -115,7 +115,7 @@ impl From<Rejection> for Dispatch {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Reply(reply) => Self::Reply(reply),
-            Rejection::Malformed(error) => Self::Refused(error),
+            Rejection::Malformed(error) => Self::Invalid(error),
             Rejection::Forbidden(missing) => Self::Forbidden(missing),
             Rejection::Busy(error) => Self::Busy(error),
         }
