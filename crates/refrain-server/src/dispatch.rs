@@ -27,7 +27,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 
-/// A request with parsed parameters.
 pub(crate) enum ParsedRequest<'a> {
     Call(Call<'a>),
     Discover(Meta<'a>),
@@ -41,7 +40,6 @@ pub(crate) enum ParsedRequest<'a> {
 #[derive(Debug)]
 pub struct Context<'a> {
     pub(crate) caller: Caller,
-    /// The HTTP headers, which must match the message.
     pub(crate) headers: Option<&'a Headers<'a>>,
     pub(crate) sessions: SessionContext<'a>,
     /// Whether the transport can relay requests to other instances.
@@ -94,27 +92,20 @@ impl<C: Into<Caller>> From<C> for Context<'_> {
     }
 }
 
-/// The result of dispatching a message.
 pub(crate) enum Dispatch {
     /// The message needs no reply.
     Accepted,
     /// A malformed message of a legacy session without a usable id, counted under this label.
     Rejected(Refusal, RpcError),
-    /// The reply is ready.
     Reply(Reply),
     /// The request is invalid. HTTP uses an error status.
-    Refused(RpcError),
+    Invalid(RpcError),
     /// A future produces the reply.
     Later(PendingReply),
-    /// A handler runs.
     Round(Box<Round>),
-    /// The client is subscribed to changes.
     Subscription(Subscription),
-    /// The caller lacks a scope.
     Forbidden(MissingScopes),
-    /// A limit is reached.
     Busy(RpcError),
-    /// Another instance holds the call.
     Relay(Box<PendingRelay>),
 }
 
@@ -191,7 +182,7 @@ impl<'a> ParsedRequest<'a> {
         }
     }
 
-    /// The request with the token that its reference stands for.
+    /// Replaces the token reference of a call by the token.
     fn with_token(mut self, token: String) -> Self {
         if let Self::Call(call) = &mut self {
             call.state = Some(token.into());
@@ -329,7 +320,6 @@ impl Server {
         MessageResponse::from_dispatch(self, Some(id), method, dispatch, None)
     }
 
-    /// Handles a message of a legacy session.
     fn accept_legacy<'a>(
         &self,
         session: &Session,
@@ -367,7 +357,7 @@ impl Server {
         let ServerInner { legacy, auth, .. } = &*self.0;
         let (dispatch, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
             (Err(missing), _) => (Dispatch::Forbidden(missing), None),
-            (_, Err(error)) => (Dispatch::Refused(error), None),
+            (_, Err(error)) => (Dispatch::Invalid(error), None),
             (Ok(()), Ok(initialize)) => {
                 self.0.services.metrics.other(Other::Initialize);
                 let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
@@ -379,7 +369,6 @@ impl Server {
         MessageResponse::from_dispatch(self, Some(id), Other::Initialize.name(), dispatch, exchange)
     }
 
-    /// Routes a request to the subsystem that handles it.
     fn dispatch(
         &self,
         request: ParsedRequest<'_>,
@@ -412,7 +401,7 @@ impl Server {
                 let cursor = params.cursor.as_deref();
                 match self.0.catalog.list(listing, cursor) {
                     Ok(reply) => Dispatch::Reply(reply),
-                    Err(error) => Dispatch::Refused(error),
+                    Err(error) => Dispatch::Invalid(error),
                 }
             }
             ParsedRequest::Complete(params) => {

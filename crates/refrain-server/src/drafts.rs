@@ -65,12 +65,10 @@ impl ServerBuilder {
     }
 }
 
-/// A server and the draft that its clients speak.
 #[derive(Clone, Debug)]
 struct DraftEndpoint {
     draft: Draft,
     server: Server,
-    /// Limits the clients that wait for a task.
     waiting: Arc<Limiter>,
 }
 
@@ -116,7 +114,6 @@ impl DraftEndpoint {
         }
     }
 
-    /// Translates a message, handles it and translates the response.
     async fn translate<'a>(
         &self,
         bytes: &[u8],
@@ -227,7 +224,6 @@ fn is_rounded(id: Id<'_>) -> bool {
     !json.starts_with('"') && written.ok().as_deref() != Some(json)
 }
 
-/// Adds the tasks capability to the reply to `initialize`.
 fn add_tasks(reply: &[u8]) -> Option<Vec<u8>> {
     let mut reply: Value = serde_json::from_slice(reply).ok()?;
     let capabilities = reply.pointer_mut("/result/capabilities")?.as_object_mut()?;

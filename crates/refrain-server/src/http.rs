@@ -2,16 +2,6 @@
 //!
 //! A response is a single JSON object. If a handler sends progress or logs to a client that asked for them, the
 //! response is a stream of server-sent events, with the reply as its last event.
-//!
-//! | module | contents |
-//! | --- | --- |
-//! | `headers` | checks of request headers |
-//! | `body` | response bodies |
-//! | `errors` | error responses |
-//! | `relay` | relayed requests |
-//! | `legacy` | legacy sessions |
-//! | `metadata` | the protected resource metadata |
-//! | `serve`, `idle` | the hyper server; detection of idle connections |
 
 mod body;
 mod errors;
@@ -110,52 +100,50 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let headers = Headers::read(&parts.headers);
-        let relayed = match headers.relay().map(|header| self.relayed(header)) {
+        let claims = match headers
+            .relay()
+            .map(|header| self.authenticate_relay(header))
+        {
             None => None,
-            Some(Ok(relayed)) => Some(relayed),
+            Some(Ok(claims)) => Some(claims),
             Some(Err(response)) => return *response,
         };
-        let was_relayed = relayed.is_some();
-        let mut response = match self.receive(&parts, &headers, body, relayed).await {
+        let relayed = claims.is_some();
+        let mut response = match self.receive(&parts, &headers, body, claims).await {
             Err(response) => *response,
             Ok((bytes, caller)) => {
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => {
-                        responder
-                            .respond(&headers, &bytes, caller, was_relayed)
-                            .await
-                    }
-                    _ => Box::pin(self.handle_session_request(&parts, caller, was_relayed)).await,
+                    Method::POST => responder.respond(&headers, &bytes, caller, relayed).await,
+                    _ => Box::pin(self.handle_session_request(&parts, caller, relayed)).await,
                 };
                 response.body_mut().keep_active(active);
                 response
             }
         };
-        if was_relayed {
+        if relayed {
             self.server.0.relay.add_instance_header(&mut response);
         }
         response
     }
 
-    /// Checks the headers, reads the body and authenticates the caller.
     async fn receive<B>(
         &self,
         parts: &Parts,
         headers: &Headers<'_>,
         body: B,
-        relayed: Option<RelayClaims>,
+        claims: Option<RelayClaims>,
     ) -> Result<(Bytes, Caller), BoxedResponse>
     where
         B: http_body::Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.check_head(parts, headers, relayed.is_some())?;
+        self.check_head(parts, headers, claims.is_some())?;
         let bytes = match parts.method {
             Method::POST => self.collect(parts, body).await?,
             _ => Bytes::new(),
         };
-        let caller = self.identify_caller(parts, relayed, &bytes).await?;
+        let caller = self.identify_caller(parts, claims, &bytes).await?;
         Ok((bytes, caller))
     }
 
@@ -163,12 +151,12 @@ impl HttpService {
     async fn identify_caller(
         &self,
         parts: &Parts,
-        relayed: Option<RelayClaims>,
+        claims: Option<RelayClaims>,
         bytes: &[u8],
     ) -> Result<Caller, BoxedResponse> {
-        match relayed {
-            Some(relayed) => {
-                let caller = relayed.into_caller(&parts.method, &parts.headers, bytes);
+        match claims {
+            Some(claims) => {
+                let caller = claims.into_caller(&parts.method, &parts.headers, bytes);
                 caller.ok_or_else(|| self.reject_relay())
             }
             None => {
@@ -178,7 +166,6 @@ impl HttpService {
         }
     }
 
-    /// Checks host, origin, method and media type.
     fn check_head(
         &self,
         parts: &Parts,
@@ -275,7 +262,6 @@ impl HttpService {
         event_stream(EventSource::Response(first, response), keep_alive)
     }
 
-    /// The HTTP response for a reply.
     fn respond_json(
         &self,
         response: &mut crate::MessageResponse,
@@ -312,7 +298,6 @@ impl HttpService {
     }
 }
 
-/// Handles the POST requests of an endpoint.
 pub(crate) trait Responder: Sync {
     fn respond(
         &self,
@@ -377,7 +362,6 @@ fn json(bytes: Bytes) -> Response<Body> {
     response
 }
 
-/// A response whose body is a stream of events.
 fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
@@ -388,7 +372,6 @@ fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     response
 }
 
-/// The response to a notification.
 fn accepted() -> Response<Body> {
     let mut accepted = Response::new(Body::empty());
     *accepted.status_mut() = StatusCode::ACCEPTED;

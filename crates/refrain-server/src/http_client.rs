@@ -16,7 +16,6 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// Idle connections kept per server.
 const MAX_IDLE: usize = 64;
 
 #[cfg(feature = "tls")]
@@ -24,7 +23,6 @@ type Connector = hyper_rustls::HttpsConnector<HttpConnector>;
 #[cfg(not(feature = "tls"))]
 type Connector = HttpConnector;
 
-/// A client with a pool of connections.
 #[derive(Clone)]
 pub(crate) struct HttpClient(Client<Connector, Full<Bytes>>);
 
@@ -84,7 +82,6 @@ fn connector(mut http: HttpConnector) -> Connector {
         .wrap_connector(http)
 }
 
-/// The trusted root certificates of this machine.
 #[cfg(feature = "tls")]
 fn roots() -> Arc<RootCertStore> {
     static ROOTS: OnceLock<Arc<RootCertStore>> = OnceLock::new();

@@ -49,7 +49,6 @@ use state::SessionStates;
 use std::sync::Arc;
 use streams::Streams;
 
-/// The legacy sessions of one instance.
 pub(crate) struct LegacySessions {
     catalog: Arc<Catalog>,
     auth: Arc<Auth>,

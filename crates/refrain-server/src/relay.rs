@@ -41,7 +41,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The header that authenticates a relayed request.
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The response header that names the instance that handled a relayed request.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
@@ -57,7 +56,6 @@ const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 const SLOW_FAILURE: Duration = Duration::from_millis(200);
 /// How long an unreachable instance is not tried again.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(5);
-/// The most instances remembered as unreachable.
 const MAX_UNREACHABLE: usize = 1024;
 /// The headers forwarded to the holder, besides `Mcp-Param-…`. Other headers may contain secrets. The sealed header names
 /// the caller.
@@ -72,12 +70,9 @@ const FORWARDED_HEADERS: [HeaderName; 8] = [
     HeaderName::from_static("baggage"),
 ];
 
-/// Relays requests to their holders, and authenticates requests from other instances.
 pub(crate) struct Relay {
-    /// This instance.
     pub(crate) own: Holder,
     services: Services,
-    /// Created with the first request.
     client: OnceLock<HttpClient>,
     /// The longest time without data from a holder.
     response_timeout: Duration,
@@ -85,7 +80,6 @@ pub(crate) struct Relay {
     unreachable: Mutex<HashMap<u64, Instant>>,
 }
 
-/// A request to be relayed.
 pub(crate) struct PendingRelay {
     /// The permit of a live call.
     pub(crate) _permit: Option<Permit>,
@@ -104,7 +98,6 @@ impl PendingRelay {
     }
 }
 
-/// The content of a relayed request.
 pub(crate) struct RelayRequest<'a> {
     pub(crate) method: &'a Method,
     pub(crate) headers: &'a HeaderMap,
@@ -114,7 +107,6 @@ pub(crate) struct RelayRequest<'a> {
     pub(crate) legacy: bool,
 }
 
-/// Why a request could not be relayed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
     #[error("could not connect: {0}")]
@@ -302,7 +294,6 @@ impl Relay {
         [b"relay ", audience.as_bytes()].concat()
     }
 
-    /// Authenticates a request from another instance.
     pub(crate) fn accept(&self, header: &HeaderValue) -> Result<RelayClaims, RelayAuthError> {
         let sealed = URL_SAFE_NO_PAD.decode(header.as_bytes());
         let sealed = sealed.map_err(|_| RelayAuthError::Encoding)?;

@@ -55,7 +55,6 @@ pub struct MessageResponse {
     queue: VecDeque<(MessageKind, Vec<u8>)>,
     work: Work,
     status: Status,
-    /// The length of the token in the reply.
     token_length: usize,
     translate: Option<Box<Translate>>,
     /// Set for a request of a legacy session.
@@ -65,7 +64,6 @@ pub struct MessageResponse {
 /// Translates outgoing messages. `None` drops the message.
 type Translate = dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync;
 
-/// The work that produces the reply.
 enum Work {
     /// Completed. Keeps the round for its statistics.
     Done(Option<Box<Round>>),
@@ -86,7 +84,6 @@ impl std::fmt::Debug for MessageResponse {
     }
 }
 
-/// The response to a message, or the instance to relay it to.
 #[expect(
     clippy::large_enum_variant,
     reason = "the large variant is the common one: boxing would cost an allocation per request"
@@ -125,7 +122,6 @@ impl MessageResponse {
         }
     }
 
-    /// The response to a message that needs no reply.
     pub(crate) fn accepted(server: &Server) -> Self {
         Self::new(server, None, "", Work::Done(None)).with_status(Status::Accepted)
     }
@@ -139,7 +135,6 @@ impl MessageResponse {
         Self::new(server, id, "", reply).with_status(status)
     }
 
-    /// An error reply without an id.
     pub(crate) fn error(server: &Server, error: RpcError) -> Self {
         Self::new(server, None, "", Work::Reply(Reply::Error(error)))
     }
@@ -152,12 +147,10 @@ impl MessageResponse {
         Self::new(server, None, "", Work::Deferred(Box::pin(response)))
     }
 
-    /// A reply that needs no further work.
     pub(crate) fn reply(server: &Server, id: Id<'_>, method: &'static str, reply: Reply) -> Self {
         Self::new(server, Some(id), method, Work::Reply(reply))
     }
 
-    /// The response to a dispatched message.
     pub(crate) fn from_dispatch<'a>(
         server: &Server,
         id: Option<Id<'a>>,
@@ -185,7 +178,7 @@ impl MessageResponse {
                 response.status = Status::Accepted;
                 Work::Done(None)
             }
-            Dispatch::Refused(error) => {
+            Dispatch::Invalid(error) => {
                 // In legacy revisions, an error of a request is a reply with HTTP status 200.
                 if response.legacy.is_none() {
                     response.status = Status::Rejected(error.code);
@@ -208,7 +201,6 @@ impl MessageResponse {
         Disposition::Response(response)
     }
 
-    /// A reply that is already serialized.
     pub(crate) fn serialized(server: &Server, reply: Vec<u8>) -> Self {
         let mut response = Self::new(server, None, "", Work::Done(None));
         response.queue.push_back((MessageKind::Reply, reply));
@@ -226,7 +218,6 @@ impl MessageResponse {
         self
     }
 
-    /// Translates outgoing messages. `None` drops the message.
     pub(crate) fn translate(
         &mut self,
         translate: impl Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync + 'static,
@@ -443,12 +434,10 @@ impl MessageResponse {
         self.legacy.as_ref()?.opened.as_deref()
     }
 
-    /// The id of the request.
     pub(crate) fn id(&self) -> Option<Id<'_>> {
         self.id.as_ref().map(IdBuf::as_id)
     }
 
-    /// Whether a handler is running.
     pub(crate) fn is_call(&self) -> bool {
         matches!(self.work, Work::Round(_))
     }

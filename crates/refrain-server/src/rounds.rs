@@ -112,7 +112,7 @@ impl From<RoundRejection> for Dispatch {
     fn from(rejection: RoundRejection) -> Self {
         match rejection {
             RoundRejection::Reply(reply) => Self::Reply(reply),
-            RoundRejection::Malformed(error) => Self::Refused(error),
+            RoundRejection::Malformed(error) => Self::Invalid(error),
             RoundRejection::Forbidden(missing) => Self::Forbidden(missing),
             RoundRejection::Busy(error) => Self::Busy(error),
         }

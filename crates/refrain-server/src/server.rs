@@ -40,7 +40,6 @@ pub(crate) struct ServerInner {
     pub(crate) legacy: Arc<LegacySessions>,
 }
 
-/// A weak reference to a server.
 pub(crate) struct WeakServer(Weak<ServerInner>);
 
 impl WeakServer {

@@ -6,7 +6,6 @@ use refrain_core::{ReplayLog, Sealer, Source};
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
-/// Clock, keys, metrics, limits and replay log of a server.
 #[derive(Clone)]
 pub(crate) struct Services {
     /// The server's name and version, included in replies.

@@ -151,13 +151,11 @@ struct StdioSession<'a, E> {
     closed: watch::Receiver<bool>,
     running: JoinSet<()>,
     by_id: HashMap<RequestId, RunningRequest>,
-    /// The session of a legacy client.
     legacy: Option<Session>,
     /// Whether that client is notified of changes.
     is_notified: bool,
 }
 
-/// A request in flight.
 struct RunningRequest {
     handle: AbortHandle,
     cancelled: Arc<AtomicBool>,
@@ -187,7 +185,6 @@ impl<E: Endpoint> StdioSession<'_, E> {
         Ok(())
     }
 
-    /// Handles a message, or a batch in a legacy session.
     async fn handle_line(&mut self, bytes: &[u8]) {
         let legacy = &self.server.0.legacy;
         let session = self.legacy.as_ref();

@@ -55,7 +55,7 @@ impl Subscriptions {
         tasks: Option<&Arc<Tasks>>,
     ) -> Dispatch {
         if let Err(error) = check_size(&params.filter, &self.services.limits) {
-            return Dispatch::Refused(error);
+            return Dispatch::Invalid(error);
         }
         // Notifications of a resource need the same scopes as reading it.
         let catalog = self.catalog.entries().clone();
@@ -68,7 +68,7 @@ impl Subscriptions {
         }
         let tasks = match watch_tasks(tasks, &mut params, &caller) {
             Ok(tasks) => tasks,
-            Err(error) => return Dispatch::Refused(error),
+            Err(error) => return Dispatch::Invalid(error),
         };
         let metrics = &self.services.metrics;
         match self.registry.subscribe(params.filter, tasks, caller) {

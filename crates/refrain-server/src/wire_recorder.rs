@@ -9,7 +9,6 @@ use refrain_wire::legacy::Revision;
 #[inline]
 pub(crate) fn record(_: &str, _: &[u8]) {}
 
-/// Records a message sent in response to a request of this method.
 #[cfg(feature = "record")]
 pub(crate) fn record(method: &str, message: &[u8]) {
     use parking_lot::Mutex;
@@ -38,7 +37,6 @@ pub(crate) fn record(method: &str, message: &[u8]) {
         .expect("the directory in REFRAIN_RECORD is writable");
 }
 
-/// Records a message sent to a legacy client.
 #[inline]
 pub(crate) fn record_legacy(revision: Revision, method: &str, message: &[u8]) {
     if cfg!(feature = "record") {

@@ -17,7 +17,6 @@ pub(crate) struct AccessRules {
     metadata: Option<ResourceMetadata>,
 }
 
-/// The authenticator, and the scopes that every request requires.
 pub(crate) struct Auth {
     authenticator: Option<Arc<dyn Authenticator>>,
     scopes: Vec<String>,
@@ -147,7 +146,6 @@ fn broader(implied: &[(String, Vec<String>)]) -> HashMap<String, Vec<String>> {
     all
 }
 
-/// Joins scopes with spaces, without duplicates.
 fn joined(first: &[String], second: &[String]) -> String {
     let mut seen = HashSet::new();
     let mut all: Vec<&str> = first.iter().chain(second).map(String::as_str).collect();

@@ -8,7 +8,6 @@ pub(crate) struct Challenge<'a> {
     pub(crate) error: Option<&'static str>,
     /// The required scopes, separated by spaces.
     pub(crate) scope: &'a str,
-    /// The URL of the resource metadata.
     pub(crate) metadata: Option<&'a str>,
     pub(crate) description: Option<&'a str>,
 }

@@ -17,11 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use validation::{Requirements, TokenError};
 
-/// How often a key file is read.
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
-/// The default age at which keys are fetched again.
 const URL_MAX_AGE: Duration = Duration::from_secs(600);
-/// The default minimum time between two fetches.
 const URL_INTERVAL: Duration = Duration::from_secs(5);
 /// Ten years. Subtracting more could yield a time before 1970.
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 365 * 24 * 3600);

@@ -37,11 +37,9 @@ pub struct ResourceMetadata {
     pub resource_documentation: Option<String>,
 }
 
-/// The serialized metadata.
 #[derive(Debug)]
 pub(crate) struct PublishedMetadata {
     pub(crate) url: String,
-    /// The path of `url`.
     pub(crate) path: String,
     pub(crate) body: Bytes,
 }

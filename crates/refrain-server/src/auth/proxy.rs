@@ -131,7 +131,6 @@ fn parse_name(name: &str) -> Result<HeaderName, TrustedProxyError> {
     })
 }
 
-/// The UTF-8 text of a header.
 fn header_text<'a>(
     headers: &'a HeaderMap,
     name: &HeaderName,

@@ -10,7 +10,6 @@ pub(crate) struct SafeUrl {
     pub(crate) tls: bool,
     /// The host, without the brackets of an IPv6 address.
     pub(crate) host: String,
-    /// Scheme, host and port, as written.
     pub(crate) origin: String,
 }
 

@@ -115,12 +115,12 @@ impl Catalog {
         auth.allow(caller, needed).map_err(Dispatch::Forbidden)?;
         if !entries.completes() {
             let unknown = RpcError::method_not_found("completion/complete");
-            return Err(Dispatch::Refused(unknown));
+            return Err(Dispatch::Invalid(unknown));
         }
-        let (entry, has_argument) = found.map_err(Dispatch::Refused)?;
+        let (entry, has_argument) = found.map_err(Dispatch::Invalid)?;
         if !has_argument {
             let reason = format!("argument.name: unknown argument {:?}", params.argument);
-            return Err(Dispatch::Refused(RpcError::invalid_params(reason)));
+            return Err(Dispatch::Invalid(RpcError::invalid_params(reason)));
         }
         Ok(entry.completers.get(params.argument.as_ref()).cloned())
     }

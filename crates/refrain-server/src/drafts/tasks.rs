@@ -21,7 +21,6 @@ use std::time::Duration;
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const STOPPING: &str = "this instance is shutting down and the task is still working: retry";
 
-/// A task request of 2026-07-28.
 struct TaskRequest<'a> {
     id: Id<'a>,
     params: Value,
@@ -43,7 +42,6 @@ impl<'a> TaskRequest<'a> {
             .into_bytes()
     }
 
-    /// A request to subscribe to the task's changes.
     fn write_listen(&self) -> Vec<u8> {
         let (meta, task) = (&self.params["_meta"], &self.params["taskId"]);
         let listen = json!({
@@ -54,7 +52,6 @@ impl<'a> TaskRequest<'a> {
     }
 }
 
-/// The reply to a task request.
 struct TaskReply {
     status: Status,
     message: Vec<u8>,
@@ -62,7 +59,6 @@ struct TaskReply {
 }
 
 impl TaskReply {
-    /// The status of the task in the reply, if any.
     fn task_status(&self) -> Option<&str> {
         self.content["result"]["status"].as_str()
     }
@@ -73,7 +69,6 @@ impl TaskReply {
 }
 
 impl DraftEndpoint {
-    /// Handles a translated request.
     pub(super) async fn handle_translated<'a>(
         &self,
         message: &'a [u8],

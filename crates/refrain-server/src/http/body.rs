@@ -43,7 +43,6 @@ impl Body {
         Self::new(BodyKind::Full(Some(bytes)))
     }
 
-    /// A stream forwarded from another instance.
     pub(super) fn relayed(stream: RelayStream) -> Self {
         Self::new(BodyKind::Relayed(Box::new(stream)))
     }

@@ -113,7 +113,6 @@ impl HttpService {
         response
     }
 
-    /// Rejects a caller that lacks a scope.
     pub(super) fn reject_missing_scopes(&self, missing: MissingScopes) -> Response<Body> {
         let challenge = self.challenge(&missing.0);
         let (refusal, status) = (Refusal::InsufficientScope, StatusCode::FORBIDDEN);
@@ -122,7 +121,6 @@ impl HttpService {
         response
     }
 
-    /// The challenge for a caller that lacks one of these scopes.
     pub(super) fn challenge(&self, scopes: &str) -> HeaderValue {
         let challenge = Challenge {
             error: Some("insufficient_scope"),

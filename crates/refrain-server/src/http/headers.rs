@@ -5,7 +5,6 @@ use http::{HeaderMap, HeaderValue, Uri};
 use refrain_wire::{RpcError, decode_header};
 use std::borrow::Cow;
 
-/// The prefix of a base64-encoded header value.
 const BASE64_PREFIX: &str = "=?base64?";
 
 /// The accepted values of the `Host` and `Origin` headers.
@@ -81,7 +80,6 @@ impl AllowedHosts {
     }
 }
 
-/// Why the `Host` or `Origin` header is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum HostError {
     #[error("missing Host header")]
@@ -158,7 +156,6 @@ impl<'a> Headers<'a> {
         self.session.value.is_some()
     }
 
-    /// The media type of the body, for error messages.
     pub(super) fn content_type(&self) -> Cow<'a, str> {
         let value = self
             .content_type

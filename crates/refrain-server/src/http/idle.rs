@@ -6,10 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-/// The activity of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    /// Requests received so far.
     requests: AtomicU64,
     busy: AtomicBool,
     closing: AtomicBool,

@@ -35,7 +35,6 @@ pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id
 /// A call that takes longer is answered with a resumable stream instead of one JSON object.
 const PROMPT_TIME: Duration = Duration::from_millis(500);
 
-/// Whether this is a GET or DELETE request of a session.
 pub(super) fn is_session_request(parts: &Parts) -> bool {
     is_session_method(&parts.method) && parts.headers.contains_key(SESSION)
 }
@@ -45,7 +44,6 @@ pub(super) fn is_session_method(method: &Method) -> bool {
 }
 
 impl HttpService {
-    /// Handles a POST in a session.
     pub(crate) async fn respond_in_session(
         &self,
         headers: &HeaderMap,
@@ -93,7 +91,6 @@ impl HttpService {
         }
     }
 
-    /// The session of a request.
     pub(crate) fn find_session(
         &self,
         headers: &HeaderMap,
@@ -216,7 +213,6 @@ impl HttpService {
         event_stream(source, keep_alive)
     }
 
-    /// Handles a GET or DELETE request of a session.
     pub(super) async fn handle_session_request(
         &self,
         parts: &Parts,

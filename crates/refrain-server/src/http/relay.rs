@@ -28,8 +28,10 @@ const FORWARDED_HEADERS: [HeaderName; 7] = [
 ];
 
 impl HttpService {
-    /// Authenticates a request that another instance relayed here.
-    pub(super) fn relayed(&self, header: &HeaderValue) -> Result<RelayClaims, BoxedResponse> {
+    pub(super) fn authenticate_relay(
+        &self,
+        header: &HeaderValue,
+    ) -> Result<RelayClaims, BoxedResponse> {
         let accepted = self.server.0.relay.accept(header);
         accepted.map_err(|error| match error {
             RelayAuthError::OtherInstance => {
@@ -43,9 +45,8 @@ impl HttpService {
         })
     }
 
-    /// The response to a request with an invalid `Refrain-Relay` header.
     pub(super) fn reject_relay(&self) -> BoxedResponse {
-        let reason = "invalid Refrain-Relay header: clients must not send it. If another instance sent it, both need the \
+        let reason = "invalid Refrain-Relay header: clients must leave it out. If another instance sent it, both need the \
              same keys and synchronized clocks";
         self.reject(Refusal::Forbidden, StatusCode::FORBIDDEN, reason)
     }
@@ -151,7 +152,6 @@ impl HttpService {
         })
     }
 
-    /// Sends a request to its holder and forwards the response.
     async fn relay(
         &self,
         holder: &Holder,

@@ -22,7 +22,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
-/// A service mounted next to `/mcp`.
 #[derive(Clone)]
 pub(crate) struct Mount {
     /// The path, or a prefix if it ends with a slash.
@@ -64,7 +63,7 @@ pub(crate) async fn serve_with(
 ) -> io::Result<()> {
     let mounted = mounts.iter().filter_map(|mount| mount.server.clone());
     let servers: Vec<Server> = [server.clone()].into_iter().chain(mounted).collect();
-    let routes = Routes::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
+    let routes = PortRoutes::Endpoint(HttpService::new(server.clone(), hosts), mounts.into());
     let mut connections = OpenConnections::new(routes);
     let workers: Vec<Worker> = servers.iter().map(Worker::start).collect();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -132,7 +131,7 @@ pub async fn serve_metrics(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let hosts = metrics_hosts(listener.local_addr()?.ip()).map(Arc::new);
-    let mut connections = OpenConnections::new(Routes::Metrics(server, hosts));
+    let mut connections = OpenConnections::new(PortRoutes::Metrics(server, hosts));
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
         tokio::select! {
@@ -152,15 +151,14 @@ fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
     })
 }
 
-/// The routes of a port.
 #[derive(Clone)]
-enum Routes {
+enum PortRoutes {
     Endpoint(HttpService, Arc<[Mount]>),
     #[cfg(feature = "metrics")]
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
-impl Routes {
+impl PortRoutes {
     fn server(&self) -> &Server {
         match self {
             Self::Endpoint(service, _) => &service.server,
@@ -170,9 +168,8 @@ impl Routes {
     }
 }
 
-/// The open connections of a port.
 struct OpenConnections {
-    routes: Routes,
+    routes: PortRoutes,
     idle_check: Interval,
     tasks: JoinSet<()>,
     open: Vec<Connection>,
@@ -186,7 +183,7 @@ struct Connection {
 }
 
 impl OpenConnections {
-    fn new(routes: Routes) -> Self {
+    fn new(routes: PortRoutes) -> Self {
         // An interval of zero panics.
         let idle_time = routes.server().limits().idle_time;
         Self {
@@ -243,7 +240,7 @@ impl OpenConnections {
     }
 }
 
-async fn connection(stream: TcpStream, routes: Routes, activity: Arc<Activity>) {
+async fn connection(stream: TcpStream, routes: PortRoutes, activity: Arc<Activity>) {
     let service = service_fn(|request| route(&routes, &activity, request));
     let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
@@ -261,13 +258,13 @@ async fn connection(stream: TcpStream, routes: Routes, activity: Arc<Activity>) 
 }
 
 async fn route(
-    routes: &Routes,
+    routes: &PortRoutes,
     activity: &Arc<Activity>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     activity.request_received();
     #[cfg(feature = "metrics")]
-    if let Routes::Metrics(_, Some(hosts)) = routes
+    if let PortRoutes::Metrics(_, Some(hosts)) = routes
         && let Err(reason) = hosts.check(
             &super::headers::Headers::read(request.headers()),
             request.uri(),
@@ -276,11 +273,11 @@ async fn route(
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
     Ok(match (request.uri().path(), routes) {
-        ("/mcp", Routes::Endpoint(service, _)) => {
+        ("/mcp", PortRoutes::Endpoint(service, _)) => {
             service.handle_with(request, Some(activity), service).await
         }
         #[cfg(feature = "metrics")]
-        ("/metrics", Routes::Metrics(server, _)) => {
+        ("/metrics", PortRoutes::Metrics(server, _)) => {
             let mut response = Response::new(Body::full(server.metrics_text().into()));
             let content_type = http::HeaderValue::from_static(crate::METRICS_CONTENT_TYPE);
             let headers = response.headers_mut();
@@ -292,7 +289,7 @@ async fn route(
             plain(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
         }
         ("/readyz", _) => plain(StatusCode::OK, "ready\n"),
-        (path, Routes::Endpoint(service, mounts)) => {
+        (path, PortRoutes::Endpoint(service, mounts)) => {
             if let Some(mount) = mounts.iter().find(|mount| mount.matches(path)) {
                 return Ok((mount.service)(request, activity.clone()).await);
             }
@@ -305,7 +302,7 @@ async fn route(
             }
         }
         #[cfg(feature = "metrics")]
-        (_, Routes::Metrics(..)) => plain(
+        (_, PortRoutes::Metrics(..)) => plain(
             StatusCode::NOT_FOUND,
             "not found: metrics are at /metrics\n",
         ),

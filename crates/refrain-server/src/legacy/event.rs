@@ -16,17 +16,14 @@ use std::sync::Arc;
 
 /// The longest request id, in bytes, that an event id can contain.
 const MAX_REQUEST_ID: usize = 64;
-/// The longest accepted purpose.
 const MAX_PURPOSE: usize = 128;
 
-/// Identifies an event by instance, stream and sequence number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EventId {
     pub(crate) instance: String,
     pub(super) stream: u64,
     /// The number of the event in its stream, from 1. 0 is the start of the stream.
     pub(super) sequence: u64,
-    /// The serialized purpose.
     pub(super) purpose: Option<Arc<str>>,
 }
 
@@ -60,7 +57,6 @@ impl fmt::Display for EventId {
     }
 }
 
-/// The purpose of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// Notifications outside of calls.

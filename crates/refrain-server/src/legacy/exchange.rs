@@ -43,7 +43,6 @@ impl LegacyExchange {
         })
     }
 
-    /// Delivers answers to the call.
     pub(crate) fn connect(&mut self, round: &mut Round) {
         let limit = self.legacy.services.limits.flow.asks;
         let (sender, answers) = mpsc::channel(limit.max(1));
@@ -99,7 +98,6 @@ impl LegacyExchange {
         })
     }
 
-    /// Withdraws all open asks.
     pub(crate) fn withdraw_all(&mut self) -> Vec<Vec<u8>> {
         let keys: Vec<String> = self.open_asks.keys().cloned().collect();
         keys.iter().filter_map(|key| self.withdraw(key)).collect()

@@ -15,13 +15,11 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, sleep_until};
 /// How often a changed subscription is retried while the limit of subscriptions is reached.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The notifications of a session.
 pub(crate) struct SessionNotifications {
     legacy: Arc<LegacySessions>,
     session: Session,
     caller: Caller,
     state: watch::Receiver<SessionState>,
-    /// Whether the state of the session still exists.
     has_state: bool,
     uris: Vec<String>,
     subscription: Subscription,
@@ -149,7 +147,6 @@ mod tests {
     use tracing::{Event, Level, Subscriber};
     use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-    /// Counts warnings.
     #[derive(Clone, Default)]
     struct Warnings(Arc<AtomicUsize>);
 

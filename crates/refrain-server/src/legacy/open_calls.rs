@@ -13,7 +13,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 
-/// The longest accepted id of an ask.
 const MAX_ID: usize = 1024;
 
 /// A normalized request id: an unescaped string, or the literal of a number.
@@ -44,14 +43,10 @@ impl RequestId {
     }
 }
 
-/// Open calls and asks.
 #[derive(Default)]
 pub(super) struct OpenCalls {
-    /// The number of the last ask.
     last_number: u64,
-    /// Open asks, by request id.
     asks: HashMap<String, OpenAsk>,
-    /// Cancellation signals of calls, by session and request id.
     calls: HashMap<(Arc<str>, RequestId), Arc<Notify>>,
 }
 
@@ -158,7 +153,6 @@ impl LegacySessions {
         cancelled.inspect(|call| call.notify_one()).is_some()
     }
 
-    /// Cancels all calls of a session.
     pub(super) fn cancel_calls(&self, session: &Session) {
         let mut open = self.open.lock();
         let ended = open.calls.extract_if(|(of, _), _| *of == session.key);
@@ -180,7 +174,6 @@ pub(super) struct CancellableCall {
 }
 
 impl CancellableCall {
-    /// Waits until the call is cancelled.
     pub(super) async fn cancelled(&self) {
         self.cancelled.notified().await;
     }

@@ -15,7 +15,6 @@ use serde_json::value::RawValue;
 /// The longest URI, in bytes, that a session may subscribe to.
 const MAX_URI: usize = 1024;
 
-/// The params of `notifications/cancelled`.
 #[derive(Deserialize)]
 pub(crate) struct CancelParams<'a> {
     #[serde(rename = "requestId", borrow)]
@@ -144,11 +143,11 @@ impl LegacySessions {
                     headers: None,
                 })
             });
-            return (kind.method(), dispatch.unwrap_or_else(Dispatch::Refused));
+            return (kind.method(), dispatch.unwrap_or_else(Dispatch::Invalid));
         }
         let Some(request) = Other::of_legacy(method) else {
             let unknown = RpcError::method_not_found(method);
-            return ("", Dispatch::Refused(unknown));
+            return ("", Dispatch::Invalid(unknown));
         };
         let dispatch = match (request, self.auth.allow(&caller, &[])) {
             (Other::Complete, _) => legacy::decode_complete(params, agreed).map(|params| {
@@ -171,10 +170,9 @@ impl LegacySessions {
         if dispatch.is_ok() {
             self.services.metrics.other(request);
         }
-        (request.name(), dispatch.unwrap_or_else(Dispatch::Refused))
+        (request.name(), dispatch.unwrap_or_else(Dispatch::Invalid))
     }
 
-    /// Handles a request about the session itself.
     fn change_session(
         &self,
         session: &Session,

@@ -19,10 +19,8 @@ use std::time::Duration;
 const FORMAT: u8 = 2;
 /// The length of the content before the holder.
 const FIXED_BYTES: usize = 27;
-/// The longest accepted id.
 const MAX_ID: usize = 1024;
 
-/// A legacy session.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     /// The key of its state in memory. It does not reveal the id.
@@ -31,16 +29,13 @@ pub(crate) struct Session {
     pub(super) capabilities: Capabilities,
     /// When it expires, in seconds since 1970.
     pub(super) expires: u64,
-    /// The instance that opened it.
     pub(crate) holder: Holder,
 }
 
-/// How long a session lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifetime {
     /// The limit `session_time`.
     Limited,
-    /// The lifetime of the process.
     Process,
 }
 
@@ -138,7 +133,6 @@ impl LegacySessions {
         (session, URL_SAFE_NO_PAD.encode(sealed))
     }
 
-    /// The time until a session expires.
     pub(super) fn time_left(&self, session: &Session) -> Duration {
         let now = self.services.source.unix_seconds();
         Duration::from_secs(session.expires.saturating_sub(now))
@@ -160,7 +154,6 @@ impl LegacySessions {
         Ok(session)
     }
 
-    /// The binding of this caller's session ids.
     fn binding(&self, principal: &Principal) -> Vec<u8> {
         binding(&self.services.sealer.options().audience, principal)
     }
@@ -183,7 +176,6 @@ pub(super) mod tests {
     use refrain_wire::legacy::decode_initialize;
     use std::collections::HashSet;
 
-    /// Opens a session of an anonymous client.
     pub(in crate::legacy) fn open(server: &Server) -> Session {
         let params = r#"{"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}"#;
         let params = serde_json::from_str(params).expect("JSON");

@@ -9,20 +9,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// The maximum number of entries.
 const MAX_SESSIONS: usize = 65_536;
 /// The maximum size of the subscribed URIs of all sessions.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The log level of sessions that do not set one.
 const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
-/// The state of one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SessionState {
-    /// Whether the client ended the session.
     pub(super) ended: bool,
     level: Option<LogLevel>,
-    /// The URIs of subscribed resources.
     pub(super) uris: Vec<String>,
 }
 
@@ -35,23 +30,18 @@ impl SessionState {
 /// The limit that a change of state would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateError {
-    /// A limit of the session.
     Session,
-    /// A limit of this instance.
     Instance,
 }
 
-/// The state of all sessions on this instance.
 #[derive(Default)]
 pub(super) struct SessionStates {
     entries: HashMap<Arc<str>, StateEntry>,
-    /// The total size of the subscribed URIs.
     bytes: usize,
 }
 
 struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
-    /// When the session expires, in seconds since 1970.
     expires: u64,
 }
 
@@ -127,7 +117,6 @@ impl LegacySessions {
         changed
     }
 
-    /// The negotiated revision and capabilities, and the log level.
     pub(crate) fn agreed(&self, session: &Session) -> SessionSettings {
         let level = self.read_state(session, |state| state.level);
         SessionSettings {
@@ -142,7 +131,6 @@ impl LegacySessions {
         ended.is_some()
     }
 
-    /// Watches the state of a session.
     pub(super) fn watch(&self, session: &Session) -> watch::Receiver<SessionState> {
         let now = self.services.source.unix_seconds();
         // If the limit prevents an entry, the state cannot change either.

@@ -17,17 +17,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-/// The maximum number of stored events.
 const MAX_EVENTS: usize = 1024;
 
-/// A stream of events.
 pub(super) struct Stream {
     pub(super) instance: String,
     pub(super) number: u64,
     pub(super) session: Arc<str>,
-    /// The purpose in its event ids.
     pub(super) purpose: Option<Arc<str>>,
-    /// The maximum size.
     pub(super) limit: usize,
     /// The current size of all streams.
     pub(super) stored: Arc<AtomicUsize>,
@@ -39,11 +35,9 @@ pub(super) struct StreamState {
     phase: StreamPhase,
     events: VecDeque<StoredEvent>,
     bytes: usize,
-    /// The sequence number of the last event.
     last: u64,
     /// The sequence number of the last dropped ask or reply.
     last_dropped: u64,
-    /// The sequence number of the reply.
     reply: Option<u64>,
     /// The sequence number of the last event that the current reader has received.
     last_read: u64,
@@ -51,7 +45,6 @@ pub(super) struct StreamState {
     readers: u64,
     /// Whether the latest reader still exists.
     has_reader: bool,
-    /// The tasks that wait for a change.
     wakers: Vec<Waker>,
 }
 
@@ -61,7 +54,6 @@ enum StreamPhase {
     Open,
     /// No event follows.
     Ended,
-    /// It can no longer be resumed.
     Removed,
 }
 
@@ -90,7 +82,6 @@ impl StreamState {
         }
     }
 
-    /// Registers the task to be woken by the next change.
     fn register(&mut self, cx: &Context<'_>) {
         if !self.wakers.iter().any(|waker| waker.will_wake(cx.waker())) {
             self.wakers.push(cx.waker().clone());
@@ -152,7 +143,6 @@ impl Stream {
         wake(state);
     }
 
-    /// Reads from the start.
     pub(super) fn read(self: &Arc<Self>) -> StreamReader {
         self.attach(self.state.lock(), 0)
     }
@@ -187,7 +177,6 @@ impl Stream {
         self.state.lock().has_reader
     }
 
-    /// Waits until all events were read.
     pub(super) async fn drained(&self) {
         self.until(|state| state.last_read >= state.last || state.phase >= StreamPhase::Ended)
             .await;

@@ -27,16 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
-/// The maximum number of stored streams.
 pub(super) const MAX_STREAMS: usize = 4096;
 
-/// The streams of this instance.
 pub(super) struct Streams {
     instance: String,
     next: AtomicU64,
-    /// The maximum size of one stream.
     stream_limit: usize,
-    /// The maximum size of all streams.
     total_limit: usize,
     /// The current size of all streams.
     pub(super) stored: Arc<AtomicUsize>,
@@ -48,11 +44,9 @@ pub(super) struct OpenStreams {
     pub(super) streams: HashMap<u64, Arc<Stream>>,
     /// Ended streams, oldest first.
     ended: BTreeSet<u64>,
-    /// The notification stream of each session.
     notifications: HashMap<Arc<str>, u64>,
 }
 
-/// Why a stream cannot be resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StreamResumeError {
     #[error("malformed Last-Event-ID header")]
@@ -80,7 +74,6 @@ impl Streams {
         }
     }
 
-    /// Opens a stream of this session.
     pub(super) fn open_stream(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let stream = Arc::new(Stream {
@@ -96,7 +89,6 @@ impl Streams {
         stream
     }
 
-    /// Adds a message to a stream.
     pub(super) fn push(&self, stream: &Stream, kind: MessageKind, message: Vec<u8>) {
         stream.push(kind, message);
         if !self.evict_ended() {
@@ -118,7 +110,6 @@ impl Streams {
         }
     }
 
-    /// Whether a client reads the notification stream of this session.
     fn has_notification_reader(&self, session: &Session) -> bool {
         let open = self.open.lock();
         let number = open.notifications.get(&session.key);
@@ -156,7 +147,6 @@ impl Streams {
         }
     }
 
-    /// Resumes a stream of this session after this event.
     pub(super) fn resume(
         &self,
         session: &Session,
@@ -171,7 +161,6 @@ impl Streams {
         reader.ok_or(StreamResumeError::Gone)
     }
 
-    /// Removes a stream. It can no longer be resumed.
     pub(super) fn forget(&self, stream: &Stream) {
         let mut open = self.open.lock();
         open.streams.remove(&stream.number);
@@ -185,7 +174,6 @@ impl Streams {
 }
 
 impl LegacySessions {
-    /// Sends responses on a shared stream.
     pub(crate) fn stream(
         self: &Arc<Self>,
         session: &Session,
@@ -286,7 +274,6 @@ impl LegacySessions {
         self.streams.forget(&reader.stream);
     }
 
-    /// Resumes a broken stream after this event.
     pub(crate) fn resume(
         self: &Arc<Self>,
         session: &Session,

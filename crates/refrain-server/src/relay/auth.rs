@@ -16,14 +16,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// How long the header is valid, in seconds.
 const VALID_FOR: u64 = 30;
 
-/// The content of the header.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RelayClaims {
     /// The id of the receiving instance.
     pub(super) to: String,
     /// When it was created, in seconds since 1970.
     at: u64,
-    /// The digest of the relayed request.
     request: String,
     principal: Option<String>,
     /// `None`: all scopes.
@@ -32,7 +30,6 @@ pub(crate) struct RelayClaims {
     expires: Option<u64>,
 }
 
-/// Why the header of a relayed request was rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayAuthError {
     #[error("malformed base64url")]
@@ -87,7 +84,6 @@ impl RelayClaims {
     }
 }
 
-/// The digest of method, session, last event id and body.
 fn request_digest(method: &Method, headers: &HeaderMap, body: &[u8]) -> String {
     let mut digest = Context::new(&SHA256);
     let header = |name| headers.get(name).map_or(&b""[..], |value| value.as_bytes());

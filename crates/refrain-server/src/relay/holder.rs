@@ -14,7 +14,6 @@ const MAX_URL_BYTES: usize = 512;
 pub(crate) struct Holder {
     /// A random number, chosen when the process starts.
     pub(crate) instance: u64,
-    /// The advertised URL of its endpoint.
     pub(crate) url: Option<Arc<str>>,
 }
 
@@ -42,7 +41,6 @@ impl Holder {
         })
     }
 
-    /// The instance id as text.
     pub(crate) fn id(&self) -> String {
         format!("{:016x}", self.instance)
     }

@@ -15,7 +15,6 @@ use tokio::time::{Instant, Sleep};
 /// The largest response that is not a stream.
 pub(super) const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// The body of a holder's response.
 pub(crate) struct RelayBody {
     body: Incoming,
     /// The longest time without data.
@@ -50,7 +49,6 @@ impl RelayBody {
         }
     }
 
-    /// Reads the whole body.
     pub(crate) async fn collect(mut self) -> Result<Bytes, RelayError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = std::future::poll_fn(|cx| self.poll_next(cx)).await {
@@ -69,7 +67,6 @@ pub(crate) type LastEvent = Box<
     dyn FnOnce(RelayError) -> Pin<Box<dyn Future<Output = Option<Vec<u8>>> + Send>> + Send + Sync,
 >;
 
-/// A stream of events that is forwarded unchanged.
 pub(crate) enum RelayStream {
     Open(RelayBody, Option<LastEvent>),
     /// The stream was interrupted; the last message is being created.
@@ -82,7 +79,6 @@ impl RelayStream {
         Self::Open(body, Some(last))
     }
 
-    /// The next chunk of the stream.
     pub(crate) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             match self {
@@ -108,7 +104,6 @@ impl RelayStream {
     }
 }
 
-/// Whether a response with these headers is a stream of events.
 pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let content_type = headers.get(CONTENT_TYPE);
     content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"))

@@ -96,7 +96,6 @@ impl Registry {
         });
     }
 
-    /// Ends all subscriptions and rejects new ones.
     pub(crate) fn close(&self) {
         self.listeners.lock().closed = true;
         self.notify(|_, pending| {
@@ -134,7 +133,6 @@ pub(super) struct Listener {
     pub(super) pending: Mutex<Pending>,
 }
 
-/// Changes that were not sent to the client yet.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     pub(super) tools: bool,
@@ -142,7 +140,6 @@ pub(super) struct Pending {
     pub(super) resources: bool,
     /// Indexes into the URIs of the filter, each at most once.
     pub(super) uris: VecDeque<usize>,
-    /// Why the subscription ends.
     pub(super) end_reason: Option<&'static str>,
     pub(super) waker: Option<Waker>,
 }

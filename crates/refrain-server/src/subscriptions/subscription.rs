@@ -23,10 +23,8 @@ const EXPIRED: &str = "the access token has expired: subscribe again with a new 
 pub(crate) struct Subscription {
     registry: Arc<Registry>,
     listener: Arc<Listener>,
-    /// The changes of the tasks in its filter.
     tasks: Option<Box<TaskSubscription>>,
     stage: SubscriptionStage,
-    /// Fires when the caller's access expires.
     expiry: Option<Pin<Box<Sleep>>>,
     _permit: Permit,
 }

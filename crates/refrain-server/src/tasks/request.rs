@@ -73,7 +73,7 @@ impl Tasks {
     ) -> Result<PendingReply, Dispatch> {
         if !params.meta.capabilities.tasks {
             let missing = RpcError::missing_capability(&[Capability::Tasks]);
-            return Err(Dispatch::Refused(missing));
+            return Err(Dispatch::Invalid(missing));
         }
         let permit = self.services.limits.calls.acquire(None);
         let permit = permit.map_err(|reached: LimitReached| Dispatch::Busy(reached.into()))?;

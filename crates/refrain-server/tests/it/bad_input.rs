@@ -317,9 +317,9 @@ async fn duplicate_keys_in_an_answer_are_reported() {
     let body = plain
         .again(&token(&first), json!({"opinion": "HERE"}))
         .message();
-    let said =
+    let answer =
         r#"{"role":"assistant","model":"m","content":{"type":"text","text":"x","text":"y"}}"#;
-    let body = String::from_utf8(body).unwrap().replace("\"HERE\"", said);
+    let body = String::from_utf8(body).unwrap().replace("\"HERE\"", answer);
     let twice = Request::bytes(body).header("Mcp-Name", "model");
     let message = instance.send(&twice).await.error(200, -32602);
     names(&message, &["opinion", "\"text\"", "twice"]);

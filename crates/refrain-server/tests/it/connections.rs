@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 const IDLE: Duration = Duration::from_millis(500);
 
 async fn held(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-    signals.say("begun");
+    signals.say("started");
     signals.pass().await;
     Ok("let through".into())
 }
@@ -20,13 +20,13 @@ async fn held(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 async fn instance(
     limits: ServerLimits,
 ) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let builder = Server::builder("connections", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("held", held))
         .state(signals.clone())
         .limits(limits);
-    (start(builder).await, signals, heard)
+    (start(builder).await, signals, received)
 }
 
 fn word() -> Request {
@@ -56,10 +56,13 @@ async fn connection_with_a_running_call_is_not_idle() {
         idle_time: IDLE,
         ..ServerLimits::default()
     };
-    let (instance, signals, mut heard) = instance(limits).await;
+    let (instance, signals, mut received) = instance(limits).await;
     let mut busy = instance.connect().await;
     busy.send(&Request::tool("held", json!({}))).await;
-    assert_eq!(within("the handler", heard.recv()).await, Some("begun"));
+    assert_eq!(
+        within("the handler", received.recv()).await,
+        Some("started")
+    );
     tokio::time::sleep(4 * IDLE).await;
     signals.open();
     assert_eq!(text(&busy.response().await.reply()), "let through");

@@ -51,7 +51,7 @@ async fn steps(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 
 async fn hang(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = crate::support::Guard(Arc::clone(&signals));
-    signals.say("begun");
+    signals.say("started");
     pending().await
 }
 
@@ -82,7 +82,7 @@ async fn ready(instance: &Instance) -> u16 {
 
 #[tokio::test]
 async fn draining_instance_is_healthy_but_not_ready() {
-    let (signals, _heard) = signals();
+    let (signals, _received) = signals();
     let instance = start(builder(&keys(), &signals, ServerLimits::default())).await;
     assert_eq!(
         (
@@ -106,7 +106,7 @@ async fn draining_instance_is_healthy_but_not_ready() {
 
 #[tokio::test]
 async fn flow_of_a_draining_instance_continues_at_another() {
-    let ((signals, mut heard), keys) = (signals(), keys());
+    let ((signals, mut received), keys) = (signals(), keys());
     let limits = ServerLimits {
         drain_grace: Duration::from_secs(2),
         ..ServerLimits::default()
@@ -118,9 +118,12 @@ async fn flow_of_a_draining_instance_continues_at_another() {
     let mut connection = first.connect().await;
     connection.send(&request).await;
     for _ in 0..3 {
-        assert_eq!(within("the sum", heard.recv()).await, Some("added"));
+        assert_eq!(within("the sum", received.recv()).await, Some("added"));
     }
-    assert_eq!(within("the gate", heard.recv()).await, Some("at the gate"));
+    assert_eq!(
+        within("the gate", received.recv()).await,
+        Some("at the gate")
+    );
 
     first.stop();
     let draining = async {
@@ -132,7 +135,7 @@ async fn flow_of_a_draining_instance_continues_at_another() {
     assert_eq!(first.get("/healthz").await.status, 200);
     signals.open();
     let token = shed_token(&connection.response().await.reply());
-    assert_eq!(heard.recv().await, Some("added"));
+    assert_eq!(received.recv().await, Some("added"));
 
     // The port is closed.
     let address = first.address;
@@ -145,15 +148,15 @@ async fn flow_of_a_draining_instance_continues_at_another() {
         .reply();
     assert_eq!(text(&reply), "55");
     for _ in 5..=10 {
-        assert_eq!(heard.try_recv(), Ok("added"));
+        assert_eq!(received.try_recv(), Ok("added"));
     }
-    assert!(heard.try_recv().is_err(), "no number was added twice");
+    assert!(received.try_recv().is_err(), "no number was added twice");
 }
 
 #[tokio::test]
 async fn flow_is_shed_a_limited_number_of_times() {
     for (sheds, upto) in [(0, 6), (1, 6), (2, 6), (3, 6), (8, 6)] {
-        let (signals, mut heard) = signals();
+        let (signals, mut received) = signals();
         let limits = ServerLimits {
             shed_above: 0,
             flow: Limits {
@@ -174,14 +177,14 @@ async fn flow_is_shed_a_limited_number_of_times() {
             reply = instance.send(&again).await.reply();
         }
         assert_eq!((text(&reply), rounds), ("21", sheds.min(6)), "{sheds}");
-        let added = std::iter::from_fn(|| heard.try_recv().ok()).count();
+        let added = std::iter::from_fn(|| received.try_recv().ok()).count();
         assert_eq!(added, 6);
     }
 }
 
 #[tokio::test]
 async fn flow_is_shed_after_a_step_which_does_not_run_again() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let limits = ServerLimits {
         shed_above: 0,
         ..ServerLimits::default()
@@ -198,12 +201,12 @@ async fn flow_is_shed_after_a_step_which_does_not_run_again() {
         reply = instance.send(&again).await.reply();
     }
     assert_eq!((text(&reply), rounds), ("15", 2));
-    assert_eq!(std::iter::from_fn(|| heard.try_recv().ok()).count(), 5);
+    assert_eq!(std::iter::from_fn(|| received.try_recv().ok()).count(), 5);
 }
 
 #[tokio::test]
 async fn no_flow_is_shed_below_the_limit() {
-    let (signals, _heard) = signals();
+    let (signals, _received) = signals();
     let limits = ServerLimits {
         shed_above: 1,
         ..ServerLimits::default()
@@ -215,7 +218,7 @@ async fn no_flow_is_shed_below_the_limit() {
 
 #[tokio::test]
 async fn idle_connections_do_not_delay_shutdown() {
-    let (signals, _heard) = signals();
+    let (signals, _received) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         drain_time: Duration::from_secs(3600),
@@ -234,7 +237,7 @@ async fn idle_connections_do_not_delay_shutdown() {
 
 #[tokio::test]
 async fn shutdown_waits_for_a_running_call() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         flow: Limits {
@@ -248,7 +251,10 @@ async fn shutdown_waits_for_a_running_call() {
     connection
         .send(&Request::tool("sum", json!({"upto": 3, "gate": 1})))
         .await;
-    assert_eq!(within("the gate", heard.recv()).await, Some("at the gate"));
+    assert_eq!(
+        within("the gate", received.recv()).await,
+        Some("at the gate")
+    );
     instance.stop();
     let address = instance.address;
     let closed = async {
@@ -264,7 +270,7 @@ async fn shutdown_waits_for_a_running_call() {
 
 #[tokio::test]
 async fn call_is_dropped_when_the_drain_time_elapses() {
-    let (signals, mut heard) = signals();
+    let (signals, mut received) = signals();
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         drain_time: Duration::from_millis(100),
@@ -274,13 +280,13 @@ async fn call_is_dropped_when_the_drain_time_elapses() {
     let mut connection = instance.connect().await;
     connection.send(&Request::tool("hang", json!({}))).await;
     assert_eq!(
-        within("the handler to begin", heard.recv()).await,
-        Some("begun")
+        within("the handler to begin", received.recv()).await,
+        Some("started")
     );
     instance.stop();
     instance.stopped().await;
     assert_eq!(
-        within("the handler to be dropped", heard.recv()).await,
+        within("the handler to be dropped", received.recv()).await,
         Some("dropped")
     );
 }

@@ -16,11 +16,11 @@ use tokio::sync::mpsc::UnboundedReceiver;
 /// Asks a model and a person concurrently.
 async fn both(cx: Cx) -> Result<String> {
     let question = SamplingParams::new(10).user("Who?");
-    let (login, said) = tokio::try_join!(
+    let (login, opinion) = tokio::try_join!(
         cx.elicit::<Login>("login", "Who are you?"),
         cx.sample("model", question)
     )?;
-    Ok(format!("{} {}", login.name, said.text()))
+    Ok(format!("{} {}", login.name, opinion.text()))
 }
 
 /// Asks, and drops the ask if the gate opens first.
@@ -37,7 +37,7 @@ async fn impatient(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 /// Asks, and signals when it is dropped.
 async fn guarded(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
-    signals.say("begun");
+    signals.say("started");
     let login: Login = cx.elicit("login", "Who are you?").await?;
     Ok(login.name)
 }
@@ -52,18 +52,18 @@ async fn talks(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 }
 
 async fn poem(cx: Cx) -> Result<String> {
-    let said = cx.sample("poem", SamplingParams::new(10).user("A poem!"));
-    Ok(said.await?.text().to_owned())
+    let poem = cx.sample("poem", SamplingParams::new(10).user("A poem!"));
+    Ok(poem.await?.text().to_owned())
 }
 
 async fn roots(cx: Cx) -> Result<String> {
     Ok(cx.roots("roots").await?.len().to_string())
 }
 
-type Heard = UnboundedReceiver<&'static str>;
+type SignalReceiver = UnboundedReceiver<&'static str>;
 
-fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
-    let (signals, heard) = signals();
+fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
+    let (signals, received) = signals();
     let builder = Server::builder("legacy", "1")
         .keys(keys.clone())
         .state(signals.clone())
@@ -74,7 +74,7 @@ fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, Heard) {
         .tool(Tool::new("talks", talks))
         .tool(Tool::new("poem", poem))
         .tool(Tool::new("roots", roots));
-    (builder, signals, heard)
+    (builder, signals, received)
 }
 
 fn keys() -> KeyRing {
@@ -86,11 +86,11 @@ async fn instance() -> Instance {
 }
 
 /// Two instances with advertised URLs, and the signals of the first.
-async fn two_instances(keys: &KeyRing) -> ([Instance; 2], Heard) {
-    let (one, _, heard) = builder(keys);
+async fn two_instances(keys: &KeyRing) -> ([Instance; 2], SignalReceiver) {
+    let (one, _, received) = builder(keys);
     let one = start_advertised(one).await;
     let other = start_advertised(builder(keys).0).await;
-    ([one, other], heard)
+    ([one, other], received)
 }
 
 fn text(reply: &Value) -> &Value {
@@ -157,10 +157,10 @@ async fn concurrent_asks_can_be_answered_in_any_order() {
     assert_eq!(form["method"], "elicitation/create");
     assert_eq!(model["method"], "sampling/createMessage");
     assert_ne!(form["id"], model["id"]);
-    let said =
+    let result =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "me"}});
-    let said = json!({"jsonrpc": "2.0", "id": model["id"], "result": said});
-    assert_eq!(session.post(&said).await.status, 202);
+    let answer = json!({"jsonrpc": "2.0", "id": model["id"], "result": result});
+    assert_eq!(session.post(&answer).await.status, 202);
     assert_eq!(session.post(&filled_in(&form, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Ann me");
 }
@@ -189,8 +189,8 @@ async fn client_error_ends_the_ask_and_invalid_form_is_asked_again() {
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
     let error = json!({"code": -1, "message": "no user available"});
-    let refusal = json!({"jsonrpc": "2.0", "id": asked["id"], "error": error});
-    assert_eq!(session.post(&refusal).await.status, 202);
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "error": error});
+    assert_eq!(session.post(&answer).await.status, 202);
     let reply = stream.next().await;
     assert_eq!(reply["result"]["isError"], true);
     names(text(&reply).as_str().expect("text"), &["no user available"]);
@@ -261,7 +261,7 @@ async fn answers_with_unknown_ids_or_sessions_are_rejected() {
 
 #[tokio::test]
 async fn dropped_ask_is_withdrawn() {
-    let (builder, signals, _heard) = builder(&keys());
+    let (builder, signals, _received) = builder(&keys());
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(1, "impatient", json!({}))).await;
@@ -278,7 +278,7 @@ async fn dropped_ask_is_withdrawn() {
 
 #[tokio::test]
 async fn answer_is_relayed_to_the_holder_of_its_call() {
-    let ([one, other], _heard) = two_instances(&keys()).await;
+    let ([one, other], _received) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "greet", json!({}))).await;
     let asked = stream.next().await;
@@ -311,17 +311,17 @@ async fn answer_without_advertised_url_is_rejected_and_can_be_retried() {
 
 #[tokio::test]
 async fn call_can_be_cancelled_at_any_instance() {
-    let ([one, other], mut heard) = two_instances(&keys()).await;
+    let ([one, other], mut received) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     for (id, instance) in [(1, &one), (2, &other)] {
         let mut stream = session.stream(&call(id, "guarded", json!({}))).await;
-        assert_eq!(within("the call", heard.recv()).await, Some("begun"));
+        assert_eq!(within("the call", received.recv()).await, Some("started"));
         stream.next().await;
         let params = json!({"requestId": id});
         let cancel =
             json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
         assert_eq!(session.at(instance).post(&cancel).await.status, 202);
-        assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+        assert_eq!(within("its end", received.recv()).await, Some("dropped"));
         assert!(stream.rest().await.is_empty(), "no further message");
     }
     // The number 3 and the string "3" are different ids.
@@ -336,7 +336,7 @@ async fn call_can_be_cancelled_at_any_instance() {
 /// With a single-threaded runtime.
 #[tokio::test]
 async fn handler_with_constant_progress_can_be_cancelled() {
-    let (builder, _signals, mut heard) = builder(&keys());
+    let (builder, _signals, mut received) = builder(&keys());
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
     let mut talks = call(1, "talks", json!({}));
@@ -346,18 +346,18 @@ async fn handler_with_constant_progress_can_be_cancelled() {
     let cancel =
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
     assert_eq!(session.post(&cancel).await.status, 202);
-    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
 }
 
 #[tokio::test]
 async fn deleted_session_ends_its_calls_at_all_instances() {
-    let ([one, other], mut heard) = two_instances(&keys()).await;
+    let ([one, other], mut received) = two_instances(&keys()).await;
     let session = Session::open(&one).await;
     let mut stream = session.stream(&call(1, "guarded", json!({}))).await;
-    assert_eq!(within("the call", heard.recv()).await, Some("begun"));
+    assert_eq!(within("the call", received.recv()).await, Some("started"));
     stream.next().await;
     assert_eq!(session.at(&other).delete().await.status, 204);
-    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
     assert!(stream.rest().await.is_empty());
     session
         .post(&request(2, "ping", json!({})))

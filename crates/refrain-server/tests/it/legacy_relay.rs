@@ -324,11 +324,11 @@ async fn error_without_advertised_url_names_the_flag() {
     // Other requests are served.
     let listed = there.result(&request(2, "tools/list", json!({}))).await;
     assert_eq!(listed["tools"].as_array().map(Vec::len), Some(2));
-    let mut begun = there.stream(&call(3, "greet", json!({}))).await;
-    let asked_there = begun.next().await;
+    let mut stream_there = there.stream(&call(3, "greet", json!({}))).await;
+    let asked_there = stream_there.next().await;
     let answered = there.post(&filled_in(&asked_there, "Bob")).await;
     assert_eq!(answered.status, 202);
-    assert_eq!(text(&begun.next().await), "Hello, Bob!");
+    assert_eq!(text(&stream_there.next().await), "Hello, Bob!");
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
     assert_eq!(text(&stream.next().await), "Hello, Ann!");
 }

@@ -29,7 +29,7 @@ async fn note(_: Cx) -> Result<String> {
 
 struct Client {
     pipe: StdioClient,
-    heard: UnboundedReceiver<&'static str>,
+    received: UnboundedReceiver<&'static str>,
 }
 
 fn client() -> Client {
@@ -41,7 +41,7 @@ fn client_at(clock: Arc<Clock>) -> Client {
 }
 
 fn client_of(builder: ServerBuilder) -> Client {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let server = builder
         .state(signals)
         .tool(Tool::new("echo", echo))
@@ -50,7 +50,7 @@ fn client_of(builder: ServerBuilder) -> Client {
         .tool(Tool::new("guarded", guarded))
         .resource(Resource::new("notes://today", "today", note));
     let pipe = StdioClient::start(server);
-    Client { pipe, heard }
+    Client { pipe, received }
 }
 
 impl Client {
@@ -148,7 +148,7 @@ async fn cancelled_call_is_dropped() {
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params});
     client.send(&cancel).await;
     assert_eq!(
-        within("its end", client.heard.recv()).await,
+        within("its end", client.received.recv()).await,
         Some("dropped")
     );
     assert_eq!(client.ask(&request(2, "ping", json!({}))).await["id"], 2);

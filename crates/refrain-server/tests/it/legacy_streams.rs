@@ -35,7 +35,7 @@ async fn note(_: Cx) -> Result<String> {
 }
 
 fn builder() -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let builder = Server::builder("legacy", "1")
         .keys(KeyRing::generate(&SystemSource::new()))
         .state(signals.clone())
@@ -44,7 +44,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
         .tool(Tool::new("asks", asks))
         .resource(Resource::new("notes://today", "today", note))
         .resource(Resource::new("notes://never", "never", note));
-    (builder, signals, heard)
+    (builder, signals, received)
 }
 
 async fn instance() -> Instance {
@@ -58,7 +58,7 @@ fn data(messages: &[Value]) -> Vec<&Value> {
 
 #[tokio::test]
 async fn broken_stream_can_be_resumed_without_ending_the_call() {
-    let (builder, signals, mut heard) = builder();
+    let (builder, signals, mut received) = builder();
     let instance = start(builder).await;
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "count", json!({}))).await;
@@ -69,7 +69,7 @@ async fn broken_stream_can_be_resumed_without_ending_the_call() {
         one.message.as_ref().expect("a message")["params"]["data"],
         "one"
     );
-    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    assert_eq!(within("the count", received.recv()).await, Some("counted"));
     drop(stream);
 
     // Twice, because a resumed stream may break as well.
@@ -83,7 +83,7 @@ async fn broken_stream_can_be_resumed_without_ending_the_call() {
     let rest = again.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
     assert_eq!(rest.last().expect("the reply")["id"], 5);
-    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
     // The ended stream can be resumed, too.
     let rest = session.resume(&one.id).await.rest().await;
     assert_eq!(data(&rest), ["two", "three"]);
@@ -126,7 +126,7 @@ async fn earlier_revisions_get_no_empty_first_event() {
 
 #[tokio::test]
 async fn unavailable_events_are_reported_as_lost() {
-    let (first, _, _heard) = builder();
+    let (first, _, _received) = builder();
     let limits = ServerLimits {
         resume_bytes: 300,
         ..ServerLimits::default()
@@ -170,7 +170,7 @@ async fn unavailable_events_are_reported_as_lost() {
 
 #[tokio::test]
 async fn ended_stream_is_removed_after_the_resume_time() {
-    let (first, _, _heard) = builder();
+    let (first, _, _received) = builder();
     let limits = ServerLimits {
         resume_time: Duration::from_millis(1),
         ..ServerLimits::default()
@@ -228,7 +228,7 @@ async fn asks_are_never_sent_on_the_notification_stream() {
 
 #[tokio::test]
 async fn session_is_notified_of_subscribed_resources() {
-    let (first, _, _heard) = builder();
+    let (first, _, _received) = builder();
     let instance = start(first).await;
     let session = Session::open(&instance).await;
     let subscribe = |method: &str, uri: &str| request(1, method, json!({"uri": uri}));
@@ -265,7 +265,7 @@ async fn session_is_notified_of_subscribed_resources() {
 
 #[tokio::test]
 async fn deleted_session_ends_its_notification_stream() {
-    let (first, _, _heard) = builder();
+    let (first, _, _received) = builder();
     let instance = start(first).await;
     let session = Session::open(&instance).await;
     let mut notifications = session.get().await;
@@ -374,7 +374,7 @@ async fn stream_can_be_resumed_only_where_it_is_stored() {
 
 #[tokio::test]
 async fn notifications_do_not_evict_the_reply() {
-    let (builder, signals, mut heard) = builder();
+    let (builder, signals, mut received) = builder();
     let limits = ServerLimits {
         resume_bytes: 150,
         ..ServerLimits::default()
@@ -383,10 +383,10 @@ async fn notifications_do_not_evict_the_reply() {
     let session = Session::open(&instance).await;
     let mut stream = session.stream(&call(5, "count", json!({}))).await;
     let first_event = stream.event().await.expect("the first event");
-    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    assert_eq!(within("the count", received.recv()).await, Some("counted"));
     drop(stream);
     signals.open();
-    assert_eq!(within("its end", heard.recv()).await, Some("dropped"));
+    assert_eq!(within("its end", received.recv()).await, Some("dropped"));
     let rest = session.resume(&first_event.id).await.rest().await;
     assert!(data(&rest).len() < 3, "not all notifications fit");
     let reply = rest.last().expect("the reply");
@@ -495,7 +495,7 @@ async fn asks_late(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 
 #[tokio::test]
 async fn call_waiting_for_an_answer_ends_when_its_session_expires() {
-    let (builder, signals, mut heard) = builder();
+    let (builder, signals, mut received) = builder();
     let clock = Clock::new();
     let limits = ServerLimits {
         session_time: Duration::from_secs(600),
@@ -505,9 +505,9 @@ async fn call_waiting_for_an_answer_ends_when_its_session_expires() {
     let instance = start(builder.source(clock.clone()).limits(limits)).await;
     let session = Session::open(&instance).await;
     let mut asks = session.stream(&call(5, "asks_late", json!({}))).await;
-    assert_eq!(within("the call", heard.recv()).await, Some("waits"));
+    assert_eq!(within("the call", received.recv()).await, Some("waits"));
     let mut counts = session.stream(&call(6, "count", json!({}))).await;
-    assert_eq!(within("the count", heard.recv()).await, Some("counted"));
+    assert_eq!(within("the count", received.recv()).await, Some("counted"));
     clock.forward(599);
     signals.open();
     let asked = asks.next().await;

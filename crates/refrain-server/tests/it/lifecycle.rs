@@ -37,8 +37,8 @@ async fn boom_later(cx: Cx) -> Result<String> {
 /// Signals its start and its drop, and waits at the gate.
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
-    cx.log(LogLevel::Info, "begun");
-    signals.say("begun");
+    cx.log(LogLevel::Info, "started");
+    signals.say("started");
     signals.pass().await;
     Ok("let through".into())
 }
@@ -50,7 +50,7 @@ async fn spawning(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
         task_cx.cancelled().await;
         task_signals.say("cancelled");
     });
-    signals.say("begun");
+    signals.say("started");
     pending().await
 }
 
@@ -76,7 +76,7 @@ async fn hang_with_an_ask(cx: Cx) -> Result<String> {
 async fn instance(
     limits: ServerLimits,
 ) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let builder = Server::builder("life", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("boom", boom))
@@ -89,7 +89,7 @@ async fn instance(
         .tool(Tool::new("hang_with_an_ask", hang_with_an_ask))
         .state(signals.clone())
         .limits(limits);
-    (start(builder).await, signals, heard)
+    (start(builder).await, signals, received)
 }
 
 fn call(tool: &str) -> Request {
@@ -144,19 +144,19 @@ async fn panic_in_a_later_round_or_stream_is_an_error() {
 
 #[tokio::test]
 async fn disconnected_client_cancels_the_handler() {
-    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     for request in [call("held"), call("held").meta(LOG_LEVEL, json!("info"))] {
         let mut connection = instance.connect().await;
         connection.send(&request).await;
         assert_eq!(
-            within("the handler to begin", heard.recv()).await,
-            Some("begun")
+            within("the handler to begin", received.recv()).await,
+            Some("started")
         );
         assert_eq!(instance.server.running(), 1);
-        assert!(heard.try_recv().is_err(), "not cancelled yet");
+        assert!(received.try_recv().is_err(), "not cancelled yet");
         drop(connection);
         assert_eq!(
-            within("the handler to be dropped", heard.recv()).await,
+            within("the handler to be dropped", received.recv()).await,
             Some("dropped")
         );
         instance.at_rest().await;
@@ -165,20 +165,23 @@ async fn disconnected_client_cancels_the_handler() {
 
 #[tokio::test]
 async fn client_that_disconnects_mid_stream_cancels_the_handler() {
-    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection
         .send(&call("held").meta(LOG_LEVEL, json!("info")))
         .await;
     connection.head().await;
-    assert_eq!(connection.event().await.unwrap()["params"]["data"], "begun");
     assert_eq!(
-        within("the handler to begin", heard.recv()).await,
-        Some("begun")
+        connection.event().await.unwrap()["params"]["data"],
+        "started"
+    );
+    assert_eq!(
+        within("the handler to begin", received.recv()).await,
+        Some("started")
     );
     drop(connection);
     assert_eq!(
-        within("the handler to be dropped", heard.recv()).await,
+        within("the handler to be dropped", received.recv()).await,
         Some("dropped")
     );
     instance.at_rest().await;
@@ -186,17 +189,17 @@ async fn client_that_disconnects_mid_stream_cancels_the_handler() {
 
 #[tokio::test]
 async fn tasks_of_a_handler_are_notified_of_cancellation() {
-    let (instance, _signals, mut heard) = instance(ServerLimits::default()).await;
+    let (instance, _signals, mut received) = instance(ServerLimits::default()).await;
     let mut connection = instance.connect().await;
     connection.send(&call("spawning")).await;
     assert_eq!(
-        within("the handler to begin", heard.recv()).await,
-        Some("begun")
+        within("the handler to begin", received.recv()).await,
+        Some("started")
     );
-    assert!(heard.try_recv().is_err());
+    assert!(received.try_recv().is_err());
     drop(connection);
     assert_eq!(
-        within("the task to be cancelled", heard.recv()).await,
+        within("the task to be cancelled", received.recv()).await,
         Some("cancelled")
     );
 }
@@ -252,14 +255,14 @@ async fn call_over_the_limit_is_rejected() {
         concurrent_calls: 2,
         ..ServerLimits::default()
     };
-    let (instance, signals, mut heard) = instance(limits).await;
+    let (instance, signals, mut received) = instance(limits).await;
     let mut busy = Vec::new();
     for _ in 0..2 {
         let mut connection = instance.connect().await;
         connection.send(&call("held")).await;
         assert_eq!(
-            within("the handler to begin", heard.recv()).await,
-            Some("begun")
+            within("the handler to begin", received.recv()).await,
+            Some("started")
         );
         busy.push(connection);
     }
@@ -288,7 +291,7 @@ async fn call_over_the_limit_is_rejected() {
 
 #[tokio::test]
 async fn calls_on_many_connections_run_concurrently() {
-    let (instance, signals, mut heard) = instance(ServerLimits::default()).await;
+    let (instance, signals, mut received) = instance(ServerLimits::default()).await;
     let mut connections = Vec::new();
     for _ in 0..20 {
         let mut connection = instance.connect().await;
@@ -296,7 +299,10 @@ async fn calls_on_many_connections_run_concurrently() {
         connections.push(connection);
     }
     for _ in 0..20 {
-        assert_eq!(within("all to begin", heard.recv()).await, Some("begun"));
+        assert_eq!(
+            within("all to begin", received.recv()).await,
+            Some("started")
+        );
     }
     assert_eq!(instance.server.running(), 20);
     for _ in 0..20 {

@@ -17,7 +17,7 @@ const CAROL: &str = "carol-0123456789abcdef";
 const METADATA: &str = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
 
 async fn write(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
-    signals.say("began");
+    signals.say("started");
     greet(cx).await
 }
 
@@ -214,7 +214,7 @@ async fn completions_and_subscriptions_require_scopes() {
 /// Before the token is opened and before a handler runs.
 #[tokio::test]
 async fn scopes_are_checked_in_every_round() {
-    let (state, mut heard) = signals();
+    let (state, mut received) = signals();
     let server = Server::builder("rounds", "1")
         .state(state)
         .tool(Tool::new("write", write).scopes(["files:write"]))
@@ -233,7 +233,7 @@ async fn scopes_are_checked_in_every_round() {
     };
     let plain = || Request::tool("write", json!({}));
     let first = receive(&plain(), "files:write").await;
-    assert_eq!(heard.recv().await, Some("began"));
+    assert_eq!(received.recv().await, Some("started"));
     for again in [
         plain().again(&token(&first), answers()),
         plain().again("nonsense", answers()),
@@ -243,7 +243,7 @@ async fn scopes_are_checked_in_every_round() {
         assert_eq!(rejected["error"]["code"], -32600, "{rejected}");
         assert_eq!(rejected["id"], 1);
     }
-    assert!(heard.try_recv().is_err(), "a handler ran");
+    assert!(received.try_recv().is_err(), "a handler ran");
     let done = receive(&plain().again(&token(&first), answers()), "files:write").await;
     assert_eq!(text(&done), "Hello, x!");
 }

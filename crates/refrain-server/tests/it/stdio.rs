@@ -19,8 +19,8 @@ const LINE: usize = 2000;
 
 async fn held(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     let _guard = Guard(Arc::clone(&signals));
-    cx.log(LogLevel::Info, "begun");
-    signals.say("begun");
+    cx.log(LogLevel::Info, "started");
+    signals.say("started");
     signals.pass().await;
     Ok("let through".into())
 }
@@ -50,7 +50,7 @@ async fn talk(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
 struct Client {
     pipe: StdioClient,
     signals: Arc<Signals>,
-    heard: UnboundedReceiver<&'static str>,
+    received: UnboundedReceiver<&'static str>,
 }
 
 fn client(grace: Duration) -> Client {
@@ -61,7 +61,7 @@ fn client(grace: Duration) -> Client {
 }
 
 fn client_with(limits: ServerLimits) -> Client {
-    let (signals, heard) = signals();
+    let (signals, received) = signals();
     let server = Server::builder("stdio", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("greet", greet))
@@ -78,7 +78,7 @@ fn client_with(limits: ServerLimits) -> Client {
     Client {
         pipe: StdioClient::start(server),
         signals,
-        heard,
+        received,
     }
 }
 
@@ -86,7 +86,7 @@ const GRACE: Duration = Duration::from_secs(3600);
 
 impl Client {
     async fn expect_signal(&mut self, what: &'static str) {
-        assert_eq!(within(what, self.heard.recv()).await, Some(what));
+        assert_eq!(within(what, self.received.recv()).await, Some(what));
     }
 }
 
@@ -173,10 +173,10 @@ async fn calls_run_concurrently_and_logs_precede_the_reply() {
     let mut client = client(GRACE);
     let slow = Request::tool("held", json!({})).id(json!("slow"));
     client.send(&slow.meta(LOG_LEVEL, json!("info"))).await;
-    client.expect_signal("begun").await;
+    client.expect_signal("started").await;
     assert_eq!(
         client.read().await["params"],
-        json!({"level": "info", "data": "begun"})
+        json!({"level": "info", "data": "started"})
     );
     client.send(&word(2)).await;
     assert_eq!(client.read().await["id"], 2);
@@ -197,12 +197,12 @@ async fn cancelled_call_is_dropped_without_a_reply() {
         client
             .send(&Request::tool("held", json!({})).id(id.clone()))
             .await;
-        client.expect_signal("begun").await;
+        client.expect_signal("started").await;
         client.line(cancel(&other).to_string()).await;
         client.send(&word(1)).await;
         client.read().await;
         assert!(
-            client.heard.try_recv().is_err(),
+            client.received.try_recv().is_err(),
             "an id of another type cancelled the call"
         );
         client.line(cancel(&id).to_string()).await;
@@ -222,7 +222,7 @@ async fn cancellation_ignores_how_the_id_is_escaped() {
     let plain = "\"caf\u{e9}\"";
     for (id, named) in [(plain, r#""caf\u00e9""#), (r#""c\u0061f\u00E9""#, plain)] {
         client.line(held.replace(r#""ID""#, id)).await;
-        client.expect_signal("begun").await;
+        client.expect_signal("started").await;
         let cancel =
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":ID}}"#;
         client.line(cancel.replace("ID", named)).await;
@@ -240,9 +240,9 @@ async fn late_or_malformed_cancellation_is_ignored() {
     client
         .send(&Request::tool("held", json!({})).id(json!("h")))
         .await;
-    client.expect_signal("begun").await;
+    client.expect_signal("started").await;
     for params in [
-        json!({"requestId": 1, "reason": "the reply is there already"}),
+        json!({"requestId": 1, "reason": "already replied"}),
         json!({"requestId": 1}),
         json!({"requestId": "unheard-of"}),
         json!({"requestId": null}),
@@ -254,7 +254,7 @@ async fn late_or_malformed_cancellation_is_ignored() {
         client.send(&word(2)).await;
         assert_eq!(client.read().await["id"], 2);
     }
-    assert!(client.heard.try_recv().is_err(), "a call was cancelled");
+    assert!(client.received.try_recv().is_err(), "a call was cancelled");
     client.signals.open();
     assert_eq!(text(&client.read().await), "let through");
     assert!(client.pipe.end().await.is_empty());
@@ -324,7 +324,7 @@ async fn running_calls_may_finish_after_the_end_of_input() {
     client
         .send(&Request::tool("held", json!({})).id(json!(1)))
         .await;
-    client.expect_signal("begun").await;
+    client.expect_signal("started").await;
     // The last line has no line ending.
     client.write(&word(2).message()).await;
     let signals = client.signals.clone();
@@ -344,11 +344,11 @@ async fn running_calls_may_finish_after_the_end_of_input() {
 async fn running_calls_are_cancelled_after_the_drain_grace() {
     let mut client = client(Duration::from_millis(50));
     client.send(&Request::tool("held", json!({}))).await;
-    client.expect_signal("begun").await;
-    let mut heard = std::mem::replace(&mut client.heard, signals().1);
+    client.expect_signal("started").await;
+    let mut received = std::mem::replace(&mut client.received, signals().1);
     assert!(client.pipe.end().await.is_empty());
     assert_eq!(
-        within("the handler to be dropped", heard.recv()).await,
+        within("the handler to be dropped", received.recv()).await,
         Some("dropped")
     );
 }
@@ -359,7 +359,7 @@ async fn queued_messages_of_a_cancelled_call_are_dropped() {
     let talk = Request::tool("talk", json!({})).meta(LOG_LEVEL, json!("info"));
     client.send(&talk.id(json!("talk"))).await;
     // Half of the messages exceed the buffer of the stream.
-    let mut received = vec![client.read().await];
+    let mut lines = vec![client.read().await];
     client
         .line(
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"talk"}}"#,
@@ -369,7 +369,7 @@ async fn queued_messages_of_a_cancelled_call_are_dropped() {
     client
         .send(&Request::tool("held", json!({})).id(json!("held")))
         .await;
-    client.expect_signal("begun").await;
+    client.expect_signal("started").await;
     client.signals.open();
     loop {
         let message = client.read().await;
@@ -377,13 +377,9 @@ async fn queued_messages_of_a_cancelled_call_are_dropped() {
             break;
         }
         assert_eq!(message.get("id"), None, "{message}");
-        received.push(message);
+        lines.push(message);
     }
-    assert!(
-        received.len() < 50,
-        "{} of 50 lines were sent",
-        received.len()
-    );
+    assert!(lines.len() < 50, "{} of 50 lines were sent", lines.len());
     assert!(client.pipe.end().await.is_empty());
 }
 
@@ -393,7 +389,7 @@ async fn shutdown_ends_subscriptions_and_waits_for_calls() {
     let mut client = client(Duration::ZERO);
     let held = Request::tool("held", json!({}));
     client.send(&held.id(json!("held"))).await;
-    client.expect_signal("begun").await;
+    client.expect_signal("started").await;
     let filter = json!({"notifications": {"toolsListChanged": true}});
     let listen = Request::rpc("subscriptions/listen", filter);
     client.send(&listen.id(json!("listen"))).await;

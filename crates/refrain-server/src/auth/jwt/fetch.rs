@@ -9,11 +9,9 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use std::time::Duration;
 
-/// The timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an idle connection is kept. Usually there are minutes between two requests.
 const IDLE: Duration = Duration::from_secs(5);
-/// The largest accepted document, in bytes.
 const MAX_BYTES: usize = 512 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -28,7 +26,6 @@ pub(super) enum FetchError {
     Timeout,
 }
 
-/// The message of the root cause.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {

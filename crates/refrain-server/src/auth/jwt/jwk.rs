@@ -13,7 +13,6 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The shortest accepted RSA modulus, in bits.
 const MIN_RSA_BITS: usize = 2048;
 
 pub(super) struct VerificationKey {
@@ -80,7 +79,6 @@ fn strip_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[zeros..]
 }
 
-/// The usable keys of an authorization server.
 #[derive(Clone, Default)]
 pub(super) struct KeySet(Vec<Arc<VerificationKey>>);
 

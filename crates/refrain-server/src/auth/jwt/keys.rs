@@ -19,7 +19,6 @@ pub(super) enum KeySource {
     Url(Box<JwksDocument>),
 }
 
-/// The cached keys and their source.
 pub(super) struct KeyCache {
     source: KeySource,
     max_age: Duration,

@@ -7,7 +7,6 @@ use serde::Deserialize;
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// The longest accepted token, in bytes.
 const MAX_BYTES: usize = 16 * 1024;
 /// The accepted algorithms. All are asymmetric.
 const FAMILIES: [AlgorithmFamily; 3] = [
@@ -63,7 +62,6 @@ impl TokenError {
     }
 }
 
-/// Parses and checks the header of a token.
 pub(super) fn parse_header(token: &str) -> Result<Header, TokenError> {
     if token.len() > MAX_BYTES {
         return Err(TokenError::TooLong);
@@ -82,7 +80,6 @@ pub(super) fn parse_header(token: &str) -> Result<Header, TokenError> {
     }
 }
 
-/// The claims that are used here.
 #[derive(Deserialize)]
 pub(super) struct TokenClaims {
     /// A single string: the library would also accept a list.
@@ -105,7 +102,6 @@ impl TokenClaims {
     }
 }
 
-/// A string or a list of strings.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum OneOrMany {
@@ -199,7 +195,6 @@ fn is_same_audience(ours: &str, theirs: &str) -> bool {
     }
 }
 
-/// Splits a URL after host and port.
 fn split_authority(url: &str) -> Option<(&str, &str)> {
     let (scheme, rest) = url.split_once("://")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);

@@ -122,17 +122,17 @@ fn resumed_reader_gets_events_that_another_has_read() {
 fn oldest_ended_streams_are_evicted_first() {
     let server = server(usize::MAX, 1000);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let begin = || {
+    let open = || {
         let stream = streams.open_stream(&session, None);
         streams.push(&stream, MessageKind::Reply, vec![0; 300]);
         stream
     };
-    let all = [begin(), begin(), begin()];
+    let all = [open(), open(), open()];
     streams.end(&all[1]);
     streams.end(&all[0]);
     let can_resume = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
     assert_eq!(all.each_ref().map(|stream| can_resume(stream)), [true; 3]);
-    let more = begin();
+    let more = open();
     assert_eq!(
         all.each_ref().map(|stream| can_resume(stream)),
         [false, true, true]

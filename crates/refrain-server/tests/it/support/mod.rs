@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A clock that advances only when told to.
+/// A manually advanced clock.
 #[derive(Debug, Default)]
 pub(crate) struct Clock(AtomicU64);
 
