@@ -7,7 +7,7 @@ use crate::store::StoreUrl;
 use crate::{Failure, runtime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
-use refrain::runtime::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
+use refrain::runtime::store::{ListTasks, Store, StoredStatus, TaskId, TaskRow};
 use refrain_wire::timestamp;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ enum Command {
     List {
         /// Only those with this status: working, input_required, completed, failed or cancelled.
         #[arg(long, value_parser = status)]
-        status: Option<TaskStatus>,
+        status: Option<StoredStatus>,
         /// Only those of this tool.
         #[arg(long)]
         tool: Option<String>,
@@ -100,9 +100,9 @@ pub(crate) fn run(program: &str, options: &Options) -> Result<ExitCode, Failure>
     })
 }
 
-fn status(text: &str) -> Result<TaskStatus, Invalid> {
-    TaskStatus::parse(text).ok_or_else(|| {
-        let all = TaskStatus::ALL.map(|status| status.as_str());
+fn status(text: &str) -> Result<StoredStatus, Invalid> {
+    StoredStatus::parse(text).ok_or_else(|| {
+        let all = StoredStatus::ALL.map(|status| status.as_str());
         Invalid(format!("it is one of {}", all.join(", ")))
     })
 }
@@ -127,7 +127,7 @@ async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), Failur
     store.cancel(&row.task.id, &row.owner).await?;
     // It may have ended before.
     expect_status(&find(program, store, id).await?, |status| {
-        status == TaskStatus::Cancelled
+        status == StoredStatus::Cancelled
     })
 }
 
@@ -139,7 +139,7 @@ async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), Failu
 }
 
 /// Prints a task's status, which is an error unless it is the wanted one.
-fn expect_status(row: &TaskRow, wanted: impl FnOnce(TaskStatus) -> bool) -> Result<(), Failure> {
+fn expect_status(row: &TaskRow, wanted: impl FnOnce(StoredStatus) -> bool) -> Result<(), Failure> {
     let (id, status) = (&row.task.id, row.task.status);
     if !wanted(status) {
         return Err(format!("the task {id} is {status}, and stays so").into());
@@ -275,13 +275,13 @@ fn owner(row: &TaskRow) -> String {
     row.owner.id().map_or("(anonymous)".into(), printable)
 }
 
-fn colour(status: TaskStatus) -> Style {
+fn colour(status: StoredStatus) -> Style {
     match status {
-        TaskStatus::Working => AnsiColor::Cyan.on_default(),
-        TaskStatus::InputRequired => AnsiColor::Yellow.on_default(),
-        TaskStatus::Completed => AnsiColor::Green.on_default(),
-        TaskStatus::Failed => AnsiColor::Red.on_default(),
-        TaskStatus::Cancelled => Style::new().dimmed(),
+        StoredStatus::Working => AnsiColor::Cyan.on_default(),
+        StoredStatus::InputRequired => AnsiColor::Yellow.on_default(),
+        StoredStatus::Completed => AnsiColor::Green.on_default(),
+        StoredStatus::Failed => AnsiColor::Red.on_default(),
+        StoredStatus::Cancelled => Style::new().dimmed(),
     }
 }
 

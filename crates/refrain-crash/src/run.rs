@@ -12,7 +12,7 @@ use crate::worker::{self, LEASE};
 use crate::{RunOptions, StoreArgument, record};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
-use refrain::runtime::store::cluster::Cluster;
+use refrain::runtime::store::test_postgres::TestPostgres;
 use refrain::runtime::store::{ListTasks, Store, StoreError, TaskId};
 use refrain::server::Server;
 use sqlx::postgres::PgConnectOptions;
@@ -39,7 +39,7 @@ pub(crate) struct Run {
     /// How to connect to the database, if that is a Postgres.
     pub(crate) postgres: Option<PgConnectOptions>,
     /// The Postgres that can be restarted, if there is one.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) cluster: Option<Arc<TestPostgres>>,
     pub(crate) deeds: Mutex<Deeds>,
     /// How many tasks are over.
     pub(crate) over: AtomicU32,
@@ -55,7 +55,7 @@ pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Re
         StoreArgument::Url(url) => url.clone(),
         StoreArgument::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
         StoreArgument::Postgres => {
-            let start = tokio::task::spawn_blocking(Cluster::start).await;
+            let start = tokio::task::spawn_blocking(TestPostgres::start).await;
             let started = start.map_err(|error| Error::system("Postgres")(error.into()))??;
             cluster.insert(Arc::new(started)).database().await?
         }

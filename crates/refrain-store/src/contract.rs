@@ -1,7 +1,7 @@
-//! The contract of a store, as checks that can be run.
+//! Checks that every store must pass.
 //!
-//! The rules are those of [`TaskStore`](crate::TaskStore) and [`ReplayLog`](crate::ReplayLog). A store of your own runs
-//! all checks in one test; a check that fails panics:
+//! They verify the rules of [`TaskStore`](crate::TaskStore) and [`ReplayLog`](crate::ReplayLog). Run all checks of a custom
+//! store in one test; a failed check panics:
 //!
 //! ```
 //! use refrain_store::{MemoryStore, Store, contract};
@@ -13,17 +13,17 @@
 //! # }
 //! ```
 //!
-//! Each check gets an empty store. A store that several instances share also runs [`shared`], whose checks get two
-//! handles of one store.
+//! Each check runs on an empty store. For a store that several instances share, run [`shared`] as well, whose checks use
+//! two handles of one store.
 //!
-//! The checks use the store's clock. They wait only for a moment, and do not fail on a slow machine.
+//! The checks use the store's clock, wait only briefly, and do not fail on a slow machine.
 
+mod admin;
 mod answers;
 mod claims;
 mod commits;
 mod fleet;
 mod log;
-mod operators;
 mod owners;
 mod support;
 mod values;
@@ -98,17 +98,17 @@ const CHECKS: &[Check<Subject>] = checks![
     answers::a_withdrawn_answer_does_not_wake_the_task,
     answers::an_answer_to_an_ended_task_is_ignored,
     answers::one_of_many_concurrent_answers_counts,
-    operators::an_operator_sees_every_task,
-    operators::the_latest_tasks_are_listed_first,
-    operators::a_list_can_be_filtered,
-    operators::a_requeued_task_is_due_at_once,
-    operators::a_requeued_task_is_lost_to_its_worker,
-    operators::a_failed_task_can_be_requeued,
-    operators::a_completed_or_cancelled_task_is_not_requeued,
-    operators::a_sweep_deletes_ended_tasks,
-    operators::a_sweep_keeps_other_tasks,
-    operators::a_sweep_is_limited,
-    operators::a_swept_task_may_be_created_again,
+    admin::an_operator_sees_every_task,
+    admin::the_latest_tasks_are_listed_first,
+    admin::a_list_can_be_filtered,
+    admin::a_requeued_task_is_due_at_once,
+    admin::a_requeued_task_is_lost_to_its_worker,
+    admin::a_failed_task_can_be_requeued,
+    admin::a_completed_or_cancelled_task_is_not_requeued,
+    admin::a_sweep_deletes_ended_tasks,
+    admin::a_sweep_keeps_other_tasks,
+    admin::a_sweep_is_limited,
+    admin::a_swept_task_may_be_created_again,
     log::a_record_begins_once,
     log::a_finished_record_returns_its_value,
     log::a_forgotten_record_may_begin_again,

@@ -23,7 +23,7 @@ const NAMES: [(&str, &str); 7] = [
     ),
     (
         "store",
-        "MemoryStore OpenError PgStore ReplayLog SqliteStore Store StoreError TaskStore open",
+        "MemoryStore OpenStoreError PgStore ReplayLog SqliteStore Store StoreError TaskStore open",
     ),
     ("task", "Limits TaskOptions"),
 ];

@@ -9,7 +9,7 @@ use crate::limits::Permit;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot};
-use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
+use refrain_store::{Creation, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -69,7 +69,7 @@ pub(crate) type Creating = Pin<Box<dyn Future<Output = Result<Made, (StoreError,
 
 /// A task that was created, or that exists since an earlier request of the same call.
 pub(crate) struct Made {
-    created: Created,
+    created: Creation,
     asked: Instant,
     seed: Seed,
     detachment: Detachment,
@@ -151,8 +151,8 @@ impl Made {
         let seed = self.seed;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
         let task = match self.created {
-            Created::Before(task) => task,
-            Created::New(task, lease) => {
+            Creation::Existing(task) => task,
+            Creation::New(task, lease) => {
                 tasks.services.metrics.tasks.add(TaskEvent::Created);
                 if let Some(lease) = lease {
                     let now = tasks.services.source.unix_seconds();
@@ -181,16 +181,16 @@ impl Made {
 
 /// Creates a task. An unavailable store may have created it all the same, so this is retried; if the store stays
 /// unavailable, the task is cancelled in the background, because no client knows of it.
-async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
+async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Creation, StoreError> {
     let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
     let mut retries = 0;
     loop {
         match store.create(new.clone()).await {
-            // Created by an earlier attempt.
-            Ok(Created::Before(task)) if task.id == new.id => {
+            // Creation by an earlier attempt.
+            Ok(Creation::Existing(task)) if task.id == new.id => {
                 let (id, fence) = (new.id, 1);
                 let lease = new.claimed.map(|_| Lease { task: id, fence });
-                return Ok(Created::New(task, lease));
+                return Ok(Creation::New(task, lease));
             }
             Ok(created) => return Ok(created),
             Err(StoreError::Unavailable(_)) if retries < RETRIES => {

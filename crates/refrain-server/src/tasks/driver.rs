@@ -259,7 +259,7 @@ impl Driver {
                     running.clocks.linger = Some((Instant::now() + LINGER, steps));
                     Next::Keep
                 } else {
-                    Next::SetDown(wake)
+                    Next::Suspend(wake)
                 }
             }
         }
@@ -294,7 +294,7 @@ impl Driver {
         };
         let committed = self.commit(&commit).await?;
         if !keep {
-            if let Next::SetDown(wake) = &commit.next {
+            if let Next::Suspend(wake) = &commit.next {
                 tasks.leases.set_down(*wake);
             }
             return Ok(true);

@@ -11,7 +11,7 @@ use super::request::TaskError;
 use super::worker::next_hint;
 use crate::auth::Caller;
 use parking_lot::Mutex;
-use refrain_store::{StoreError, Task, TaskId};
+use refrain_store::{StoreError, StoredTask, TaskId};
 use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -305,7 +305,7 @@ impl Tasks {
 }
 
 /// A hash of what clients see of a task, without the time of its last change.
-fn hash(task: &Task) -> u64 {
+fn hash(task: &StoredTask) -> u64 {
     let mut hasher = DefaultHasher::new();
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);

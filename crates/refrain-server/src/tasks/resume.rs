@@ -9,7 +9,7 @@ use super::sealing::Part;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
 use refrain_core::{Principal, Snapshot, Start};
-use refrain_store::{Claimed, Next, StoreError, TaskId};
+use refrain_store::{ClaimedTask, Next, StoreError, TaskId};
 use refrain_wire::{RpcError, parse_value};
 use serde_json::json;
 use std::borrow::Cow;
@@ -36,7 +36,7 @@ enum ResumeError {
 
 impl Tasks {
     /// Runs a claimed task, or commits why it does not run here.
-    pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, asked: Instant) {
+    pub(super) async fn take_up(self: &Arc<Self>, claimed: ClaimedTask, asked: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         let owner = claimed.owner.clone();
         let commit = match self.resume(claimed) {
@@ -44,7 +44,7 @@ impl Tasks {
             Err(ResumeError::Over(error)) => self.fail((&lease.task, &owner), &error),
             Err(reason) => {
                 tracing::error!(task = ?lease.task, %reason, "a task cannot be taken up here");
-                only(Next::SetDown(Some(self.options.retry_at_most)))
+                only(Next::Suspend(Some(self.options.retry_at_most)))
             }
         };
         match self.store.commit(&lease, commit.clone()).await {
@@ -57,7 +57,7 @@ impl Tasks {
         }
     }
 
-    fn resume(&self, claimed: Claimed) -> Result<Running, ResumeError> {
+    fn resume(&self, claimed: ClaimedTask) -> Result<Running, ResumeError> {
         let whose = (&claimed.lease.task, &claimed.owner);
         let journal = self.open(whose, Part::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);

@@ -109,7 +109,7 @@ pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
     let before = store.get(&first.task).await;
     for next in [
         Next::Keep,
-        Next::SetDown(None),
+        Next::Suspend(None),
         Next::HandOn,
         Next::Retry(NO_TIME, "stale".to_owned()),
         Next::Complete(b"stale".to_vec()),

@@ -1,7 +1,7 @@
 //! Two instances that share one store.
 
 use super::support::{HOUR, Subject, asks, flow, new, pairs};
-use crate::{LogKey, Next, RecordState, Retention, TaskStatus};
+use crate::{LogKey, Next, RecordState, Retention, StoredStatus};
 
 type Pair = (Subject, Subject);
 
@@ -14,7 +14,7 @@ pub(super) async fn a_created_task_is_found_by_the_other((one, other): Pair) {
 
 pub(super) async fn an_answered_task_is_run_by_the_other((one, other): Pair) {
     let lease = one.lease().await;
-    one.commit(&lease, asks(&["a"]).set_down()).await;
+    one.commit(&lease, asks(&["a"]).suspend()).await;
     other.answer(&lease, &[("a", "1")]).await;
     let claimed = other.claim().await;
     assert_eq!(claimed.answers, pairs(&[("a", "1")]));
@@ -23,7 +23,7 @@ pub(super) async fn an_answered_task_is_run_by_the_other((one, other): Pair) {
         .then(&claimed.lease, Next::Complete(b"r".to_vec()))
         .await;
     let task = one.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::Completed);
+    assert_eq!(task.status, StoredStatus::Completed);
 }
 
 pub(super) async fn each_task_is_claimed_once((one, other): Pair) {

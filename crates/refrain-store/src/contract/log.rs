@@ -1,7 +1,7 @@
-//! The replay log, and tokens that are too large to travel.
+//! The replay log, and spilled tokens.
 
 use super::support::{HOUR, Subject, flow, sleep_millis};
-use crate::{LogKey, RecordState, Retention, Swept};
+use crate::{LogKey, RecordState, Retention, SweepCounts};
 use std::time::Duration;
 
 const KEEP: Retention = keep(1_000, u64::MAX);
@@ -107,10 +107,10 @@ pub(super) async fn a_sweep_deletes_expired_records_and_tokens(store: Subject) {
     store.spill("kept", vec![1], HOUR).await;
     sleep_millis(2).await;
     for count in [2, 1, 0] {
-        let expected = Swept {
+        let expected = SweepCounts {
             records: count,
             tokens: count,
-            ..Swept::default()
+            ..SweepCounts::default()
         };
         assert_eq!(store.sweep(HOUR, 2).await, expected);
     }

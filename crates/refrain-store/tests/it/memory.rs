@@ -2,7 +2,7 @@
 
 use refrain_core::{FlowId, Principal, Source};
 use refrain_store::{
-    Claim, Claimed, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
+    Claim, ClaimedTask, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ impl Source for Clock {
     }
 }
 
-async fn claim(store: &MemoryStore) -> Option<Claimed> {
+async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
     let tools = ["tool".to_owned()];
     let claim = Claim {
         worker: "worker",
@@ -73,7 +73,7 @@ async fn it_goes_by_the_clock_it_is_given() {
     assert_eq!(claimed.attempt, 2);
     assert_eq!(claimed.left, Duration::from_secs(970));
     let set_down = Commit {
-        next: Next::SetDown(Some(Duration::from_secs(100))),
+        next: Next::Suspend(Some(Duration::from_secs(100))),
         ..Commit::default()
     };
     store.commit(&claimed.lease, set_down).await.unwrap();
@@ -82,7 +82,7 @@ async fn it_goes_by_the_clock_it_is_given() {
     clock.0.store(1_130, Ordering::SeqCst);
     let lease = claim(&store).await.unwrap().lease;
     let set_down = Commit {
-        next: Next::SetDown(None),
+        next: Next::Suspend(None),
         ..Commit::default()
     };
     store.commit(&lease, set_down).await.unwrap();

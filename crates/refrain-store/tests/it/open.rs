@@ -1,10 +1,10 @@
 //! Stores are opened by their URL, and what is wrong with one is said without repeating it.
 
-use refrain_store::{OpenError, open};
+use refrain_store::{OpenStoreError, open};
 
 async fn refusal(url: &str) -> String {
     match open(url).await {
-        Err(error @ OpenError::Url(_)) => error.to_string(),
+        Err(error @ OpenStoreError::Url(_)) => error.to_string(),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("{url} was opened"),
     }
@@ -27,7 +27,7 @@ async fn a_url_that_is_none_of_a_store_is_refused() {
         );
         assert!(!said.contains("hunter2"), "{said}");
     }
-    assert!(refusal("sqlite:").await.contains("names no file"));
+    assert!(refusal("sqlite:").await.contains("missing file name"));
     assert!(refusal("sqlite::memory:").await.contains("`memory:`"));
     assert!(
         refusal("sqlite:x.db?mode=ro")

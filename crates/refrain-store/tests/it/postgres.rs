@@ -5,9 +5,10 @@ use super::support::{
     new_task,
 };
 use refrain_core::Principal;
-use refrain_store::cluster::Cluster;
+use refrain_store::test_postgres::TestPostgres;
 use refrain_store::{
-    Claim, Commit, Created, Hint, NewTask, Next, OpenError, PgStore, TaskStatus, contract, open,
+    Claim, Commit, Creation, Hint, NewTask, Next, OpenStoreError, PgStore, StoredStatus, contract,
+    open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -51,15 +52,15 @@ async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn it_keeps_to_the_contract() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     contract::all(async || open(&schema(&url).await).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fleet_keeps_to_the_contract() {
-    let cluster = Cluster::shared().unwrap();
-    let database = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let database = postgres.database().await.unwrap();
     contract::shared(async || {
         let url = schema(&database).await;
         (open(&url).await.unwrap(), open(&url).await.unwrap())
@@ -69,14 +70,14 @@ async fn a_fleet_keeps_to_the_contract() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
 async fn many_may_open_a_new_database_at_once() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let openers = (0..8).map(|id| {
         let url = url.clone();
         tokio::spawn(async move {
             let store = open(&url).await.expect("it opens");
             let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -92,11 +93,11 @@ async fn many_may_open_a_new_database_at_once() {
 
 #[tokio::test]
 async fn session_notes_of_an_earlier_version_are_dropped() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let task = new_task(1);
     let made = open(&url).await.unwrap().create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
     // As version 2 left it.
     let mut connection = connect(&url).await;
     let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
@@ -119,8 +120,8 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
 
 #[tokio::test]
 async fn the_tables_of_a_newer_version_are_left_alone() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     drop(open(&url).await.unwrap());
     sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
         .execute(&mut connect(&url).await)
@@ -130,7 +131,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
     assert!(
         matches!(
             error,
-            OpenError::Newer {
+            OpenStoreError::Newer {
                 found: 99,
                 known: 3
             }
@@ -141,8 +142,8 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
 
 #[tokio::test]
 async fn a_hint_reaches_other_instances() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let mut hints = other.hints();
     let task = new_task(1).id;
@@ -158,8 +159,8 @@ async fn a_hint_reaches_other_instances() {
 
 #[tokio::test]
 async fn a_hint_is_heard_once_by_every_instance() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let (mut here, mut elsewhere) = (one.hints(), other.hints());
     let lease = create_leased(&*one, 1).await;
@@ -194,8 +195,8 @@ async fn a_hint_is_heard_once_by_every_instance() {
 /// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_a_commit_waits_for_is_not_lost() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     for (id, set_down) in [
         (1, Commit::default()),
@@ -235,7 +236,7 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
         let committing = {
             let (store, lease) = (store.clone(), lease.clone());
             let set_down = Commit {
-                next: Next::SetDown(None),
+                next: Next::Suspend(None),
                 ..set_down
             };
             tokio::spawn(async move { store.commit(&lease, set_down).await })
@@ -270,19 +271,19 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_goes_on_after_the_server_was_restarted() {
-    let cluster = Cluster::start().unwrap();
-    if !cluster.can_stop() {
+    let postgres = TestPostgres::start().unwrap();
+    if !postgres.can_stop() {
         println!("skipped: the Postgres that was named is not ours to stop");
         return;
     }
-    let url = cluster.database().await.unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
-    cluster.stop().unwrap();
+    postgres.stop().unwrap();
     assert_unavailable(&store.create(new_task(2)).await);
-    cluster.start_again().unwrap();
+    postgres.start_again().unwrap();
     let created = until(async || store.create(new_task(3)).await.ok()).await;
-    assert!(matches!(created, Created::New(..)), "{created:?}");
+    assert!(matches!(created, Creation::New(..)), "{created:?}");
     // What was there is there still, and so is the lease.
     let done = Commit {
         next: Next::Complete(b"r".to_vec()),
@@ -290,7 +291,7 @@ async fn it_goes_on_after_the_server_was_restarted() {
     };
     until(async || store.commit(&lease, done.clone()).await.ok()).await;
     let row = until(async || store.find(&lease.task).await.ok()).await;
-    assert_eq!(row.unwrap().task.status, TaskStatus::Completed);
+    assert_eq!(row.unwrap().task.status, StoredStatus::Completed);
     // Hints come again, too.
     let mut hints = store.hints();
     let mut id = 10;
@@ -355,8 +356,8 @@ async fn carry(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let wire = Wire::to(&url).await;
     let store = open(&wire.url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
@@ -413,8 +414,8 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
 
 #[tokio::test]
 async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
-    let cluster = Cluster::shared().unwrap();
-    let store = open(&cluster.database().await.unwrap()).await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let store = open(&postgres.database().await.unwrap()).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     let long = "k".repeat(5000);
     let publish = Commit {
@@ -423,13 +424,13 @@ async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
     };
     let refused = store.commit(&lease, publish).await.unwrap_err();
     let said = refused.to_string();
-    assert!(said.contains("key of an ask has 5000 bytes"), "{said}");
+    assert!(said.contains("ask key too long: 5000 bytes"), "{said}");
     let owned = NewTask {
         owner: Principal::new(long.clone()),
         ..new_task(2)
     };
     let said = store.create(owned).await.unwrap_err().to_string();
-    assert!(said.contains("owner of the task has 5000 bytes"), "{said}");
+    assert!(said.contains("task owner too long: 5000 bytes"), "{said}");
     // To look for what cannot be there finds nothing.
     let owner = Principal::anonymous();
     let answer = vec![(long.clone(), b"1".to_vec())];
@@ -439,10 +440,10 @@ async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
 
 #[tokio::test]
 async fn a_password_is_never_said() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = PgStore::open(&url).await.unwrap();
-    let said = format!("{store:?} {cluster:?}");
+    let said = format!("{store:?} {postgres:?}");
     let secret = url.split(['/', '@']).nth(2).unwrap().split_once(':');
     assert!(secret.is_none_or(|(_, secret)| !said.contains(secret)));
     let place = url.split_once('@').unwrap().1;
@@ -464,8 +465,8 @@ async fn a_password_is_never_said() {
 /// A transaction may fail as it ends, when all rows were sent already.
 #[tokio::test]
 async fn what_fails_at_its_very_end_is_not_taken_for_done() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
@@ -484,8 +485,8 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
 /// With 100,000 tasks that wait, a claim reads those that are due and no others.
 #[tokio::test]
 async fn tasks_that_wait_cost_a_claim_nothing() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let mut connection = connect(&url).await;
     sqlx::query(

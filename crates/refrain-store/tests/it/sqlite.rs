@@ -3,7 +3,7 @@
 use super::support::{
     assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
 };
-use refrain_store::{Created, OpenError, SqliteStore, Store, StoreError, contract};
+use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
 use std::path::Path;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ async fn a_task_is_there_after_a_restart() {
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
     let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
     let again = open(&path).await;
     let found = again.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
@@ -61,7 +61,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
     let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
     // As version 2 left it.
     let mut connection = connect(&path).await;
     for statement in [
@@ -93,7 +93,7 @@ async fn many_may_open_a_new_file_at_once() {
         tokio::spawn(async move {
             let store = open(&path).await;
             let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -125,7 +125,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
     assert!(
         matches!(
             error,
-            OpenError::Newer {
+            OpenStoreError::Newer {
                 found: 99,
                 known: 3
             }
@@ -169,10 +169,10 @@ async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
     assert!(matches!(read, Ok(None)), "reading goes on: {read:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     let made = store.create(new_task(2)).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
     // What was refused may have been done when the other had ended. Doing it again does no harm.
     let again = store.create(new_task(1)).await.unwrap();
-    let (Created::New(task, _) | Created::Before(task)) = again;
+    let (Creation::New(task, _) | Creation::Existing(task)) = again;
     assert_eq!(task.id, new_task(1).id);
 }
 
@@ -187,7 +187,7 @@ async fn a_file_that_is_no_database_is_refused() {
     .unwrap();
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Store(StoreError::Corrupt(_))),
+        matches!(error, OpenStoreError::Store(StoreError::Corrupt(_))),
         "{error}"
     );
     let missing = dir.path().join("missing").join("refrain.db");

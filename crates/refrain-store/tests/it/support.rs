@@ -1,7 +1,7 @@
 //! Tasks for the tests of the databases.
 
 use refrain_core::{FlowId, Principal};
-use refrain_store::{Commit, Created, Lease, NewTask, Next, Store, StoreError, TaskId};
+use refrain_store::{Commit, Creation, Lease, NewTask, Next, Store, StoreError, TaskId};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) async fn create_leased(store: &dyn Store, id: u8) -> Lease {
         ..new_task(id)
     };
     match store.create(new).await {
-        Ok(Created::New(_, Some(lease))) => lease,
+        Ok(Creation::New(_, Some(lease))) => lease,
         other => panic!("no lease was given: {other:?}"),
     }
 }
