@@ -7,6 +7,6 @@ mod handlers;
 
 /// What rustc prints for each mistake. To write the files anew: `TRYBUILD=overwrite cargo test -p refrain --test macros`.
 #[test]
-fn mistakes_are_reported() {
+fn invalid_uses_are_compile_errors() {
     trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
 }

@@ -47,7 +47,7 @@ fn exported(module: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn public_names_are_those_listed() {
+fn public_names_match_the_list() {
     let mut count = 0;
     for (module, names) in NAMES {
         let names: BTreeSet<String> = names.split(' ').map(str::to_owned).collect();

@@ -10,7 +10,7 @@ use refrain_wire::{AnswerError, SamplingParams};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
+async fn invalid_answer_is_asked_again_with_the_reason() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();
@@ -54,7 +54,7 @@ async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
 }
 
 #[tokio::test]
-async fn too_many_answers_that_do_not_fit_are_an_error_for_good() {
+async fn too_many_invalid_answers_fail_the_ask_permanently() {
     let mut world = World::new();
     world.limits.retries = 2;
     let handler = handler(|cx| async move {
@@ -84,7 +84,7 @@ async fn too_many_answers_that_do_not_fit_are_an_error_for_good() {
 }
 
 #[tokio::test]
-async fn an_invalid_answer_does_not_hold_up_the_others() {
+async fn invalid_answer_does_not_block_the_others() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();
@@ -121,7 +121,7 @@ async fn an_invalid_answer_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_no_is_an_answer() {
+async fn declined_form_is_an_answer() {
     let world = World::new();
     let elicit = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     let ask = handler(|cx| async move {
@@ -156,7 +156,7 @@ async fn a_no_is_an_answer() {
 }
 
 #[tokio::test]
-async fn answers_may_come_with_the_first_request() {
+async fn first_request_may_contain_answers() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let (a, b) = join(cx.elicit::<Num>("a", "?"), cx.roots("b")).await;
@@ -193,7 +193,7 @@ async fn answers_may_come_with_the_first_request() {
 }
 
 #[tokio::test]
-async fn keys_that_were_not_asked_are_ignored() {
+async fn answers_to_unknown_keys_are_ignored() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let a = cx.elicit::<Num>("a", "?").await?.v;
@@ -213,7 +213,7 @@ async fn keys_that_were_not_asked_are_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_asked_again() {
+async fn missing_answer_is_asked_again() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = ["a", "b", "c"].map(|name| cx.elicit::<Num>(name, name));
@@ -237,7 +237,7 @@ async fn what_is_missing_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_wrong_shape_is_refused_with_its_key() {
+async fn malformed_answer_is_rejected_with_its_key() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = join(cx.elicit::<Num>("form", "?"), cx.roots("roots"));
@@ -266,7 +266,7 @@ async fn a_wrong_shape_is_refused_with_its_key() {
 }
 
 #[tokio::test]
-async fn answers_count_in_the_order_they_were_asked() {
+async fn answers_are_ordered_by_their_asks() {
     let world = World::new();
     for names in [["a", "b"], ["b", "a"]] {
         let handler = handler(move |cx| async move {
@@ -295,7 +295,7 @@ async fn answers_count_in_the_order_they_were_asked() {
 }
 
 #[tokio::test]
-async fn forms_can_be_made_at_run_time() {
+async fn form_can_be_built_at_run_time() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let form = Form::new([Field::one_of("colour", ["red", "blue"])]);
@@ -314,7 +314,7 @@ async fn forms_can_be_made_at_run_time() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_not_asked() {
+async fn malformed_url_is_rejected() {
     let world = World::new();
     for (url, good) in [
         ("https://example.com/pay?order=1&to=%C3%A4#top", true),
@@ -359,7 +359,7 @@ async fn a_url_that_is_none_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_url_is_asked_again_until_what_was_to_happen_has_happened() {
+async fn url_is_asked_again_until_the_check_succeeds() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();

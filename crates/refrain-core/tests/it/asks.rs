@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
-async fn joined_asks_go_out_in_one_round() {
+async fn joined_asks_are_sent_in_one_round() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = join3(
@@ -75,18 +75,18 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
 }
 
 #[test]
-fn spawned_asks_go_out_in_one_round_on_one_thread() {
+fn spawned_asks_are_sent_in_one_round_on_one_thread() {
     spawned_asks_go_out_in_one_round(&one_thread());
 }
 
 #[test]
-fn spawned_asks_go_out_in_one_round_on_many_threads() {
+fn spawned_asks_are_sent_in_one_round_on_many_threads() {
     // The driver itself runs as one task among the others.
     spawned_asks_go_out_in_one_round(&many_threads());
 }
 
 #[tokio::test]
-async fn a_handler_cannot_swallow_a_suspension() {
+async fn handler_cannot_swallow_a_suspension() {
     let (world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {
@@ -146,17 +146,17 @@ fn an_orphan_ends_quietly(runtime: &tokio::runtime::Runtime) {
 }
 
 #[test]
-fn an_orphan_ends_quietly_on_one_thread() {
+fn orphaned_task_ends_quietly_on_one_thread() {
     an_orphan_ends_quietly(&one_thread());
 }
 
 #[test]
-fn an_orphan_ends_quietly_on_many_threads() {
+fn orphaned_task_ends_quietly_on_many_threads() {
     an_orphan_ends_quietly(&many_threads());
 }
 
 #[tokio::test]
-async fn an_orphan_that_was_asking_ends_with_the_cut() {
+async fn orphaned_ask_ends_with_the_suspension() {
     let (world, book) = (World::new(), Book::default());
     let kept = Arc::new(std::sync::Mutex::new(None));
     let (written, keeps) = (book.clone(), kept.clone());
@@ -178,7 +178,7 @@ async fn an_orphan_that_was_asking_ends_with_the_cut() {
 }
 
 #[tokio::test]
-async fn a_name_used_twice_at_once_is_a_fault_that_says_where() {
+async fn concurrent_use_of_a_name_is_a_fault_with_its_location() {
     let world = World::new();
     let line = line!() + 3;
     let asks = handler(|cx| async move {
@@ -222,7 +222,7 @@ async fn a_name_used_twice_at_once_is_a_fault_that_says_where() {
 }
 
 #[tokio::test]
-async fn an_ask_inside_a_step_is_a_fault() {
+async fn ask_inside_a_step_is_a_fault() {
     let world = World::new();
     let inside = handler(|cx| async move {
         let inner = cx.clone();
@@ -261,7 +261,7 @@ async fn an_ask_inside_a_step_is_a_fault() {
 }
 
 #[tokio::test]
-async fn loops_use_a_name_again() {
+async fn loop_can_reuse_a_name() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let mut all = Vec::new();
@@ -282,7 +282,7 @@ async fn loops_use_a_name_again() {
 }
 
 #[tokio::test]
-async fn scopes_have_names_of_their_own() {
+async fn scopes_are_separate_namespaces() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let (left, right) = (cx.scope("left"), cx.scope("right"));
@@ -351,7 +351,7 @@ async fn wire_keys_never_collide() {
 }
 
 #[tokio::test]
-async fn a_scope_without_a_name_is_a_scope() {
+async fn empty_scope_name_is_a_scope() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let scope = cx.scope("");
@@ -367,7 +367,7 @@ async fn a_scope_without_a_name_is_a_scope() {
 }
 
 #[tokio::test]
-async fn what_a_client_cannot_answer_is_not_asked() {
+async fn unsupported_ask_is_not_sent() {
     let mut world = World::new();
     world.capabilities = Capabilities::default();
     let look = handler(|cx| async move {
@@ -413,7 +413,7 @@ async fn what_a_client_cannot_answer_is_not_asked() {
 }
 
 #[tokio::test]
-async fn limits_of_a_round_and_of_a_flow_are_faults() {
+async fn exceeded_limits_are_faults() {
     let mut world = World::new();
     world.limits.asks = 2;
     world.limits.rounds = 3;

@@ -134,7 +134,7 @@ where
 }
 
 #[test]
-fn one_thing_after_another() {
+fn sequential_operations_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -157,7 +157,7 @@ fn one_thing_after_another() {
 }
 
 #[test]
-fn several_things_at_once() {
+fn concurrent_operations_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -180,7 +180,7 @@ fn several_things_at_once() {
 }
 
 #[test]
-fn spawned_tasks() {
+fn spawned_tasks_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -207,7 +207,7 @@ fn spawned_tasks() {
 }
 
 #[test]
-fn a_flow_that_is_handed_on() {
+fn handed_on_flow_survives_crashes() {
     /// Wants to be rid of work at every third look.
     struct Busy(AtomicU32);
     impl Pressure for Busy {
@@ -236,7 +236,7 @@ fn a_flow_that_is_handed_on() {
 }
 
 #[tokio::test]
-async fn another_call_has_other_keys() {
+async fn idempotency_keys_differ_between_calls() {
     let (mut world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {
@@ -253,7 +253,7 @@ async fn another_call_has_other_keys() {
 }
 
 #[tokio::test]
-async fn a_round_that_dies_before_its_first_poll_does_nothing() {
+async fn crash_before_the_first_poll_has_no_effect() {
     let (world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 #[tokio::test]
-async fn a_computation_is_handed_on_at_its_checkpoints() {
+async fn computation_is_handed_on_at_its_checkpoints() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -37,7 +37,7 @@ async fn a_computation_is_handed_on_at_its_checkpoints() {
 }
 
 #[tokio::test]
-async fn a_flow_is_handed_on_between_its_steps() {
+async fn flow_is_handed_on_between_its_steps() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -77,7 +77,7 @@ async fn a_flow_is_handed_on_between_its_steps() {
 }
 
 #[tokio::test]
-async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
+async fn busy_instance_finishes_running_steps_and_asks() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -116,7 +116,7 @@ async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_handed_on_is_not_seen_here_any_more() {
+async fn handed_on_value_is_not_delivered_here() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());

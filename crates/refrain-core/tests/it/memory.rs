@@ -62,7 +62,7 @@ async fn out(flow: &mut Flow) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_around_an_ask_is_done_once() {
+async fn code_around_an_ask_runs_once() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let inline = handler(move |cx| {
@@ -95,7 +95,7 @@ async fn what_is_around_an_ask_is_done_once() {
 }
 
 #[tokio::test]
-async fn several_asks_go_out_together_and_are_answered_in_any_order() {
+async fn concurrent_asks_may_be_answered_in_any_order() {
     let world = World::new();
     let three = handler(|cx| async move {
         let (a, b, c) = (
@@ -122,7 +122,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_dropped_is_withdrawn() {
+async fn dropped_ask_is_withdrawn() {
     let world = World::new();
     let impatient = handler(|cx| async move {
         let slept = tokio::select! {
@@ -145,7 +145,7 @@ async fn an_ask_that_is_dropped_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn other_branches_go_on_while_something_is_asked() {
+async fn other_branches_continue_while_an_ask_is_open() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let both = handler(move |cx| {
@@ -180,7 +180,7 @@ async fn other_branches_go_on_while_something_is_asked() {
 }
 
 #[tokio::test]
-async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
+async fn invalid_answers_are_asked_again_up_to_the_limit() {
     let mut world = World::new();
     world.limits.retries = 2;
     let one = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
@@ -215,7 +215,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
+async fn failed_answer_is_an_error_of_the_ask() {
     let world = World::new();
     let tries = handler(|cx| async move {
         match cx.elicit::<Num>("n", "?").await {
@@ -230,7 +230,7 @@ async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
 }
 
 #[tokio::test]
-async fn it_is_no_task_and_is_not_handed_on() {
+async fn live_flow_is_not_a_task_and_is_not_handed_on() {
     let mut world = World::new();
     world.wants_progress = true;
     world.log_level = Some(LogLevel::Info);
@@ -256,7 +256,7 @@ async fn it_is_no_task_and_is_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_handler_in_the_explicit_style_is_run_again() {
+async fn explicit_handler_runs_again() {
     let world = World::new();
     let explicit = |cx: Cx| -> HandlerFuture {
         Box::pin(async move {
@@ -333,7 +333,7 @@ async fn all_refused(cx: &Cx) {
 }
 
 #[tokio::test]
-async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
+async fn sleeping_task_does_not_outlive_its_call() {
     let world = World::new();
     for in_memory in [false, true] {
         let (book, kept) = (
@@ -369,7 +369,7 @@ async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn a_cx_that_is_kept_past_its_call_says_so() {
+async fn cx_used_after_its_call_returns_an_error() {
     let (world, kept) = (World::new(), Arc::default());
     for in_memory in [false, true] {
         let done = gives_away(&kept, false);
@@ -426,7 +426,7 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
 }
 
 #[tokio::test]
-async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
+async fn cx_of_a_suspended_round_does_not_end_another_call() {
     let (world, kept) = (World::new(), Arc::default());
     let first = world.first(&gives_away(&kept, true)).await;
     assert_eq!(first.keys(), ["n"]);

@@ -253,7 +253,7 @@ fn random_handlers_on_many_threads() {
 
 /// The checks above can fail: a program whose history depends on what it must not depend on is found out.
 #[test]
-fn a_program_that_races_with_foreign_awaits_is_found_out() {
+fn race_with_a_foreign_future_is_detected() {
     let step = |name: &str| Node::Step {
         name: name.into(),
         yields: 3,

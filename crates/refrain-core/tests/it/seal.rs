@@ -46,7 +46,7 @@ fn header(token: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn every_bit_counts() {
+async fn token_with_a_flipped_bit_is_rejected() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -79,7 +79,7 @@ async fn every_bit_counts() {
 }
 
 #[tokio::test]
-async fn every_truncation_and_extension_is_refused() {
+async fn truncated_or_extended_token_is_rejected() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -115,7 +115,7 @@ fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
 }
 
 #[test]
-fn every_bit_of_a_live_token_counts() {
+fn live_token_with_a_flipped_bit_is_rejected() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let held = held(&sealer, NOON + 100);
@@ -151,7 +151,7 @@ fn as_version(token: &str, version: u8) -> String {
 }
 
 #[test]
-fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
+fn live_tokens_and_journal_tokens_are_not_interchangeable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let live = sealer.seal_live(&binding.live(), &held(&sealer, NOON + 100));
@@ -169,7 +169,7 @@ fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
 }
 
 #[test]
-fn the_form_of_a_live_token_stays() {
+fn live_token_format_is_stable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let held = held(&sealer, NOON + 100);
@@ -181,7 +181,7 @@ fn the_form_of_a_live_token_stays() {
 }
 
 #[test]
-fn a_live_token_is_good_until_its_call_is_given_up() {
+fn live_token_is_valid_until_its_deadline() {
     let clock = Clock::new();
     let options = SealerOptions::default();
     let (ttl, skew) = (options.ttl.as_secs(), options.skew.as_secs());
@@ -204,7 +204,7 @@ fn a_live_token_is_good_until_its_call_is_given_up() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn nothing_else_opens(text in "\\PC{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_text_does_not_open(text in "\\PC{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let world = World::new();
         let sealer = world.sealer();
         let binding = world.binding(&sealer);
@@ -227,7 +227,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn other_spellings_of_the_same_bytes_are_refused() {
+async fn other_encodings_of_a_token_are_rejected() {
     // Lengths of all three remainders, so that padding and spare bits both occur.
     let world = World::new();
     let sealer = world.sealer();
@@ -267,7 +267,7 @@ async fn other_spellings_of_the_same_bytes_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_call_only() {
+async fn token_is_bound_to_its_call() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -311,7 +311,7 @@ async fn a_token_is_good_for_one_call_only() {
 }
 
 #[test]
-fn the_same_arguments_written_differently_are_the_same() {
+fn equivalent_arguments_have_the_same_binding() {
     let world = World::new();
     let sealer = world.sealer();
     let bind = |text: &str| {
@@ -340,7 +340,7 @@ fn the_same_arguments_written_differently_are_the_same() {
 }
 
 #[test]
-fn tokens_have_their_time() {
+fn expired_and_future_tokens_are_rejected() {
     let mut world = World::new();
     world.options = SealerOptions {
         ttl: Duration::from_secs(100),
@@ -374,7 +374,7 @@ fn tokens_have_their_time() {
 }
 
 #[test]
-fn tokens_have_a_greatest_length() {
+fn too_long_token_is_rejected() {
     let mut world = World::new();
     let sealer = world.sealer();
     let token = seal(&sealer);
@@ -391,7 +391,7 @@ fn tokens_have_a_greatest_length() {
 }
 
 #[tokio::test]
-async fn a_journal_that_is_too_large_names_its_largest_entry() {
+async fn too_large_journal_error_names_the_largest_entry() {
     let world = World::new();
     let sealer = world.sealer();
     let binding = world.binding(&sealer);
@@ -421,7 +421,7 @@ async fn a_journal_that_is_too_large_names_its_largest_entry() {
 }
 
 #[test]
-fn keys_come_and_go() {
+fn keys_can_be_rotated() {
     let world = World::new();
     let source = &*world.clock;
     let instance =
@@ -466,7 +466,7 @@ fn keys_come_and_go() {
 }
 
 #[test]
-fn no_nonce_is_used_twice() {
+fn nonces_are_unique() {
     let world = World::new();
     let (a, b) = (world.sealer(), world.sealer());
     let mut headers = HashSet::new();
@@ -493,7 +493,7 @@ fn no_nonce_is_used_twice() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_contains_no_secrets() {
     let keys = KeyRing::generate(&SystemSource::new());
     let text = keys.to_text();
     let secret = text.split_whitespace().last().unwrap();
@@ -514,7 +514,7 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
-fn a_ring_is_written_and_read() {
+fn key_ring_text_round_trips() {
     let source = Clock::new();
     let mut keys = KeyRing::generate(&*source);
     keys.stage(&*source);
@@ -527,7 +527,7 @@ fn a_ring_is_written_and_read() {
 }
 
 #[test]
-fn mistakes_in_a_ring_are_named_with_their_line() {
+fn invalid_key_ring_error_names_the_line() {
     let source = Clock::new();
     let good = KeyRing::generate(&*source).to_text();
     let good = good.lines().last().unwrap();
@@ -571,7 +571,7 @@ fn mistakes_in_a_ring_are_named_with_their_line() {
 }
 
 #[test]
-fn a_call_id_makes_the_flow() {
+fn call_id_determines_the_flow() {
     let world = World::new();
     let (a, b) = (world.sealer(), world.sealer());
     let flow = |sealer: &Sealer, user: &str, id: Option<&str>| {

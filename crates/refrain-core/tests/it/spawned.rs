@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_spawned_task_is_not_passed_over() {
+async fn spawned_task_receives_its_entries_in_order() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -44,7 +44,7 @@ async fn a_spawned_task_is_not_passed_over() {
 }
 
 #[test]
-fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
+fn race_in_a_spawned_task_is_won_by_the_first_entry() {
     let world = World::new();
     let answered = Arc::new(AtomicBool::new(false));
     let slowly = answered.clone();

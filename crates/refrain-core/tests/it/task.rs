@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 #[tokio::test]
-async fn what_was_seen_is_written_before_a_step_starts() {
+async fn progress_is_written_before_a_step_starts() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -46,7 +46,7 @@ async fn what_was_seen_is_written_before_a_step_starts() {
 }
 
 #[tokio::test]
-async fn a_first_step_needs_no_write() {
+async fn first_step_needs_no_write() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.step("a", async { ok(1) }).await? + 1) });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -55,7 +55,7 @@ async fn a_first_step_needs_no_write() {
 }
 
 #[tokio::test]
-async fn a_step_of_another_task_does_not_start_while_a_write_is_under_way() {
+async fn spawned_step_waits_for_the_write_in_progress() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let keep = book.clone();
@@ -110,7 +110,7 @@ fn ask_beside_a_step(
 }
 
 #[tokio::test]
-async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_steps() {
+async fn ask_is_published_while_other_branches_work() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
@@ -138,7 +138,7 @@ async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_
 }
 
 #[tokio::test]
-async fn an_answer_is_taken_in_while_a_step_runs() {
+async fn answer_is_accepted_while_a_step_runs() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
@@ -161,7 +161,7 @@ async fn an_answer_is_taken_in_while_a_step_runs() {
 }
 
 #[tokio::test]
-async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
+async fn task_does_not_rest_while_a_checkpoint_is_written() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let count = async {
@@ -186,7 +186,7 @@ async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
 }
 
 #[tokio::test]
-async fn a_foreign_await_may_be_more_and_its_end_is_told() {
+async fn end_of_a_foreign_future_is_reported() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = handler(move |cx| {
@@ -215,7 +215,7 @@ async fn a_foreign_await_may_be_more_and_its_end_is_told() {
 }
 
 #[tokio::test]
-async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() {
+async fn task_suspended_during_work_is_handed_on_with_its_asks() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
@@ -245,7 +245,7 @@ async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() 
 }
 
 #[tokio::test]
-async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_down() {
+async fn task_that_resumed_work_is_handed_on_when_suspended() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let (_never, still) = gate();
@@ -276,7 +276,7 @@ async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_do
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
+async fn checkpoint_is_written_after_one_second() {
     let (world, mut store) = (World::new(), Store::new());
     let clock = world.clock.clone();
     let handler = handler(move |cx| {
@@ -304,7 +304,7 @@ async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_takes_no_name_from_a_step() {
+async fn checkpoint_does_not_use_a_step_name() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -370,7 +370,7 @@ async fn beside_a_computation<T>(
 }
 
 #[tokio::test]
-async fn a_step_starts_beside_a_computation_that_never_rests() {
+async fn step_starts_during_a_busy_computation() {
     for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
         let keep = book.clone();
@@ -388,7 +388,7 @@ async fn a_step_starts_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn an_ask_is_published_beside_a_computation_that_never_rests() {
+async fn ask_is_published_during_a_busy_computation() {
     for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store) = (World::new(), Store::new());
         let handler = handler(move |cx| async move {
@@ -406,7 +406,7 @@ async fn an_ask_is_published_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn a_sleep_ends_beside_a_computation_that_never_rests() {
+async fn sleep_ends_during_a_busy_computation() {
     let (world, mut store) = (World::new(), Store::new());
     let clock = world.clock.clone();
     let handler = handler(move |cx| {
@@ -429,7 +429,7 @@ async fn a_sleep_ends_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn a_busy_instance_hands_a_task_on_with_its_asks() {
+async fn busy_instance_hands_on_a_task_with_its_asks() {
     let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -478,7 +478,7 @@ async fn a_busy_instance_hands_a_task_on_with_its_asks() {
 }
 
 #[tokio::test]
-async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
+async fn task_sets_a_status_and_sends_no_notes() {
     let (mut world, mut store) = (World::new(), Store::new());
     world.log_level = Some(refrain_wire::LogLevel::Debug);
     world.wants_progress = true;

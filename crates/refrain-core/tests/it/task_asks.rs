@@ -9,7 +9,7 @@ use std::pin::pin;
 use tokio::sync::watch;
 
 #[tokio::test]
-async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
+async fn answer_before_the_confirmed_write_is_not_lost() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let (n, m) = join(cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?")).await;
@@ -35,7 +35,7 @@ async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
+async fn rejected_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "How many?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -64,7 +64,7 @@ async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
 }
 
 #[tokio::test]
-async fn answers_that_are_refused_are_counted_across_runs() {
+async fn rejected_answers_are_counted_across_runs() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     for key in ["n", "n.2", "n.3", "n.4"] {
@@ -78,7 +78,7 @@ async fn answers_that_are_refused_are_counted_across_runs() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_asked_again_under_a_new_key() {
+async fn malformed_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -93,7 +93,7 @@ async fn an_answer_that_is_none_is_asked_again_under_a_new_key() {
 }
 
 #[tokio::test]
-async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
+async fn replayed_ask_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let scope = cx.scope("s");
@@ -128,7 +128,7 @@ async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_dropped_is_withdrawn() {
+async fn dropped_ask_is_withdrawn() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = handler(move |cx| {
@@ -162,7 +162,7 @@ async fn an_ask_that_is_dropped_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn an_ask_is_withdrawn_while_other_work_goes_on() {
+async fn ask_is_withdrawn_while_other_work_continues() {
     for replayed in [false, true] {
         let (world, mut store) = (World::new(), Store::new());
         let (first, wait) = gate();
@@ -194,7 +194,7 @@ async fn an_ask_is_withdrawn_while_other_work_goes_on() {
 }
 
 #[tokio::test]
-async fn asks_that_lose_again_in_every_replay_use_up_no_keys() {
+async fn asks_that_lose_in_every_replay_use_no_new_keys() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let step = pin!(cx.step("s", async { ok(5) }));
@@ -219,7 +219,7 @@ async fn asks_that_lose_again_in_every_replay_use_up_no_keys() {
 }
 
 #[tokio::test]
-async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
+async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let asks = |names: &'static [&'static str], book: &Book| {
         let book = book.clone();
@@ -279,7 +279,7 @@ fn behind_a_gate(
 }
 
 #[tokio::test]
-async fn an_ask_behind_a_foreign_await_keeps_its_key() {
+async fn ask_after_a_foreign_future_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = behind_a_gate(&wait);
@@ -310,7 +310,7 @@ async fn an_ask_behind_a_foreign_await_keeps_its_key() {
 }
 
 #[tokio::test]
-async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
+async fn task_suspended_during_a_foreign_future_rests() {
     let (world, mut store) = (World::new(), Store::new());
     let (_go, wait) = gate();
     let handler = behind_a_gate(&wait);
@@ -327,7 +327,7 @@ async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
 }
 
 #[tokio::test]
-async fn answers_enter_in_the_order_they_were_asked_and_strange_ones_not_at_all() {
+async fn answers_are_ordered_by_asks_and_unknown_ones_ignored() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let (n, m) = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?"));
@@ -348,7 +348,7 @@ async fn answers_enter_in_the_order_they_were_asked_and_strange_ones_not_at_all(
 }
 
 #[tokio::test]
-async fn a_task_may_be_written_in_the_explicit_style() {
+async fn explicit_style_works_in_a_task() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = |cx: Cx| -> refrain_core::HandlerFuture {
         Box::pin(async move {
@@ -394,7 +394,7 @@ async fn a_task_may_be_written_in_the_explicit_style() {
 }
 
 #[tokio::test]
-async fn too_many_asks_at_once_are_a_fault() {
+async fn too_many_concurrent_asks_are_a_fault() {
     let (mut world, mut store) = (World::new(), Store::new());
     world.limits.asks = 2;
     world.limits.rounds = 2;
@@ -440,7 +440,7 @@ async fn too_many_asks_at_once_are_a_fault() {
 }
 
 #[tokio::test]
-async fn an_ask_that_was_open_at_detaching_has_a_key_of_the_task() {
+async fn ask_open_at_detach_gets_a_key_of_the_task() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {

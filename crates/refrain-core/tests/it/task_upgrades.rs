@@ -33,7 +33,7 @@ fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> Han
 }
 
 #[tokio::test]
-async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withdrawn() {
+async fn ask_with_a_new_schema_replaces_the_open_ask() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
@@ -57,7 +57,7 @@ async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withd
 }
 
 #[tokio::test]
-async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept() {
+async fn mismatched_answer_to_the_old_schema_is_asked_again() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
@@ -92,7 +92,7 @@ async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept()
 }
 
 #[tokio::test]
-async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_if_it_fits() {
+async fn late_answer_to_the_old_key_is_used_if_it_matches() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
@@ -105,7 +105,7 @@ async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_
 }
 
 #[tokio::test]
-async fn a_numbered_key_is_not_one_that_the_author_has_given() {
+async fn numbered_key_does_not_collide_with_a_named_one() {
     let (world, mut store) = (World::new(), Store::new());
     run(&world, &mut store, &version::<Num>(|n| n.v))
         .await
@@ -122,7 +122,7 @@ async fn a_numbered_key_is_not_one_that_the_author_has_given() {
 }
 
 #[tokio::test]
-async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_repeated() {
+async fn added_steps_run_and_completed_ones_do_not_repeat() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let make = |steps: &'static [&'static str], sleeps: bool| {
         let book = book.clone();
@@ -158,7 +158,7 @@ async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_
 }
 
 #[tokio::test]
-async fn asks_that_a_version_no_longer_makes_are_withdrawn_and_their_answers_carried_along() {
+async fn removed_asks_are_withdrawn_and_their_answers_kept() {
     let (world, mut store) = (World::new(), Store::new());
     let name = |name: &str| accept(&json!({ "name": name }));
     let accounts = |one: &'static str, two: &'static str| {

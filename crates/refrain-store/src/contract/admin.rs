@@ -17,7 +17,7 @@ async fn list(store: &Subject, most: usize) -> Vec<TaskId> {
     rows.into_iter().map(|row| row.task.id).collect()
 }
 
-pub(super) async fn an_operator_sees_every_task(store: Subject) {
+pub(super) async fn list_contains_tasks_of_all_owners(store: Subject) {
     for owner in [alice(), bob(), Principal::anonymous(), Principal::new("")] {
         let task = store.create(new().owner(&owner)).await;
         let row = store.find(&task.id).await;
@@ -32,7 +32,7 @@ pub(super) async fn an_operator_sees_every_task(store: Subject) {
     assert!(unknown.is_none());
 }
 
-pub(super) async fn the_latest_tasks_are_listed_first(store: Subject) {
+pub(super) async fn latest_tasks_are_listed_first(store: Subject) {
     let mut ids = Vec::new();
     for _ in 0..3 {
         ids.insert(0, store.create(new()).await.id);
@@ -43,7 +43,7 @@ pub(super) async fn the_latest_tasks_are_listed_first(store: Subject) {
     assert!(list(&store, 0).await.is_empty());
 }
 
-pub(super) async fn a_list_can_be_filtered(store: Subject) {
+pub(super) async fn list_can_be_filtered(store: Subject) {
     let both = [("a", "A?"), ("b", "B?")];
     let asking = store.lease().await;
     store.commit(&asking, publish(&both)).await;
@@ -77,7 +77,7 @@ pub(super) async fn a_list_can_be_filtered(store: Subject) {
     assert_eq!(listed(None, None).await, all);
 }
 
-pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
+pub(super) async fn requeued_task_is_due_at_once(store: Subject) {
     let unknown = store.0.requeue(&id()).await.expect("no error");
     assert!(unknown.is_none());
     store.create(new()).await;
@@ -102,14 +102,14 @@ pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
     store.claim().await;
 }
 
-pub(super) async fn a_requeued_task_is_lost_to_its_worker(store: Subject) {
+pub(super) async fn requeued_task_is_lost_to_its_worker(store: Subject) {
     let lease = store.lease().await;
     store.requeue(&lease.task).await;
     store.assert_lost(&lease).await;
     assert!(store.claim().await.lease.fence > lease.fence);
 }
 
-pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
+pub(super) async fn failed_task_can_be_requeued(store: Subject) {
     let ttl = Duration::from_millis(50);
     store.create(new().ttl(ttl)).await;
     let lease = store.claim_soon().await.lease;
@@ -135,7 +135,7 @@ pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
     assert_eq!(task.outcome.as_deref(), Some(&b"after all"[..]));
 }
 
-pub(super) async fn a_completed_or_cancelled_task_is_not_requeued(store: Subject) {
+pub(super) async fn completed_or_cancelled_task_is_not_requeued(store: Subject) {
     let done = store.lease().await;
     store.then(&done, Next::Complete(b"r".to_vec())).await;
     let cancelled = store.lease().await;
@@ -175,7 +175,7 @@ async fn assert_deleted(store: &Subject, id: &TaskId) {
     assert!(store.0.find(id).await.expect("no error").is_none());
 }
 
-pub(super) async fn a_sweep_deletes_ended_tasks(store: Subject) {
+pub(super) async fn sweep_deletes_ended_tasks(store: Subject) {
     let ended = create_ended(&store, Duration::ZERO).await;
     let kept = create_ended(&store, HOUR).await;
     sweep_tasks(&store, 1).await;
@@ -185,7 +185,7 @@ pub(super) async fn a_sweep_deletes_ended_tasks(store: Subject) {
     assert_eq!(rest, SweepCounts::default());
 }
 
-pub(super) async fn a_sweep_keeps_other_tasks(store: Subject) {
+pub(super) async fn sweep_keeps_other_tasks(store: Subject) {
     // One task has expired but not ended, the other ended just now.
     let running = store.create(new().ttl(Duration::ZERO)).await.id;
     let ended = create_ended(&store, Duration::ZERO).await;
@@ -198,7 +198,7 @@ pub(super) async fn a_sweep_keeps_other_tasks(store: Subject) {
     assert_eq!(store.claim().await.lease.task, running);
 }
 
-pub(super) async fn a_sweep_is_limited(store: Subject) {
+pub(super) async fn sweep_is_limited(store: Subject) {
     for _ in 0..5 {
         create_ended(&store, Duration::ZERO).await;
     }
@@ -211,7 +211,7 @@ pub(super) async fn a_sweep_is_limited(store: Subject) {
     assert!(list(&store, 100).await.is_empty());
 }
 
-pub(super) async fn a_swept_task_may_be_created_again(store: Subject) {
+pub(super) async fn swept_task_may_be_created_again(store: Subject) {
     let again = new().ttl(Duration::ZERO);
     let create = async || store.create_claimed(again.clone(), "creator", HOUR).await;
     let lease = create().await;

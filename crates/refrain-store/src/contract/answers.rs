@@ -27,7 +27,7 @@ pub(super) async fn some_answers_may_come_before_others(store: Subject) {
     assert_eq!(store.answers(&lease).await, both);
 }
 
-pub(super) async fn the_first_answer_counts(store: Subject) {
+pub(super) async fn first_answer_counts(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1"), ("a", "2")]).await;
     store.answer(&lease, &[("a", "3"), ("b", "4")]).await;
@@ -48,7 +48,7 @@ pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject
     store.assert_none_due().await;
 }
 
-pub(super) async fn an_answer_wakes_a_task_that_was_set_down(store: Subject) {
+pub(super) async fn answer_wakes_a_suspended_task(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a", "b"]).suspend()).await;
     store.assert_none_due().await;
@@ -58,7 +58,7 @@ pub(super) async fn an_answer_wakes_a_task_that_was_set_down(store: Subject) {
     assert_eq!(task.status, StoredStatus::InputRequired);
 }
 
-pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subject) {
+pub(super) async fn answer_leaves_a_running_task_with_its_worker(store: Subject) {
     let lease = store.lease().await;
     let asked = store.commit(&lease, asks(&["a"])).await;
     assert!(!asked.answers);
@@ -75,7 +75,7 @@ pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subje
     assert!(!store.commit(&lease, keep().taken(&["a"])).await.answers);
 }
 
-pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
+pub(super) async fn answer_before_the_suspension_is_not_lost(store: Subject) {
     for wait in [None, Some(HOUR / 2)] {
         let lease = store.asking(&["a", "b"]).await;
         // The worker has read the answers and found none. Then:
@@ -92,7 +92,7 @@ pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
     }
 }
 
-pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
+pub(super) async fn answer_during_the_suspension_is_not_lost(store: Subject) {
     for round in 0..30 {
         let lease = store.asking(&["a", "b"]).await;
         store.answer(&lease, &[("b", "2")]).await;
@@ -111,7 +111,7 @@ pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
     }
 }
 
-pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
+pub(super) async fn taken_answer_is_not_returned_again(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let taken = keep().journal("with a").taken(&["a", "b", "never asked"]);
@@ -121,7 +121,7 @@ pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
     assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
 }
 
-pub(super) async fn a_withdrawn_answer_does_not_wake_the_task(store: Subject) {
+pub(super) async fn withdrawn_answer_does_not_wake_the_task(store: Subject) {
     let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let withdraw = next(Next::Suspend(None)).withdrawn(&["a"]);
@@ -129,7 +129,7 @@ pub(super) async fn a_withdrawn_answer_does_not_wake_the_task(store: Subject) {
     store.assert_none_due().await;
 }
 
-pub(super) async fn an_answer_to_an_ended_task_is_ignored(store: Subject) {
+pub(super) async fn answer_to_an_ended_task_is_ignored(store: Subject) {
     for end in [Next::Complete(b"r".to_vec()), Next::Fail(b"e".to_vec())] {
         let lease = store.lease().await;
         let ended = store.commit(&lease, asks(&["a"]).next(end)).await;

@@ -8,7 +8,7 @@ fn asked(task: &StoredTask) -> Vec<&str> {
     task.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
-pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
+pub(super) async fn commit_writes_all_its_parts(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let all = publish(&[("c", "C?")]).taken(&["a"]).withdrawn(&["b"]);
@@ -24,7 +24,7 @@ pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
     assert_eq!(claimed.answers, Vec::new());
 }
 
-pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
+pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     store.requeue(&lease.task).await;
@@ -47,7 +47,7 @@ pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
     assert_eq!(task.asks, pairs(&[("b", "?"), ("c", "C?")]));
 }
 
-pub(super) async fn the_status_follows_the_asks(store: Subject) {
+pub(super) async fn status_follows_the_asks(store: Subject) {
     let lease = store.lease().await;
     let status = async || store.get(&lease.task).await.status;
     store.commit(&lease, keep()).await;
@@ -65,7 +65,7 @@ pub(super) async fn the_status_follows_the_asks(store: Subject) {
     assert_eq!(status().await, StoredStatus::Working);
 }
 
-pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
+pub(super) async fn used_key_is_not_published_again(store: Subject) {
     let lease = store.lease().await;
     let used = ["open", "answered", "taken", "no"];
     let with_text = |text| publish(&used.map(|key| (key, text)));
@@ -100,7 +100,7 @@ pub(super) async fn asks_keep_their_order(store: Subject) {
     assert_eq!(asked(&store.find(&lease.task).await.task), expected);
 }
 
-pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
+pub(super) async fn withdrawn_ask_is_closed(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     let withdraw = keep().withdrawn(&["a", "never asked"]);
     store.commit(&lease, withdraw).await;
@@ -109,7 +109,7 @@ pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
     assert_eq!(store.answers(&lease).await, Vec::new());
 }
 
-pub(super) async fn an_ask_may_be_published_and_withdrawn_at_once(store: Subject) {
+pub(super) async fn ask_may_be_published_and_withdrawn_at_once(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a"]).withdrawn(&["a"])).await;
     let task = store.get(&lease.task).await;
@@ -118,7 +118,7 @@ pub(super) async fn an_ask_may_be_published_and_withdrawn_at_once(store: Subject
     assert_eq!(asked(&store.get(&lease.task).await), [""; 0]);
 }
 
-pub(super) async fn a_task_set_down_without_a_limit_waits_until_it_expires(store: Subject) {
+pub(super) async fn task_suspended_without_a_limit_waits_until_it_expires(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a"]).suspend()).await;
     store.assert_none_due().await;
@@ -127,7 +127,7 @@ pub(super) async fn a_task_set_down_without_a_limit_waits_until_it_expires(store
     assert_eq!(row.due, Some(row.task.created + row.task.ttl));
 }
 
-pub(super) async fn a_task_set_down_with_a_limit_is_due_after_it(store: Subject) {
+pub(super) async fn task_suspended_with_a_limit_is_due_after_it(store: Subject) {
     let lease = store.lease().await;
     let set_down = |wait| next(Next::Suspend(Some(wait)));
     store.commit(&lease, set_down(HOUR / 2)).await;
@@ -143,7 +143,7 @@ pub(super) async fn a_task_set_down_with_a_limit_is_due_after_it(store: Subject)
     assert_eq!(store.claim_soon().await.lease.task, lease.task);
 }
 
-pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
+pub(super) async fn wait_ends_when_the_task_expires(store: Subject) {
     for next in [
         Next::Suspend(Some(2 * HOUR)),
         Next::Retry(2 * HOUR, "later".to_owned()),
@@ -158,7 +158,7 @@ pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
     store.assert_none_due().await;
 }
 
-pub(super) async fn a_task_handed_on_is_due(store: Subject) {
+pub(super) async fn task_handed_on_is_due(store: Subject) {
     let first = store.lease().await;
     store.then(&first, Next::HandOn).await;
     let second = store.claim().await.lease;
@@ -166,7 +166,7 @@ pub(super) async fn a_task_handed_on_is_due(store: Subject) {
     store.assert_lost(&first).await;
 }
 
-pub(super) async fn a_retry_is_due_after_its_wait(store: Subject) {
+pub(super) async fn retry_is_due_after_its_wait(store: Subject) {
     store.create(new()).await;
     let lease = store.claim().await.lease;
     let retry = |wait| next(Next::Retry(wait, "it broke".to_owned()));
@@ -220,7 +220,7 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
     assert_eq!(claimed.last_error.as_deref(), Some("new"));
 }
 
-pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
+pub(super) async fn status_message_stays_until_the_next(store: Subject) {
     let lease = store.lease().await;
     for (said, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
         let say = Commit {
@@ -233,7 +233,7 @@ pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
     }
 }
 
-pub(super) async fn a_status_message_ends_with_its_task(store: Subject) {
+pub(super) async fn status_message_ends_with_its_task(store: Subject) {
     let message = async |lease: &Lease| store.get(&lease.task).await.status_message;
     let at_work = || keep().message("at work");
     for last in [None, Some("done".to_owned())] {
@@ -270,7 +270,7 @@ async fn assert_ended(store: &Subject, lease: &Lease, status: StoredStatus, outc
     assert_eq!((row.due, row.worker), (None, None));
 }
 
-pub(super) async fn a_completed_task_has_ended(store: Subject) {
+pub(super) async fn completed_task_has_ended(store: Subject) {
     let lease = store.lease().await;
     let complete = asks(&["late"]).journal("all");
     let complete = complete.next(Next::Complete(b"result".to_vec()));
@@ -278,14 +278,14 @@ pub(super) async fn a_completed_task_has_ended(store: Subject) {
     assert_ended(&store, &lease, StoredStatus::Completed, b"result").await;
 }
 
-pub(super) async fn a_failed_task_has_ended(store: Subject) {
+pub(super) async fn failed_task_has_ended(store: Subject) {
     store.create(new().ttl(Duration::ZERO)).await;
     let lease = store.claim_soon().await.lease;
     store.then(&lease, Next::Fail(b"error".to_vec())).await;
     assert_ended(&store, &lease, StoredStatus::Failed, b"error").await;
 }
 
-pub(super) async fn a_repeated_commit_does_no_harm(store: Subject) {
+pub(super) async fn repeated_commit_has_no_effect(store: Subject) {
     let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let step = asks(&["b"]).journal("further").taken(&["a"]).suspend();

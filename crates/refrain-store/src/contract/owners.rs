@@ -14,7 +14,7 @@ async fn assert_hidden(store: &Subject, id: &TaskId, from: &Principal) {
     assert!(!store.0.cancel(id, from).await.expect("no error"));
 }
 
-pub(super) async fn a_task_is_hidden_from_other_owners(store: Subject) {
+pub(super) async fn task_is_hidden_from_other_owners(store: Subject) {
     let lease = store.asking(&["k"]).await;
     let before = store.revision(&lease.task).await;
     for other in ["bob", "ALICE", ""] {
@@ -39,7 +39,7 @@ pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
     assert!(cancelled.expect("no error"));
 }
 
-pub(super) async fn a_created_task_is_found(store: Subject) {
+pub(super) async fn created_task_is_found(store: Subject) {
     let given = NewTask {
         status_message: Some("begun".to_owned()),
         ..new()
@@ -60,7 +60,7 @@ pub(super) async fn a_created_task_is_found(store: Subject) {
     }
 }
 
-pub(super) async fn the_same_id_is_the_same_task(store: Subject) {
+pub(super) async fn same_id_is_the_same_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let again = NewTask {
@@ -77,7 +77,7 @@ fn with_new_id(task: &NewTask) -> NewTask {
     NewTask { id, ..task.clone() }
 }
 
-pub(super) async fn the_same_flow_is_the_same_task(store: Subject) {
+pub(super) async fn same_flow_is_the_same_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let again = with_new_id(&given).claimed("late", HOUR);
@@ -88,7 +88,7 @@ pub(super) async fn the_same_flow_is_the_same_task(store: Subject) {
     assert_eq!(store.claim().await.lease.task, given.id);
 }
 
-pub(super) async fn a_flow_of_another_owner_is_another_task(store: Subject) {
+pub(super) async fn flow_of_another_owner_is_another_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     for owner in [bob(), Principal::anonymous(), Principal::new("")] {
@@ -101,7 +101,7 @@ pub(super) async fn a_flow_of_another_owner_is_another_task(store: Subject) {
     }
 }
 
-pub(super) async fn an_id_of_another_owner_is_rejected(store: Subject) {
+pub(super) async fn id_of_another_owner_is_rejected(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let theirs = NewTask {
@@ -131,7 +131,7 @@ pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) 
     assert!(ids.iter().all(|id| *id == ids[0]), "all found it");
 }
 
-pub(super) async fn a_cancelled_task_has_ended(store: Subject) {
+pub(super) async fn cancelled_task_has_ended(store: Subject) {
     let lease = store.asking(&["k"]).await;
     store.cancel(&lease.task).await;
     store.assert_lost(&lease).await;
@@ -158,7 +158,7 @@ pub(super) async fn cancelling_an_ended_task_changes_nothing(store: Subject) {
     assert_eq!(after.updated, before.updated);
 }
 
-pub(super) async fn the_revision_grows_with_every_change(store: Subject) {
+pub(super) async fn revision_grows_with_every_change(store: Subject) {
     let task = store.create(new()).await;
     let mut last = task.revision;
     let mut grown = |now: u64, what: &str| {

@@ -93,7 +93,7 @@ pub(super) async fn similar_keys_are_different_asks(store: Subject) {
     assert_eq!(store.get(&lease.task).await.asks, left);
 }
 
-pub(super) async fn a_long_time_does_not_overflow(store: Subject) {
+pub(super) async fn long_time_does_not_overflow(store: Subject) {
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     for ttl in [Duration::MAX, Duration::from_millis(u64::MAX)] {
         let long = NewTask {
@@ -123,7 +123,7 @@ pub(super) async fn a_long_time_does_not_overflow(store: Subject) {
     }
 }
 
-pub(super) async fn a_task_without_time_to_live_is_due_at_once(store: Subject) {
+pub(super) async fn task_without_time_to_live_is_due_at_once(store: Subject) {
     let none = new().ttl(Duration::ZERO);
     let lease = store.create_claimed(none, "creator", Duration::ZERO).await;
     // It is suspended without a limit, and is due nevertheless.

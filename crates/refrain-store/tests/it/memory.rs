@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
+async fn memory_store_fulfils_the_contract() {
     contract::all(async || Arc::new(MemoryStore::new()) as Arc<dyn Store>).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn its_clones_are_one_store() {
+async fn clones_share_their_content() {
     contract::shared(async || {
         let store = MemoryStore::new();
         let one: Arc<dyn Store> = Arc::new(store.clone());
@@ -49,7 +49,7 @@ async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
 }
 
 #[tokio::test]
-async fn it_goes_by_the_clock_it_is_given() {
+async fn memory_store_uses_the_given_clock() {
     let clock = Arc::new(Clock(AtomicU64::new(1_000)));
     let store = MemoryStore::with_source(clock.clone());
     let new = NewTask {

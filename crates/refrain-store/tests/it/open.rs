@@ -11,7 +11,7 @@ async fn refusal(url: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_of_a_store_is_refused() {
+async fn invalid_store_url_is_rejected() {
     for url in [
         "",
         "refrain.db",
@@ -37,12 +37,12 @@ async fn a_url_that_is_none_of_a_store_is_refused() {
 }
 
 #[tokio::test]
-async fn the_memory_is_a_store() {
+async fn memory_url_opens_a_store() {
     assert!(open("memory:").await.is_ok());
 }
 
 #[tokio::test]
-async fn a_file_is_a_store() {
+async fn sqlite_url_opens_a_file() {
     let dir = tempfile::tempdir().unwrap();
     for (number, form) in ["sqlite:", "sqlite://"].iter().enumerate() {
         let file = dir.path().join(format!("{number} ä.db"));

@@ -51,14 +51,14 @@ async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
+async fn postgres_store_fulfils_the_contract() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     contract::all(async || open(&schema(&url).await).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_fleet_keeps_to_the_contract() {
+async fn shared_postgres_store_fulfils_the_contract() {
     let postgres = TestPostgres::shared().unwrap();
     let database = postgres.database().await.unwrap();
     contract::shared(async || {
@@ -69,7 +69,7 @@ async fn a_fleet_keeps_to_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn many_may_open_a_new_database_at_once() {
+async fn concurrent_opens_of_a_new_database_succeed() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let openers = (0..8).map(|id| {
@@ -119,7 +119,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
 }
 
 #[tokio::test]
-async fn the_tables_of_a_newer_version_are_left_alone() {
+async fn newer_schema_is_not_changed() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     drop(open(&url).await.unwrap());
@@ -141,7 +141,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_hint_reaches_other_instances() {
+async fn hint_reaches_other_instances() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
@@ -158,7 +158,7 @@ async fn a_hint_reaches_other_instances() {
 }
 
 #[tokio::test]
-async fn a_hint_is_heard_once_by_every_instance() {
+async fn hint_is_received_once_by_every_instance() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
@@ -194,7 +194,7 @@ async fn a_hint_is_heard_once_by_every_instance() {
 
 /// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_a_commit_waits_for_is_not_lost() {
+async fn answer_written_during_a_commit_is_not_lost() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
@@ -270,7 +270,7 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_on_after_the_server_was_restarted() {
+async fn store_works_after_a_server_restart() {
     let postgres = TestPostgres::start().unwrap();
     if !postgres.can_stop() {
         println!("skipped: the Postgres that was named is not ours to stop");
@@ -355,7 +355,7 @@ async fn carry(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
+async fn lost_connection_is_unavailable_and_does_not_hang() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let wire = Wire::to(&url).await;
@@ -413,7 +413,7 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
+async fn too_long_indexed_value_is_rejected() {
     let postgres = TestPostgres::shared().unwrap();
     let store = open(&postgres.database().await.unwrap()).await.unwrap();
     let lease = create_leased(&*store, 1).await;
@@ -439,7 +439,7 @@ async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_password_is_never_said() {
+async fn errors_do_not_contain_the_password() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let store = PgStore::open(&url).await.unwrap();
@@ -464,7 +464,7 @@ async fn a_password_is_never_said() {
 
 /// A transaction may fail as it ends, when all rows were sent already.
 #[tokio::test]
-async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+async fn failure_at_commit_is_reported() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
@@ -484,7 +484,7 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
 
 /// With 100,000 tasks that wait, a claim reads those that are due and no others.
 #[tokio::test]
-async fn tasks_that_wait_cost_a_claim_nothing() {
+async fn claim_does_not_read_waiting_tasks() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();

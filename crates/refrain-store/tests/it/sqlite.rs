@@ -21,7 +21,7 @@ async fn connect(path: &Path) -> SqliteConnection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
+async fn sqlite_store_fulfils_the_contract() {
     let dir = TempDir::new().unwrap();
     let files = AtomicU32::new(0);
     contract::all(async || {
@@ -32,7 +32,7 @@ async fn it_keeps_to_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_that_share_a_file_keep_to_the_contract() {
+async fn shared_sqlite_store_fulfils_the_contract() {
     let dir = TempDir::new().unwrap();
     let files = AtomicU32::new(0);
     contract::shared(async || {
@@ -44,7 +44,7 @@ async fn two_that_share_a_file_keep_to_the_contract() {
 }
 
 #[tokio::test]
-async fn a_task_is_there_after_a_restart() {
+async fn task_survives_a_restart() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
@@ -85,7 +85,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn many_may_open_a_new_file_at_once() {
+async fn concurrent_opens_of_a_new_file_succeed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let openers = (0..8).map(|id| {
@@ -113,7 +113,7 @@ async fn many_may_open_a_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn the_tables_of_a_newer_version_are_left_alone() {
+async fn newer_schema_is_not_changed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     drop(open(&path).await);
@@ -138,7 +138,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nobody_else_may_read_the_file() {
+async fn new_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
@@ -155,7 +155,7 @@ async fn nobody_else_may_read_the_file() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
+async fn locked_file_is_unavailable_and_does_not_hang() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let store = open(&path).await;
@@ -177,7 +177,7 @@ async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused() {
+async fn file_that_is_not_a_database_is_rejected() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notes.txt");
     std::fs::write(
@@ -197,7 +197,7 @@ async fn a_file_that_is_no_database_is_refused() {
 
 /// A transaction may fail as it ends, when all rows were read already.
 #[tokio::test]
-async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+async fn failure_at_commit_is_reported() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let store = open(&path).await;
@@ -218,7 +218,7 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
 
 /// What SQLite means to do for the query that every worker asks all the time.
 #[tokio::test]
-async fn tasks_that_wait_cost_a_claim_nothing() {
+async fn claim_does_not_read_waiting_tasks() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     drop(open(&path).await);
