@@ -1,4 +1,4 @@
-//! The public names of Refrain, apart from `client`, `prelude` and `runtime`. A new name is a decision: add it here.
+//! The public names of Refrain, except `client`, `prelude` and `runtime`. Add new names here.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ const NAMES: [(&str, &str); 7] = [
     ("task", "Limits TaskOptions"),
 ];
 
-/// The names that the lines `pub use` of a module export. Those of nested modules are indented.
+/// The names that the top-level `pub use` lines of a module export.
 fn exported(module: &str) -> BTreeSet<String> {
     let path = format!("{}/src/{module}.rs", env!("CARGO_MANIFEST_DIR"));
     let source = std::fs::read_to_string(path).expect("the source of a module");

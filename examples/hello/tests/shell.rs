@@ -1,4 +1,4 @@
-//! The application shell around a server that is not Refrain's own.
+//! The command line of `refrain-app` around an example server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Answers: which count, in which order, and what becomes of those that do not fit.
+//! Answers: which are used, in which order, and invalid ones.
 
 use crate::support::{Book, Num, RoundEnd, World, accept, handler, num};
 use futures_util::future::{Either, join, join_all, select};
@@ -73,7 +73,7 @@ async fn too_many_invalid_answers_fail_the_ask_permanently() {
         .next(&handler, &round.token(), &json!({"n": num(-2)}))
         .await;
     assert_eq!(round.keys(), ["last"]);
-    // A late good answer changes nothing.
+    // A late valid answer has no effect.
     let answers = json!({"n": num(5), "last": num(6)});
     let out = world.next(&handler, &round.token(), &answers).await.out();
     let expected = AskError::Invalid {
@@ -91,7 +91,7 @@ async fn invalid_answer_does_not_block_the_others() {
     let handler = handler(move |cx| {
         let book = keep.clone();
         async move {
-            // Made in one order, awaited in the other.
+            // Created in one order, awaited in the other.
             let a = cx.elicit::<Num>("a", "?");
             let b = cx.elicit::<Num>("b", "?");
             let after_b = async {
@@ -148,7 +148,7 @@ async fn declined_form_is_an_answer() {
         assert_eq!(round.error().as_ask().unwrap().name(), "n");
         let token = world.first(&ask).await.token();
         let round = world.next(&ask, &token, &answers).await;
-        // It stays a no.
+        // It stays a decline.
         let answers = json!({"n": num(1), "last": num(2)});
         let round = world.next(&ask, &round.token(), &answers).await;
         assert_eq!(round.out(), format!("{outcome} Accepted(Num {{ v: 2 }})"));
@@ -167,7 +167,7 @@ async fn first_request_may_contain_answers() {
         world.first_with(&handler, &answers).await.out(),
         json!([1, 0, 3])
     );
-    // What is missing is asked; what was used is in the token.
+    // A missing answer is asked for; a used one is in the token.
     let part = json!({"a": num(1), "b": {"roots": []}});
     let round = world.first_with(&handler, &part).await;
     assert_eq!(round.keys(), ["c"]);
@@ -175,7 +175,7 @@ async fn first_request_may_contain_answers() {
         .next(&handler, &round.token(), &json!({"c": num(4)}))
         .await;
     assert_eq!(round.out(), json!([1, 0, 4]));
-    // What does not fit is asked again, and a wrong shape is the client's mistake.
+    // An invalid answer is asked again; a malformed one is the client's error.
     let round = world
         .first_with(&handler, &json!({"a": num(-1), "b": {"roots": []}}))
         .await;
@@ -200,11 +200,11 @@ async fn answers_to_unknown_keys_are_ignored() {
         ok((a, cx.elicit::<Num>("b", "?").await?.v))
     });
     let token = world.first(&handler).await.token();
-    // An answer to an ask that is only to come does not count.
+    // An answer to a future ask is ignored.
     let answers = json!({"b": num(9), "constructor": {"x": 1}, "": {}, "a": num(1)});
     let round = world.next(&handler, &token, &answers).await;
     assert_eq!(round.keys(), ["b"]);
-    // And one to an ask that is settled does not either.
+    // So is an answer to a settled ask.
     let answers = json!({"a": num(7), "b": num(2)});
     assert_eq!(
         world.next(&handler, &round.token(), &answers).await.out(),
@@ -254,7 +254,7 @@ async fn malformed_answer_is_rejected_with_its_key() {
         ("model", json!({"role": "assistant"})),
     ] {
         let round = world.next(&handler, &token, &json!({ key: answer })).await;
-        let RoundEnd::Refused(StartError::Shape { key: named, source }) = &round.end else {
+        let RoundEnd::Rejected(StartError::Shape { key: named, source }) = &round.end else {
             panic!("{answer}: {:?}", round.end)
         };
         assert_eq!(named, key);
@@ -271,7 +271,7 @@ async fn answers_are_ordered_by_their_asks() {
     for names in [["a", "b"], ["b", "a"]] {
         let handler = handler(move |cx| async move {
             let [one, two] = names.map(|name| cx.elicit::<Num>(name, "?"));
-            // Polled in the other order than asked.
+            // Polled in another order than created.
             let first = match select(two, one).await {
                 Either::Left((n, _)) => (names[1], n?.v),
                 Either::Right((n, _)) => (names[0], n?.v),

@@ -1,4 +1,4 @@
-//! Asks: which go out together, under which keys, and what a handler that swallows errors cannot do.
+//! Asks: rounds, wire keys, scopes, limits, orphaned tasks.
 
 use crate::support::{self, Book, Name, Num, World, handler, many_threads, num, one_thread};
 use futures_util::future::{join, join_all, join3};
@@ -54,7 +54,7 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
         Ok(json!(all))
     });
     runtime.block_on(async {
-        // Batching is a courtesy where other threads are at work: it must succeed, not at the first go.
+        // With other threads, batching is best effort: it must succeed, but not at the first attempt.
         for attempt in 0.. {
             let first = world.first(&handler).await;
             let mut keys = first.keys();
@@ -81,7 +81,7 @@ fn spawned_asks_are_sent_in_one_round_on_one_thread() {
 
 #[test]
 fn spawned_asks_are_sent_in_one_round_on_many_threads() {
-    // The driver itself runs as one task among the others.
+    // The driver runs as one task among the others.
     spawned_asks_go_out_in_one_round(&many_threads());
 }
 
@@ -206,7 +206,7 @@ async fn concurrent_use_of_a_name_is_a_fault_with_its_location() {
         message.contains("\"s\"") && message.contains(file!()),
         "{message}"
     );
-    // The same name in two scopes, of two kinds, or one after the other, is no mistake.
+    // The same name in two scopes, of two kinds, or one after the other, is allowed.
     let fine = handler(|cx| async move {
         let scope = cx.scope("inner");
         let (a, b) = join(
@@ -301,7 +301,7 @@ async fn scopes_are_separate_namespaces() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["x", "left/x", "right/x", "y"]);
-    // Two of them stay unanswered. `x` is no longer free: `left/x` has an answer, and must not be taken for it.
+    // Two stay unanswered. The key `x` is not free, since `left/x` has an answer that must not be confused with it.
     let answers = json!({"left/x": num(2), "y": num(4)});
     let second = world.next(&handler, &first.token(), &answers).await;
     assert_eq!(second.keys(), ["x#1", "right/x"]);
@@ -321,7 +321,7 @@ async fn wire_keys_never_collide() {
         let scope = cx.scope("a");
         cx.elicit::<Num>("x", "?").await?;
         cx.elicit::<Num>("y", "?").await?;
-        // `x#2` and `a/y` are names here, and what other asks would be called as well.
+        // `x#2` and `a/y` are names here, and also the keys that other asks would get.
         let asks = join_all([
             cx.elicit::<Num>("x", "1"),
             cx.elicit::<Num>("x#2", "2"),
@@ -401,7 +401,7 @@ async fn unsupported_ask_is_not_sent() {
         capability: Capability::Form,
     });
     assert_eq!(*round.error().kind(), expected);
-    // A model that is given tools needs more than a model.
+    // Sampling with tools needs another capability.
     world.capabilities.sampling = true;
     let tools = handler(|cx: Cx| async move {
         let params = SamplingParams::new(1).tool_choice(ToolChoice::Auto);
@@ -431,7 +431,7 @@ async fn exceeded_limits_are_faults() {
         loop {
             let _ = cx.elicit::<Name>("again", "?").await;
         }
-        // Never reached; it gives the block its type.
+        // Unreachable; it determines the type of the block.
         #[allow(unreachable_code)]
         ok(0)
     });

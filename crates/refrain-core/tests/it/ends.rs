@@ -1,4 +1,4 @@
-//! How rounds end otherwise: by time, by a panic, with notes on the way, in the explicit style.
+//! Other ends of rounds: time limits, panics, notes, the explicit style.
 
 use crate::support::{self, Book, Num, Round, RoundEnd, World, handler, num};
 use futures_util::future::join;
@@ -180,7 +180,7 @@ async fn notes_are_sent_once() {
         .next(&handler, &second.token(), &json!({"b": num(1)}))
         .await;
     assert_eq!(told(&last), ["3 Some(\"nearly\")"]);
-    // Who did not ask for any hears none; who asked hears the latest.
+    // A client that did not ask for notes gets none; others get the latest.
     world.wants_progress = false;
     world.log_level = None;
     assert_eq!(told(&world.first(&handler).await), [""; 0]);
@@ -273,7 +273,7 @@ async fn cancelled_future_completes_at_the_end_of_the_round() {
     assert_eq!(task.await.unwrap(), "told");
 }
 
-/// A handler in the explicit style: it reads answers and keeps a state of its own.
+/// A handler in the explicit style, which reads answers and keeps a state.
 fn explicit() -> impl Fn(Cx) -> HandlerFuture {
     |cx: Cx| -> HandlerFuture {
         Box::pin(async move {
@@ -304,7 +304,7 @@ async fn explicit_style_asks_and_keeps_state() {
         assert_eq!(round.message("n"), message);
     }
     assert_eq!(rounds[3].out(), json!([3, 4, 5]));
-    // An answer may come with the first request.
+    // The first request may contain an answer.
     let at_once = world.first_with(&handler, &json!({"n": num(12)})).await;
     assert_eq!(at_once.out(), json!([12]));
 }

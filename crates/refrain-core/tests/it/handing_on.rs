@@ -27,10 +27,10 @@ async fn computation_is_handed_on_at_its_checkpoints() {
     });
     busy.0.store(true, SeqCst);
     let first = world.first(&handler).await;
-    assert!(first.is_shed() && first.keys().is_empty());
+    assert!(first.is_handed_on() && first.keys().is_empty());
     let second = world.next(&handler, &first.token(), &json!({})).await;
-    assert!(second.is_shed());
-    // Two are enough for one flow, however busy the fleet is.
+    assert!(second.is_handed_on());
+    // A flow is handed on at most twice, however busy the fleet is.
     let last = world.next(&handler, &second.token(), &json!({})).await;
     assert_eq!(last.out(), 6);
     assert_eq!(book.lines(), ["from 0", "from 1", "from 2"]);
@@ -59,7 +59,7 @@ async fn flow_is_handed_on_between_its_steps() {
         }
     });
     let first = world.first(&handler).await;
-    assert!(first.is_shed());
+    assert!(first.is_handed_on());
     assert_eq!(
         book.lines(),
         ["step 1", "step 2"],
@@ -67,7 +67,7 @@ async fn flow_is_handed_on_between_its_steps() {
     );
     let second = world.next(&handler, &first.token(), &json!({})).await;
     assert!(
-        second.is_shed(),
+        second.is_handed_on(),
         "still busy: the third step is not started here"
     );
     busy.0.store(false, SeqCst);
@@ -107,7 +107,7 @@ async fn busy_instance_finishes_running_steps_and_asks() {
         ["n"],
         "an ask goes out rather than an empty round"
     );
-    assert!(!first.is_shed());
+    assert!(!first.is_handed_on());
     let last = world
         .next(&handler, &first.token(), &json!({"n": num(3)}))
         .await;
@@ -133,7 +133,7 @@ async fn handed_on_value_is_not_delivered_here() {
                 book.write("saw quick");
                 ok(())
             };
-            // Its wakes have the other one polled too.
+            // Its wakes cause a poll of the other one as well.
             let slow = async {
                 let work = async {
                     for _ in 0..3 {
@@ -151,7 +151,7 @@ async fn handed_on_value_is_not_delivered_here() {
         }
     });
     let first = world.first(&handler).await;
-    assert!(first.is_shed());
+    assert!(first.is_handed_on());
     assert_eq!(book.lines(), [""; 0]);
     let last = world.next(&handler, &first.token(), &json!({})).await;
     assert_eq!((last.stats.replayed, last.stats.steps), (2, 0));

@@ -1,4 +1,4 @@
-//! What is never done twice, and the log that makes it so.
+//! `once`, and the replay log.
 
 use crate::support::{self, Book, Num, World, handler, num};
 use futures_util::future::join_all;
@@ -34,7 +34,7 @@ async fn once_never_runs_twice() {
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
     let round = world.next(&handler, &token, &a).await;
-    // The token comes again and again: the work does not.
+    // A repeated token does not repeat the work.
     for _ in 0..3 {
         let again = world.next(&handler, &token, &a).await;
         let last = world
@@ -60,7 +60,7 @@ async fn interrupted_once_is_an_error_permanently() {
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
-    // Die between the work's beginning and its end, wherever that is.
+    // Crash at every point between the start and the end of the work.
     let mut polls = 0;
     while book.lines().is_empty() {
         let round = world.request(&handler, Some(&token), &a, Some(polls)).await;
@@ -179,7 +179,7 @@ async fn replay_log_deletes_only_expired_records() {
     let done = refrain_core::RecordState::Done("done".into());
     assert_eq!(begin(2, 1001, 9000).await, done);
     assert_eq!(log.len(), 2);
-    // An end whose beginning was forgotten leaves nothing behind.
+    // Finishing a deleted record creates none.
     assert_eq!(begin(3, 20_000, 30_000).await, fresh);
     log.finish(&key(2), "late").await.unwrap();
     assert_eq!(log.len(), 1);

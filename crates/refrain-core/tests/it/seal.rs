@@ -1,4 +1,4 @@
-//! Tokens: what opens, what does not, and what they give away.
+//! Tokens: sealing, opening, rejection, secrecy.
 
 use crate::support::{self, Clock, NOON, Num, World, handler, num};
 use base64::Engine;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const NONE: Option<&Value> = None;
 
-/// A token of a flow that has an answer and a step in its journal.
+/// A token whose journal has an answer and a step.
 async fn token_of(world: &World) -> String {
     let handler = handler(|cx| async move {
         let first = cx.elicit::<Num>("first", "?").await?.v;
@@ -65,7 +65,7 @@ async fn token_with_a_flipped_bit_is_rejected() {
         };
         assert_eq!(opened.unwrap_err(), expected, "bit {bit}");
     }
-    // The same for the bits of the characters as they travel.
+    // The same for the bits of the encoded characters.
     for bit in 0..token.len() * 8 {
         let mut bytes = token.clone().into_bytes();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -104,7 +104,7 @@ async fn truncated_or_extended_token_is_rejected() {
     assert!(sealer.open(&binding, &format!("{token}{token}")).is_err());
 }
 
-/// What the token of a live call says.
+/// The content of a live call's token.
 fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
     LiveToken {
         flow: sealer.first(&bind(sealer), Some("c-1")).flow(),
@@ -210,7 +210,7 @@ proptest! {
         let binding = world.binding(&sealer);
         prop_assert!(sealer.open(&binding, &text).is_err());
         prop_assert!(sealer.open(&binding, &URL_SAFE_NO_PAD.encode(&bytes)).is_err());
-        // A known header does not help either.
+        // Nor with a valid header.
         let mut forged = header(&seal(&sealer));
         forged.extend(&bytes);
         prop_assert!(sealer.open(&binding, &URL_SAFE_NO_PAD.encode(&forged)).is_err());
@@ -218,7 +218,7 @@ proptest! {
 
     #[test]
     fn what_is_no_journal_is_not_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        // Never a panic; what is read can be written again.
+        // It never panics, and a decoded snapshot can be encoded again.
         if let Some((claims, snapshot)) = Snapshot::decode(&bytes) {
             let again = snapshot.encode(&claims, &[], 0);
             prop_assert!(Snapshot::decode(&again).is_some());
@@ -228,7 +228,7 @@ proptest! {
 
 #[tokio::test]
 async fn other_encodings_of_a_token_are_rejected() {
-    // Lengths of all three remainders, so that padding and spare bits both occur.
+    // Lengths with all three remainders, so that padding and unused bits occur.
     let world = World::new();
     let sealer = world.sealer();
     let binding = world.binding(&sealer);
@@ -247,7 +247,7 @@ async fn other_encodings_of_a_token_are_rejected() {
                 OpenError::Encoding
             );
         }
-        // The last character of an uneven token has bits that stand for nothing.
+        // The last character of such a token has unused bits.
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         for last in alphabet
             .iter()
@@ -360,13 +360,13 @@ fn expired_and_future_tokens_are_rejected() {
     assert_eq!(open_at(&first, 111), Err(OpenError::Expired));
     assert_eq!(open_at(&first, -10), Ok(()));
     assert_eq!(open_at(&first, -11), Err(OpenError::NotYetValid));
-    // A later round has a token of its own; the flow's deadline stays.
+    // A later round has a new token; the flow's deadline stays.
     world.clock.set(NOON + 200);
     let flow = sealer.open(&binding, &first).err().map(|_| flow).unwrap();
     let second = sealer.seal(&binding, &flow, "1").unwrap();
     assert_eq!(open_at(&second, 260), Ok(()));
     assert_eq!(open_at(&second, 261), Err(OpenError::Expired));
-    // A life without end does not overflow.
+    // An unlimited lifetime does not overflow.
     world.options.ttl = Duration::MAX;
     world.options.flow_ttl = Duration::MAX;
     let sealer = world.sealer();
@@ -432,7 +432,7 @@ fn keys_can_be_rotated() {
     let (a, b) = (instance(&old), instance(&old));
     let under_old = seal(&a);
 
-    // Stage it everywhere; then one instance promotes it before the other.
+    // Stage it on all instances; then one instance promotes it before the other.
     let mut staged = old.clone();
     let new_id = staged.stage(source).to_string();
     a.reload(staged.clone());
@@ -454,7 +454,7 @@ fn keys_can_be_rotated() {
         Err(OpenError::UnknownKey)
     );
 
-    // A key that is gone opens nothing, not even what was opened with it before.
+    // A removed key opens no token, not even one that it opened before.
     let states: Vec<KeyState> = promoted.list().map(|(_, state)| state).collect();
     assert_eq!(states, [KeyState::Retiring, KeyState::Minting]);
     assert!(promoted.retire(&new_id).is_err(), "a minting key stays");
@@ -481,9 +481,9 @@ fn nonces_are_unique() {
             assert!(headers.insert(header), "a salt and a nonce were used twice");
         }
     }
-    // Two instances, and new salts after fifteen minutes each.
+    // Two instances, each with a new salt after fifteen minutes.
     assert!(salts.len() >= 4, "{} salts", salts.len());
-    // A machine restored from a snapshot: the same salt and count, at another second.
+    // A machine restored from a snapshot: the same salt and counter, at another second.
     assert_ne!(header(&seal(&a))[21..25], [0; 4]);
     a.reload(world.keys.clone());
     assert!(

@@ -1,4 +1,4 @@
-//! Spawned tasks: they keep their place in the journal, on one thread and on many.
+//! Spawned tasks: the order of their journal entries, on one thread and on many.
 
 use crate::support::{Book, Num, World, handler, many_threads, num};
 use futures_util::future::join;
@@ -54,7 +54,7 @@ fn race_in_a_spawned_task_is_won_by_the_first_entry() {
             let inner = cx;
             let a = inner.elicit::<Num>("a", "?");
             let b = inner.elicit::<Num>("b", "?");
-            // The driver, on its own thread, has time to see `b` awaited and `a` not yet.
+            // The driver, on another thread, can see that `b` is awaited and `a` is not yet.
             let pause = poll_fn(|_| {
                 if slowly.load(SeqCst) {
                     std::thread::sleep(Duration::from_millis(2));
@@ -74,7 +74,7 @@ fn race_in_a_spawned_task_is_won_by_the_first_entry() {
     for _ in 0..5 {
         answered.store(false, SeqCst);
         let token = runtime.block_on(async {
-            // Both asks in one round; on many threads that may take another go.
+            // Both asks in one round; on many threads this may need another attempt.
             loop {
                 let first = world.first(&handler).await;
                 if first.keys().len() == 2 {

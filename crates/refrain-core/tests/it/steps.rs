@@ -1,4 +1,4 @@
-//! Steps: done once, their errors too, and seen in the same order ever after.
+//! Steps: journaled values and errors, delivered in the same order in every round.
 
 use crate::support::{Book, Num, World, handler, num};
 use futures_util::future::{join, poll_fn};
@@ -48,7 +48,7 @@ async fn failed_step_is_not_retried() {
     assert_eq!((last.stats.replayed, last.stats.steps), (3, 1));
 }
 
-/// Loses a field on its way through JSON.
+/// Loses a field when it is serialized to JSON.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Lossy {
     kept: f32,
@@ -91,7 +91,7 @@ async fn race_has_the_same_winner_in_every_round() {
     let handler = handler(|cx| async move {
         let mut winners = Vec::new();
         for _ in 0..4 {
-            // `select!` polls in an order of its own each time.
+            // `select!` polls in a random order.
             winners.push(tokio::select! {
                 a = cx.elicit::<Num>("a", "?") => ("a", a?.v),
                 b = cx.elicit::<Num>("b", "?") => ("b", b?.v),
@@ -135,7 +135,7 @@ async fn unordered_collection_replays_in_order() {
             let cx = &cx;
             let mut all: FuturesUnordered<_> = (0..6u32)
                 .map(|i| async move {
-                    // The later ones are done first, the first two need an answer.
+                    // The later ones complete first; the first two need an answer.
                     let work = async move {
                         for _ in 0..10 - i {
                             tokio::task::yield_now().await;
@@ -189,7 +189,7 @@ async fn abandoned_step_does_not_block_the_round() {
         };
         let mut held = Box::pin(cx.step("held", work));
         assert!(futures_util::poll!(&mut held).is_pending());
-        // `held` is woken while nobody polls it.
+        // `held` is woken and not polled.
         let n = cx.elicit::<Num>("n", "?").await?.v;
         ok(n + held.await?)
     });

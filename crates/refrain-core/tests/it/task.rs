@@ -1,4 +1,4 @@
-//! Flows whose home is a store: what is written when, when they rest, and when they are handed on.
+//! Tasks: writes, rest, handing on.
 
 use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
 use crate::support::{Book, Num, Switch, World, handler, num};
@@ -85,7 +85,7 @@ async fn spawned_step_waits_for_the_write_in_progress() {
     assert_eq!(instance.run(&mut store).await.out(), 1);
 }
 
-/// An ask beside a step that waits at the gate.
+/// An ask, concurrent with a step that waits at the gate.
 fn ask_beside_a_step(
     book: &Book,
     wait: &watch::Receiver<bool>,
@@ -145,7 +145,7 @@ async fn answer_is_accepted_while_a_step_runs() {
     let mut instance = Instance::new(&world, &store, &handler);
     instance.next_write(&mut store).await.unwrap();
     instance.answer(&mut store, "n", &num(1));
-    // A second answer, and one to nothing that is asked, change nothing.
+    // A second answer, and an answer to an unknown key, have no effect.
     instance.flow.answer("n", &num(500).to_string());
     instance.flow.answer("slow", &num(500).to_string());
     let second = instance.next_write(&mut store).await.unwrap();
@@ -229,7 +229,7 @@ async fn task_suspended_during_work_is_handed_on_with_its_asks() {
         "its step is to be done elsewhere"
     );
     store.commit(&write).unwrap();
-    // Not even polled: what it asked stays.
+    // Not polled yet: its asks stay published.
     let mut instance = Instance::new(&world, &store, &handler);
     let write = instance.flow.suspend();
     assert_eq!(
@@ -296,7 +296,7 @@ async fn checkpoint_is_written_after_one_second() {
         let write = instance.next_write(&mut store).await.unwrap();
         assert_eq!(write.then, AfterWrite::Continue);
     }
-    // It goes on from what was written last: the 50th.
+    // It continues from the last write, the 50th.
     drop(instance);
     let mut instance = Instance::new(&world, &store, &handler);
     assert_eq!(instance.run(&mut store).await.out(), 100);
@@ -323,7 +323,7 @@ async fn checkpoint_does_not_use_a_step_name() {
     assert_eq!(book.lines(), ["nameless"]);
 }
 
-/// Lets others of the handler have a turn.
+/// Lets other branches of the handler run.
 async fn come_round() {
     let mut come = false;
     let round = poll_fn(|task| {
@@ -337,7 +337,7 @@ async fn come_round() {
     round.await;
 }
 
-/// Runs `branch` beside a computation that goes on, never at rest, until it is done.
+/// Runs `branch` concurrently with a computation that is never at rest, until `branch` is done.
 async fn beside_a_computation<T>(
     cx: &Cx,
     (first, checkpoints): (bool, bool),
@@ -412,7 +412,7 @@ async fn sleep_ends_during_a_busy_computation() {
     let handler = handler(move |cx| {
         let clock = clock.clone();
         async move {
-            // Polled only when it is woken.
+            // Polled only when woken.
             let sleep = async {
                 let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
                 let tick = async {
@@ -454,7 +454,7 @@ async fn busy_instance_hands_on_a_task_with_its_asks() {
             ok(work? as i64 + n?.v)
         }
     });
-    // After a step, before a step, and as often as there is need.
+    // After a step, before a step, and as often as necessary.
     for _ in 0..4 {
         let mut instance = Instance::new(&world, &store, &handler);
         assert!(matches!(instance.run(&mut store).await, Stop::HandedOn));

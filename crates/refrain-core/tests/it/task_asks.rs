@@ -1,4 +1,4 @@
-//! What a task asks: under which keys, when it is published and withdrawn, and what becomes of the answers.
+//! Asks of tasks: keys, publication, withdrawal, answers.
 
 use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
 use crate::support::{Book, NOON, Num, World, handler, num};
@@ -40,7 +40,7 @@ async fn rejected_answer_is_asked_again_under_a_new_key() {
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "How many?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
-    // Once while it is in memory, and once while it is not.
+    // Once in memory, and once out of memory.
     instance.answer(&mut store, "n", &num(-1));
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
@@ -112,7 +112,7 @@ async fn replayed_ask_keeps_its_key() {
     for key in ["item", "item#2"] {
         assert!(store.answer(key, &num(1)));
         run(&world, &mut store, &handler).await.is_at_rest();
-        // Without news nothing is asked or withdrawn.
+        // Without changes nothing is published or withdrawn.
         let mut again = Instance::new(&world, &store, &handler);
         again.run(&mut store).await.is_at_rest();
         let last = &again.writes[0];
@@ -155,7 +155,7 @@ async fn dropped_ask_is_withdrawn() {
         (&second.withdrawn[..], &second.asks[..]),
         (&["stop".into()][..], &["n".into()][..])
     );
-    // What nobody asks any more is not taken in.
+    // An answer to a withdrawn ask is ignored.
     instance.flow.answer("stop", &num(9).to_string());
     instance.answer(&mut store, "n", &num(1));
     assert_eq!(instance.run(&mut store).await.out(), 6);
@@ -171,7 +171,7 @@ async fn ask_is_withdrawn_while_other_work_continues() {
             let (wait, wait_more) = (wait.clone(), wait_more.clone());
             async move {
                 let ask = cx.elicit::<Num>("n", "?");
-                // Nothing else changes when it is dropped.
+                // Nothing else changes on the drop.
                 select(ask, pin!(pass(&wait))).await;
                 pass(&wait_more).await;
                 ok(1)
@@ -203,7 +203,7 @@ async fn asks_that_lose_in_every_replay_use_no_new_keys() {
             panic!("nobody answers");
         };
         drop(ask);
-        // The same name, and a key that was seen before.
+        // The same name, and a key that was used before.
         ok(first? + cx.elicit::<Num>("n", "?").await?.v)
     });
     run(&world, &mut store, &handler).await.is_at_rest();
@@ -235,7 +235,7 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     };
     let mut earlier = Instance::new(&world, &store, &asks(&["m", "n"], &book));
     earlier.run(&mut store).await.is_at_rest();
-    // The later version does one thing more.
+    // The later version has one more step.
     let later = handler(|cx| async move {
         cx.step("c", async { ok(1) }).await?;
         cx.step("d", async { ok(1) }).await?;
@@ -256,7 +256,7 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     assert_eq!(store.open_keys(), ["n"]);
 }
 
-/// Asks `n`, and `m` behind a gate.
+/// Asks `n`, and `m` after a gate.
 fn behind_a_gate(
     wait: &watch::Receiver<bool>,
 ) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
@@ -377,7 +377,7 @@ async fn explicit_style_works_in_a_task() {
     assert_eq!(store.all_keys(), ["n", "m"]);
     store.answer("n", &num(1));
     run(&world, &mut store, &handler).await.is_at_rest();
-    // What is asked still keeps its key; what is asked anew gets another.
+    // An ask that stays open keeps its key; a new one gets another.
     assert_eq!(store.all_keys(), ["n", "m", "n.2"]);
     assert_eq!(store.open_keys(), ["m", "n.2"]);
     store.answer("m", &num(2));
@@ -404,7 +404,7 @@ async fn too_many_concurrent_asks_are_a_fault() {
     });
     let stop = run(&world, &mut store, &many).await;
     assert!(stop.fault().message.contains("3 asks"), "{stop:?}");
-    // Nor may their answers be more than the journal holds.
+    // Their answers must fit into the journal as well.
     world.limits.entries = 3;
     let long = handler(|cx| async move {
         loop {
@@ -422,7 +422,7 @@ async fn too_many_concurrent_asks_are_a_fault() {
     let stop = run(&world, &mut store, &long).await;
     assert!(stop.fault().message.contains("journal full: 3"), "{stop:?}");
     world.limits.entries = 100;
-    // A task has no rounds that could be too many.
+    // A task has no limit of rounds.
     let long = handler(|cx| async move {
         let mut sum = 0;
         for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! How a task begins, sleeps and is tried again.
+//! Detaching, sleeping and retrying.
 
 use crate::support::store::{Instance, Stop, Store, env, gate, noted, pass, run, second};
 use crate::support::{Book, NOON, Num, World, handler, num};
@@ -50,14 +50,14 @@ async fn sleep_ends_on_time_on_any_instance() {
     );
     assert_eq!(instance.flow.wake_at(), Some(second(130)));
     assert_eq!(book.lines(), ["a"]);
-    // An instance whose clock is behind does not sleep again what was slept.
+    // An instance whose clock is behind does not repeat a sleep.
     drop(instance);
     world.clock.set(NOON);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
         Some(second(130))
     );
-    // One that kept it in memory goes on when the time has come.
+    // An instance that kept it in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
@@ -201,7 +201,7 @@ async fn progress_before_a_retry_is_written_first() {
                 };
                 let work = cx.step("done", work);
                 if by_a_step {
-                    // Both are done in the same poll.
+                    // Both complete in the same poll.
                     let other = async {
                         tokio::task::yield_now().await;
                         other.await
@@ -209,7 +209,7 @@ async fn progress_before_a_retry_is_written_first() {
                     let (done, other) = join(work, cx.step("other", other)).await;
                     return ok(done? + other?);
                 }
-                // The ask that is dropped will be made again.
+                // The dropped ask will be made again.
                 let asked = pin!(cx.elicit::<Num>("n", "?"));
                 let Either::Right((done, _)) = select(asked, pin!(work)).await else {
                     panic!("nobody answers");
@@ -352,7 +352,7 @@ async fn detach_keeps_the_running_handler() {
     assert!(matches!(event, Some(Event::Detach)), "{event:?}");
     let detachment = instance.flow.detachment();
     let mut store = Store::of(detachment.snapshot());
-    // One that finds the task now repeats only what was at work.
+    // An instance that resumes the task now repeats only the running work.
     let mut other = Instance::new(&world, &store, &handler);
     assert!(matches!(other.run(&mut store).await, Stop::Waits));
     drop(other);

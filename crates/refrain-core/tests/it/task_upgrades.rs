@@ -1,4 +1,4 @@
-//! A task that one version of a handler has begun is finished by another.
+//! Tasks that one version of a handler starts and another finishes.
 
 use crate::support::store::{Instance, Store, run};
 use crate::support::{Book, Name, Num, World, accept, handler, num};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The same number as [`Num`], but no more than ten of it.
+/// Like [`Num`], with a maximum of ten.
 #[derive(Debug, serde::Deserialize)]
 struct Small {
     v: i64,
@@ -21,7 +21,7 @@ impl Elicit for Small {
     }
 }
 
-/// Asks `n`, and twice for more.
+/// Asks `n`, then two more numbers.
 fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> HandlerFuture {
     handler(move |cx| async move {
         let mut sum = read(cx.elicit::<T>("n", "How many?").await?);
@@ -42,11 +42,11 @@ async fn ask_with_a_new_schema_replaces_the_open_ask() {
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     assert_eq!(store.withdrawn, ["n"]);
-    // The old version again: neither key is its own.
+    // The old version again: neither key belongs to it.
     run(&world, &mut store, &v1).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
-    // The answer to the old one fits the new one too, and is used.
+    // The answer to the old ask matches the new schema and is used.
     run(&world, &mut store, &v2).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     store.answer("more", &num(1));
@@ -69,13 +69,13 @@ async fn mismatched_answer_to_the_old_schema_is_asked_again() {
         "How many?",
         "it did fit what was asked"
     );
-    // The old version does not need what the new one asks.
+    // The old version does not need the ask of the new one.
     run(&world, &mut store, &v1).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     run(&world, &mut store, &v2).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
-    // From here on neither asks again.
+    // From now on neither asks again.
     for (version, key) in [(0, "more.2"), (1, "more#2")] {
         if version == 0 {
             run(&world, &mut store, &v2).await.is_at_rest();
@@ -97,7 +97,7 @@ async fn late_answer_to_the_old_key_is_used_if_it_matches() {
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
     let mut instance = Instance::new(&world, &store, &v2);
-    // It came in before the new version has made its ask.
+    // It arrived before the new version made its ask.
     instance.answer(&mut store, "n", &num(5));
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);

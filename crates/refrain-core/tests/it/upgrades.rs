@@ -1,4 +1,4 @@
-//! Two versions of a handler behind one balancer.
+//! Two versions of a handler behind one load balancer.
 
 use crate::support::{Book, Name, Num, World, accept, handler, num};
 use futures_util::future::join;
@@ -10,7 +10,7 @@ fn name(name: &str) -> serde_json::Value {
     accept(&json!({ "name": name }))
 }
 
-/// Asks for these two accounts at once.
+/// Asks for two accounts concurrently.
 fn accounts(one: &'static str, two: &'static str) -> impl Fn(Cx) -> HandlerFuture {
     handler(move |cx| async move {
         let (one, two) = join(cx.elicit::<Name>(one, "?"), cx.elicit::<Name>(two, "?")).await;
@@ -32,7 +32,7 @@ async fn ask_of_both_versions_is_asked_once() {
         .next(&v2, &second.token(), &json!({"microsoft": name("micro")}))
         .await;
     assert_eq!(last.out(), "octo micro");
-    // Back on the old version, what it asked is still there.
+    // Back on the old version, its answers are still in the journal.
     let back = world
         .next(&v1, &second.token(), &json!({"microsoft": name("micro")}))
         .await;
@@ -40,7 +40,7 @@ async fn ask_of_both_versions_is_asked_once() {
     assert_eq!(back.stats.replayed, 2);
 }
 
-/// The same number, but no more than ten of it.
+/// Like [`Num`], with a maximum of ten.
 #[derive(Debug, serde::Deserialize)]
 struct Small {
     v: i64,
@@ -101,7 +101,7 @@ async fn mismatched_answer_is_asked_again_per_version() {
         .next(&v2, &second.token(), &json!({"n": num(7)}))
         .await;
     assert_eq!(third.keys(), ["more"]);
-    // From here on the versions take turns, and neither asks again.
+    // From now on the versions alternate, and neither asks again.
     let fourth = world
         .next(&v1, &third.token(), &json!({"more": num(1)}))
         .await;

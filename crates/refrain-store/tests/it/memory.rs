@@ -1,4 +1,4 @@
-//! The store in memory keeps to the contract, and goes by the clock it is given.
+//! The store in memory.
 
 use refrain_core::{FlowId, Principal, Source};
 use refrain_store::{
@@ -24,7 +24,7 @@ async fn clones_share_their_content() {
     .await;
 }
 
-/// A clock that stands until it is set.
+/// A manual clock.
 struct Clock(AtomicU64);
 
 impl Source for Clock {

@@ -1,8 +1,8 @@
-//! Stores are opened by their URL, and what is wrong with one is said without repeating it.
+//! Opening stores by their URL. Errors must not contain the URL.
 
 use refrain_store::{OpenStoreError, open};
 
-async fn refusal(url: &str) -> String {
+async fn open_error(url: &str) -> String {
     match open(url).await {
         Err(error @ OpenStoreError::Url(_)) => error.to_string(),
         Err(error) => panic!("{error}"),
@@ -20,17 +20,17 @@ async fn invalid_store_url_is_rejected() {
         "memory:x",
         "SQLITE:x",
     ] {
-        let said = refusal(url).await;
+        let said = open_error(url).await;
         assert!(
             said.contains("`sqlite:`, `postgres:` or `memory:`"),
             "{said}"
         );
         assert!(!said.contains("hunter2"), "{said}");
     }
-    assert!(refusal("sqlite:").await.contains("missing file name"));
-    assert!(refusal("sqlite::memory:").await.contains("`memory:`"));
+    assert!(open_error("sqlite:").await.contains("missing file name"));
+    assert!(open_error("sqlite::memory:").await.contains("`memory:`"));
     assert!(
-        refusal("sqlite:x.db?mode=ro")
+        open_error("sqlite:x.db?mode=ro")
             .await
             .contains("options are not supported")
     );

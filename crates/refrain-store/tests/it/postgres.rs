@@ -1,4 +1,4 @@
-//! The store in a database keeps to the contract, alone and in a fleet, and outlives what happens to databases.
+//! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
     HOUR, assert_failed, assert_late_failures_are_reported, assert_unavailable, create_leased,
@@ -18,14 +18,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast::Receiver;
 
-/// What a test waits for happens soon, or never.
+/// The time limit of one wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("it connects")
 }
 
-/// The URL of a new schema of this database, which is made faster than a new database is.
+/// Creates a schema in this database, which is faster than a new database, and returns its URL.
 async fn schema(url: &str) -> String {
     static SCHEMAS: AtomicU32 = AtomicU32::new(0);
     let name = format!("schema{}", SCHEMAS.fetch_add(1, Ordering::SeqCst));
@@ -36,7 +36,7 @@ async fn schema(url: &str) -> String {
     format!("{url}{join}options=-c%20search_path%3D{name}")
 }
 
-/// Tries until it is done.
+/// Repeats `attempt` until it returns a value.
 async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let trying = async {
         loop {
@@ -98,7 +98,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     let task = new_task(1);
     let made = open(&url).await.unwrap().create(task.clone()).await;
     assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
-    // As version 2 left it.
+    // The state after version 2.
     let mut connection = connect(&url).await;
     let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
     for statement in [
@@ -181,7 +181,7 @@ async fn hint_is_received_once_by_every_instance() {
     };
     assert_eq!(heard(&mut elsewhere).await, hint(true));
     assert_eq!(heard(&mut elsewhere).await, hint(true));
-    // What comes back from the database comes in order: the first two would be there by now, a second time.
+    // Hints arrive in order, so duplicates of the first two would have arrived by now.
     other
         .cancel(&lease.task, &Principal::anonymous())
         .await
@@ -192,7 +192,7 @@ async fn hint_is_received_once_by_every_instance() {
     assert_eq!(heard(&mut elsewhere).await, hint(false));
 }
 
-/// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.
+/// A commit that waits for an answer to the same task must see the answer afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answer_written_during_a_commit_is_not_lost() {
     let postgres = TestPostgres::shared().unwrap();
@@ -220,7 +220,7 @@ async fn answer_written_during_a_commit_is_not_lost() {
         let b = vec![("b".to_owned(), b"2".to_vec())];
         assert!(store.answer(&lease.task, &owner, b).await.unwrap());
 
-        // What an answer writes, by hand, so that it can be halted before its end.
+        // The statements of an answer, so that the transaction can be held open.
         let mut connection = connect(&url).await;
         let mut answer = connection.begin().await.unwrap();
         sqlx::query("UPDATE refrain_tasks SET open = open - 1, unread = unread + 1, revision = revision + 1 WHERE id = $1")
@@ -284,7 +284,7 @@ async fn store_works_after_a_server_restart() {
     postgres.start_again().unwrap();
     let created = until(async || store.create(new_task(3)).await.ok()).await;
     assert!(matches!(created, Creation::New(..)), "{created:?}");
-    // What was there is there still, and so is the lease.
+    // The task and the lease are still valid.
     let done = Commit {
         next: Next::Complete(b"r".to_vec()),
         ..Commit::default()
@@ -292,7 +292,7 @@ async fn store_works_after_a_server_restart() {
     until(async || store.commit(&lease, done.clone()).await.ok()).await;
     let row = until(async || store.find(&lease.task).await.ok()).await;
     assert_eq!(row.unwrap().task.status, StoredStatus::Completed);
-    // Hints come again, too.
+    // Hints are received again as well.
     let mut hints = store.hints();
     let mut id = 10;
     until(async || {
@@ -305,7 +305,7 @@ async fn store_works_after_a_server_restart() {
     .unwrap();
 }
 
-/// A way to the server on which bytes can be held up.
+/// A proxy to the server that can delay bytes.
 struct Wire {
     url: String,
     cut: Arc<AtomicBool>,
@@ -365,7 +365,7 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
         journal: Some(text.as_bytes().to_vec()),
         ..Commit::default()
     };
-    // The statement is known to the server then, and goes out whole the next time.
+    // The statement is prepared then, and is sent in one piece the next time.
     store.commit(&lease, journal("first")).await.unwrap();
     let mut looking = connect(&url).await;
     let held_up: Vec<i32> = sqlx::query_scalar(
@@ -383,7 +383,7 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
     };
     let ended = tokio::time::timeout(PATIENCE, calls).await;
     ended.expect("each call ends by itself");
-    // Its place is taken by another way of going on, before it gets through.
+    // Another commit replaces it before it reaches the server.
     let direct = open(&url).await.unwrap();
     direct.commit(&lease, journal("newer")).await.unwrap();
     wire.cut.store(false, Ordering::SeqCst);
@@ -431,7 +431,7 @@ async fn too_long_indexed_value_is_rejected() {
     };
     let said = store.create(owned).await.unwrap_err().to_string();
     assert!(said.contains("task owner too long: 5000 bytes"), "{said}");
-    // To look for what cannot be there finds nothing.
+    // Looking up a value that is too long finds nothing.
     let owner = Principal::anonymous();
     let answer = vec![(long.clone(), b"1".to_vec())];
     assert!(store.answer(&lease.task, &owner, answer).await.unwrap());
@@ -462,7 +462,7 @@ async fn errors_do_not_contain_the_password() {
     }
 }
 
-/// A transaction may fail as it ends, when all rows were sent already.
+/// A transaction may fail at its commit, after all rows were sent.
 #[tokio::test]
 async fn failure_at_commit_is_reported() {
     let postgres = TestPostgres::shared().unwrap();
@@ -482,7 +482,7 @@ async fn failure_at_commit_is_reported() {
     assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
 }
 
-/// With 100,000 tasks that wait, a claim reads those that are due and no others.
+/// With 100,000 waiting tasks, a claim reads only the due ones.
 #[tokio::test]
 async fn claim_does_not_read_waiting_tasks() {
     let postgres = TestPostgres::shared().unwrap();

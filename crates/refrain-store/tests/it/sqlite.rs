@@ -1,4 +1,4 @@
-//! The store in a file keeps to the contract, alone and shared with others.
+//! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
     assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
@@ -14,7 +14,7 @@ async fn open(path: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(path).await.expect("it opens"))
 }
 
-/// A connection of somebody else to the same file.
+/// A separate connection to the same file.
 async fn connect(path: &Path) -> SqliteConnection {
     let url = format!("sqlite:{}", path.display());
     SqliteConnection::connect(&url).await.expect("it opens")
@@ -62,7 +62,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     let task = new_task(1);
     let made = open(&path).await.create(task.clone()).await;
     assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
-    // As version 2 left it.
+    // The state after version 2.
     let mut connection = connect(&path).await;
     for statement in [
         "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BLOB, until INTEGER, PRIMARY KEY (session, name))",
@@ -170,7 +170,7 @@ async fn locked_file_is_unavailable_and_does_not_hang() {
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     let made = store.create(new_task(2)).await;
     assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
-    // What was refused may have been done when the other had ended. Doing it again does no harm.
+    // The failed operation may have been applied after the other ended. It is safe to repeat it.
     let again = store.create(new_task(1)).await.unwrap();
     let (Creation::New(task, _) | Creation::Existing(task)) = again;
     assert_eq!(task.id, new_task(1).id);
@@ -195,7 +195,7 @@ async fn file_that_is_not_a_database_is_rejected() {
     assert!(said.starts_with("could not create"), "{said}");
 }
 
-/// A transaction may fail as it ends, when all rows were read already.
+/// A transaction may fail at its commit, after all rows were read.
 #[tokio::test]
 async fn failure_at_commit_is_reported() {
     let dir = TempDir::new().unwrap();
@@ -216,7 +216,7 @@ async fn failure_at_commit_is_reported() {
     assert!(row.task.asks.is_empty());
 }
 
-/// What SQLite means to do for the query that every worker asks all the time.
+/// Checks the query plan of the query that workers run most.
 #[tokio::test]
 async fn claim_does_not_read_waiting_tasks() {
     let dir = TempDir::new().unwrap();

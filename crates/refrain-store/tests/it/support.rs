@@ -1,4 +1,4 @@
-//! Tasks for the tests of the databases.
+//! Helpers for the tests of the databases.
 
 use refrain_core::{FlowId, Principal};
 use refrain_store::{Commit, Creation, Lease, NewTask, Next, Store, StoreError, TaskId};
@@ -45,7 +45,7 @@ pub(crate) fn assert_unavailable<T: Debug>(done: &Result<T, StoreError>) {
     assert!(matches!(done, Err(StoreError::Unavailable(_))), "{done:?}");
 }
 
-/// Writes to a store whose transactions fail as they end, and checks that each write reports it.
+/// Writes to a store whose transactions fail at their commit, and checks that each write reports it.
 pub(crate) async fn assert_late_failures_are_reported(store: &dyn Store, lease: &Lease) {
     for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
         let commit = Commit {

@@ -4,7 +4,7 @@ use refrain::Elicit;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The schema of a form, which is flat and has no other keys than the protocol's.
+/// The schema of a form. Checks that it is flat and has only the keys of the protocol.
 fn schema<T: Elicit>() -> Value {
     serde_json::from_str(T::form().json().get()).expect("a form is JSON")
 }
@@ -74,7 +74,7 @@ fn primitive_fields_have_their_schema_types() {
     let schema = schema::<Primitives>();
     assert_eq!(schema["type"], "object");
     for (name, kind) in expected {
-        // Unsigned integers too: no limit that the author did not give.
+        // Unsigned integers have no bounds by default either.
         assert_eq!(schema["properties"][name], json!({"type": kind}), "{name}");
     }
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
@@ -335,7 +335,7 @@ fn container_attributes_apply_to_all_fields() {
     );
 }
 
-/// The form of a struct and the choices of an enum in one of serde's cases, and that serde reads them.
+/// Checks the form of a struct and the choices of an enum with one of serde's rename rules.
 macro_rules! case {
     ($test:ident, $case:literal, $field:literal, $variant:literal) => {
         #[test]

@@ -1,4 +1,4 @@
-//! The builders that `#[tool]`, `#[prompt]` and `#[resource]` give out.
+//! The builders that `#[tool]`, `#[prompt]` and `#[resource]` return.
 
 use refrain::runtime::PROTOCOL_VERSION;
 use refrain::server::{Prompt, Resource, ResourceTemplate, Server, Tool, serve_stdio};
@@ -65,7 +65,7 @@ async fn place(_cx: Cx, place: Place) -> Result<String> {
     Ok(place.location)
 }
 
-/// Tools can be made inside of other items too.
+/// Tools can be associated functions.
 struct Tracker;
 
 impl Tracker {
@@ -132,7 +132,7 @@ fn prompt_lists_its_arguments() {
     assert_eq!(info.arguments[0].name, "location");
 }
 
-/// What a server with the resources of this file answers over its line protocol.
+/// The response of a server with the resources of this file, over stdio.
 async fn answer(method: &str, mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
