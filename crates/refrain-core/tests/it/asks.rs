@@ -22,7 +22,7 @@ async fn joined_asks_are_sent_in_one_round() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["one", "two", "three"]);
-    assert_eq!(first.settles, 0, "nobody else holds the flow");
+    assert_eq!(first.settles, 0, "no other task holds a Cx");
     let sampled =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}});
     let answers =

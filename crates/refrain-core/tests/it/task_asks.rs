@@ -200,7 +200,7 @@ async fn asks_that_lose_in_every_replay_use_no_new_keys() {
         let step = pin!(cx.step("s", async { ok(5) }));
         let ask = cx.elicit::<Num>("n", "?");
         let Either::Right((first, ask)) = select(ask, step).await else {
-            panic!("nobody answers");
+            panic!("the ask has no answer");
         };
         drop(ask);
         // The same name, and a key that was used before.

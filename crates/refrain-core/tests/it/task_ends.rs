@@ -212,7 +212,7 @@ async fn progress_before_a_retry_is_written_first() {
                 // The dropped ask will be made again.
                 let asked = pin!(cx.elicit::<Num>("n", "?"));
                 let Either::Right((done, _)) = select(asked, pin!(work)).await else {
-                    panic!("nobody answers");
+                    panic!("the ask has no answer");
                 };
                 ok(done? + other.await?)
             }
