@@ -9,7 +9,7 @@ use crate::store::StoreUrl;
 use crate::{AppError, runtime};
 use anstyle::{AnsiColor, Style};
 use clap::{Args, Subcommand};
-use refrain::runtime::store::{ListTasks, Store, TaskId, TaskRow, TaskStatus};
+use refrain::runtime::store::{ListTasks, Store, StoredStatus, TaskId, TaskRow};
 use refrain_wire::timestamp;
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ enum TasksCommand {
     List {
         /// Only tasks with this status: working, input_required, completed, failed or cancelled.
         #[arg(long, value_parser = status)]
-        status: Option<TaskStatus>,
+        status: Option<StoredStatus>,
         /// Only tasks of this tool.
         #[arg(long)]
         tool: Option<String>,
@@ -106,9 +106,9 @@ pub(crate) fn run(program: &str, options: &TasksOptions) -> Result<ExitCode, App
     })
 }
 
-fn status(text: &str) -> Result<TaskStatus, InvalidValue> {
-    TaskStatus::parse(text).ok_or_else(|| {
-        let all = TaskStatus::ALL.map(|status| status.as_str());
+fn status(text: &str) -> Result<StoredStatus, InvalidValue> {
+    StoredStatus::parse(text).ok_or_else(|| {
+        let all = StoredStatus::ALL.map(|status| status.as_str());
         InvalidValue(format!("expected one of {}", all.join(", ")))
     })
 }
@@ -135,7 +135,7 @@ async fn cancel(program: &str, store: &dyn Store, id: &str) -> Result<(), AppErr
     store.cancel(&row.task.id, &row.owner).await?;
     // The task may have ended meanwhile.
     expect_status(&find(program, store, id).await?, |status| {
-        status == TaskStatus::Cancelled
+        status == StoredStatus::Cancelled
     })
 }
 
@@ -149,7 +149,7 @@ async fn requeue(program: &str, store: &dyn Store, id: &str) -> Result<(), AppEr
 /// Prints a task's status; an unexpected one is an error.
 fn expect_status(
     row: &TaskRow,
-    is_expected: impl FnOnce(TaskStatus) -> bool,
+    is_expected: impl FnOnce(StoredStatus) -> bool,
 ) -> Result<(), AppError> {
     let (id, status) = (&row.task.id, row.task.status);
     if !is_expected(status) {
@@ -286,12 +286,12 @@ fn owner(row: &TaskRow) -> String {
     row.owner.id().map_or("(anonymous)".into(), one_line)
 }
 
-fn colour(status: TaskStatus) -> Style {
+fn colour(status: StoredStatus) -> Style {
     match status {
-        TaskStatus::Working => AnsiColor::Cyan.on_default(),
-        TaskStatus::InputRequired => AnsiColor::Yellow.on_default(),
-        TaskStatus::Completed => AnsiColor::Green.on_default(),
-        TaskStatus::Failed => AnsiColor::Red.on_default(),
-        TaskStatus::Cancelled => Style::new().dimmed(),
+        StoredStatus::Working => AnsiColor::Cyan.on_default(),
+        StoredStatus::InputRequired => AnsiColor::Yellow.on_default(),
+        StoredStatus::Completed => AnsiColor::Green.on_default(),
+        StoredStatus::Failed => AnsiColor::Red.on_default(),
+        StoredStatus::Cancelled => Style::new().dimmed(),
     }
 }

@@ -1,6 +1,6 @@
 //! One run of a handler.
 //!
-//! A flow and the operations of its handler (asks, steps, checkpoints) share one [`state::State`] behind one lock.
+//! A flow and the operations of its handler (asks, steps, checkpoints) share one [`state::FlowState`] behind one lock.
 //! The driver decides only when the handler is at rest: pending, and not woken since its poll began.
 //!
 //! | condition at rest | decision |
@@ -36,7 +36,7 @@ pub use task::Detachment;
 
 pub(crate) use reply::{is_url, malformed_url};
 pub(crate) use slot::{Phase, Poller, SlotGuard};
-pub(crate) use state::{Shared, State};
+pub(crate) use state::{FlowState, Shared};
 pub(crate) use task::micros;
 pub(crate) use thread_context::{ThreadContext, in_step};
 pub(crate) use waker::StepSignal;

@@ -212,7 +212,7 @@ impl Entry {
 
 /// An open ask, and its key on the wire.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct OpenAsk {
+pub(crate) struct PendingAsk {
     pub(crate) wire_key: Box<str>,
     pub(crate) key: EntryKey,
     pub(crate) fingerprint: u64,
@@ -244,7 +244,7 @@ pub(crate) struct Journal {
     pub(crate) round: u32,
     pub(crate) sheds: u32,
     /// The open asks; empty while the flow runs.
-    pub(crate) asked: Vec<OpenAsk>,
+    pub(crate) asked: Vec<PendingAsk>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) rejections: Vec<Rejections>,
     pub(crate) checkpoints: Vec<Checkpoint>,

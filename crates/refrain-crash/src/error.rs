@@ -1,7 +1,7 @@
 //! Errors that end a run. Faults found by the check are in the report.
 
-use refrain::runtime::store::cluster::ClusterError;
-use refrain::runtime::store::{OpenError, StoreError};
+use refrain::runtime::store::test_postgres::TestPostgresError;
+use refrain::runtime::store::{OpenStoreError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
@@ -9,7 +9,7 @@ use std::process::ExitStatus;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CrashError {
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenStoreError),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error("the task store contains tasks; the test needs an empty one")]
@@ -17,7 +17,7 @@ pub(crate) enum CrashError {
     #[error("ledger failed: {0}")]
     EffectLedger(#[from] sqlx::Error),
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
+    Cluster(#[from] TestPostgresError),
     #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
     WorkerEnded {
         run: u32,

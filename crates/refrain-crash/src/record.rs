@@ -7,8 +7,8 @@ use crate::error::CrashError;
 use crate::plan::Effect;
 use refrain::auth::Principal;
 use refrain::runtime::store::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Store,
-    StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
+    Store, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -81,7 +81,7 @@ impl From<&Next> for NextState {
     fn from(next: &Next) -> Self {
         match next {
             Next::Keep => Self::Keep,
-            Next::SetDown(_) | Next::HandOn => Self::SetDown,
+            Next::Suspend(_) | Next::HandOn => Self::SetDown,
             Next::Retry(..) => Self::Retry,
             Next::Complete(_) | Next::Fail(_) => Self::Over,
         }
@@ -145,18 +145,22 @@ impl RecordingStore {
 }
 
 impl TaskStore for RecordingStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         Box::pin(async move {
             let asked = micros();
             let created = self.store.create(new).await?;
-            if let Created::New(_, Some(lease)) = &created {
+            if let Creation::New(_, Some(lease)) = &created {
                 self.taken(lease, asked, &[]);
             }
             Ok(created)
         })
     }
 
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+    fn get<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.store.get(id, owner)
     }
 
@@ -173,7 +177,7 @@ impl TaskStore for RecordingStore {
         self.store.cancel(id, owner)
     }
 
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         Box::pin(async move {
             let asked = micros();
             let claimed = self.store.claim(claim).await?;
@@ -194,7 +198,7 @@ impl TaskStore for RecordingStore {
         })
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         Box::pin(async move {
             let then = NextState::from(&commit.next);
             if then != NextState::Keep {
@@ -241,7 +245,7 @@ impl TaskStore for RecordingStore {
         self.store.spilled(id)
     }
 
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
         self.store.sweep(keep, most)
     }
 

@@ -12,7 +12,7 @@ use crate::worker::{self, LEASE};
 use crate::{RunOptions, StoreChoice, record};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
-use refrain::runtime::store::cluster::Cluster;
+use refrain::runtime::store::test_postgres::TestPostgres;
 use refrain::runtime::store::{ListTasks, Store, StoreError, TaskId};
 use refrain::server::Server;
 use sqlx::postgres::PgConnectOptions;
@@ -39,7 +39,7 @@ pub(crate) struct CrashRun {
     /// The connection options, if the store is on Postgres.
     pub(crate) postgres: Option<PgConnectOptions>,
     /// The Postgres server, if it can be restarted.
-    pub(crate) cluster: Option<Arc<Cluster>>,
+    pub(crate) cluster: Option<Arc<TestPostgres>>,
     pub(crate) counts: Mutex<ClientCounts>,
     /// The number of ended tasks.
     pub(crate) over: AtomicU32,
@@ -59,7 +59,7 @@ pub(crate) async fn run(
         StoreChoice::Url(url) => url.clone(),
         StoreChoice::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
         StoreChoice::Postgres => {
-            let start = tokio::task::spawn_blocking(Cluster::start).await;
+            let start = tokio::task::spawn_blocking(TestPostgres::start).await;
             let started = start.map_err(|error| CrashError::system("Postgres")(error.into()))??;
             cluster.insert(Arc::new(started)).database().await?
         }

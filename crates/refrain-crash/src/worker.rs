@@ -10,7 +10,7 @@ use crate::random::Random;
 use crate::record::{RecordEvent, RecordFile, RecordingStore};
 use parking_lot::Mutex;
 use refrain::prelude::*;
-use refrain::runtime::store::{OpenError, StoreError};
+use refrain::runtime::store::{OpenStoreError, StoreError};
 use refrain::server::serve_stdio;
 use refrain::task::TaskOptions;
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
         .init();
     let WorkerOptions { dir, run, seed, .. } = worker;
     let is_temporary =
-        |error: &OpenError| matches!(error, OpenError::Store(StoreError::Unavailable(_)));
+        |error: &OpenStoreError| matches!(error, OpenStoreError::Store(StoreError::Unavailable(_)));
     let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
     let record = Arc::new(RecordFile::create(&dir, run)?);
     let state = ToolState {

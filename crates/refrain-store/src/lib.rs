@@ -1,17 +1,15 @@
-//! The store of tasks, replay logs and tokens that are too large to travel.
+//! Stores of tasks, replay logs and tokens that are too large for the client.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `task` | tasks as a store keeps them |
+//! | `task` | the data types of tasks |
 //! | `store` | the trait of a store |
 //! | `open` | opening a store by its URL |
 //! | `memory`, `sqlite`, `postgres` | the stores |
 //! | `sql` | the common parts of SQLite and Postgres |
 //! | `contract` | the checks that every store must pass |
-//! | `cluster` | a Postgres server for tests |
+//! | `test_postgres` | a Postgres server for tests |
 
-#[cfg(feature = "cluster")]
-pub mod cluster;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod memory;
@@ -24,10 +22,12 @@ mod sql;
 mod sqlite;
 mod store;
 mod task;
+#[cfg(feature = "test-postgres")]
+pub mod test_postgres;
 mod time;
 
 pub use memory::MemoryStore;
-pub use open::{OpenError, UrlError, open};
+pub use open::{OpenStoreError, UrlError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
 pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention};
@@ -35,9 +35,9 @@ pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Rete
 pub use sqlite::SqliteStore;
 pub use store::{Store, StoreError, StoreFuture, TaskStore};
 pub use task::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
-    TaskId, TaskRow, TaskStatus,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
+    StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 
-/// The number of hints that wait for a slow listener before the oldest is lost.
+/// The capacity of the channel of hints. When it is full, the oldest are dropped.
 const HINTS: usize = 1024;

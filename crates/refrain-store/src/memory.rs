@@ -4,10 +4,10 @@ mod entry;
 
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next, Swept, Task,
-    TaskId, TaskRow, TaskStatus,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
+    StoredStatus, StoredTask, SweepCounts, TaskId, TaskRow,
 };
-use entry::{Entry, after};
+use entry::{MemoryTask, after};
 use parking_lot::{Mutex, MutexGuard};
 use refrain_core::{
     FlowId, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Source, SystemSource,
@@ -20,34 +20,34 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
 
-/// A store in the memory of one process, for tests and for a server whose tasks may end with it.
+/// A store in the memory of one process, for tests and for servers whose tasks need not survive a restart.
 ///
 /// Clones share their content.
 #[derive(Clone)]
 pub struct MemoryStore {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<Mutex<MemoryState>>,
     source: Arc<dyn Source>,
     hints: broadcast::Sender<Hint>,
 }
 
 #[derive(Default)]
-struct Inner {
-    tasks: HashMap<TaskId, Entry>,
+struct MemoryState {
+    tasks: HashMap<TaskId, MemoryTask>,
     flows: HashMap<(FlowId, Principal), TaskId>,
     /// The number of tasks created so far.
     created: u64,
-    /// Each with the second it is kept until.
+    /// Each with its expiry in seconds since 1970.
     records: HashMap<LogKey, (u64, Option<String>)>,
     tokens: HashMap<String, (SystemTime, Vec<u8>)>,
 }
 
 impl MemoryStore {
-    /// An empty store with the operating system's clock.
+    /// Makes an empty store with the operating system's clock.
     pub fn new() -> Self {
         Self::with_source(Arc::new(SystemSource::new()))
     }
 
-    /// An empty store with the clock of this source.
+    /// Makes an empty store with the clock of this source.
     pub fn with_source(source: Arc<dyn Source>) -> Self {
         Self {
             inner: Arc::default(),
@@ -56,47 +56,47 @@ impl MemoryStore {
         }
     }
 
-    /// The time, and the content.
-    fn lock(&self) -> (SystemTime, MutexGuard<'_, Inner>) {
+    /// Returns the time and the locked content.
+    fn lock(&self) -> (SystemTime, MutexGuard<'_, MemoryState>) {
         (self.source.now(), self.inner.lock())
     }
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        // An error means that there is no listener.
+        // It fails if there is no listener.
         let _ = self.hints.send(Hint { task, due, own });
     }
 }
 
-impl Inner {
-    fn owned(&mut self, id: &TaskId, owner: &Principal) -> Option<&mut Entry> {
+impl MemoryState {
+    fn owned(&mut self, id: &TaskId, owner: &Principal) -> Option<&mut MemoryTask> {
         let entry = self.tasks.get_mut(id)?;
         (entry.row.owner == *owner).then_some(entry)
     }
 
-    fn held(&mut self, lease: &Lease) -> Result<&mut Entry, StoreError> {
+    fn held(&mut self, lease: &Lease) -> Result<&mut MemoryTask, StoreError> {
         let entry = self.tasks.get_mut(&lease.task);
         let held = entry.filter(|entry| entry.fence == lease.fence && entry.row.due.is_some());
         held.ok_or(StoreError::Lost)
     }
 
-    fn create(&mut self, new: NewTask, now: SystemTime) -> Result<Created, StoreError> {
+    fn create(&mut self, new: NewTask, now: SystemTime) -> Result<Creation, StoreError> {
         let key = (new.flow, new.owner.clone());
         let before = self.flows.get(&key).unwrap_or(&new.id);
         if let Some(entry) = self.tasks.get(before) {
             return match entry.row.owner == new.owner {
-                true => Ok(Created::Before(entry.task())),
+                true => Ok(Creation::Existing(entry.task())),
                 false => Err(StoreError::IdInUse),
             };
         }
         self.created += 1;
         let id = new.id.clone();
-        let entry = Entry::new(new, self.created, now);
+        let entry = MemoryTask::new(new, self.created, now);
         let lease = entry.row.worker.is_some().then(|| entry.lease());
         let task = entry.task();
         self.flows.insert(key, id.clone());
         self.tasks.insert(id, entry);
-        Ok(Created::New(task, lease))
+        Ok(Creation::New(task, lease))
     }
 }
 
@@ -114,22 +114,26 @@ impl fmt::Debug for MemoryStore {
     }
 }
 
-/// A known value, as a future.
+/// A ready future with this value.
 fn done<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
     Box::pin(ready(Ok(value)))
 }
 
 impl TaskStore for MemoryStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         let (now, mut inner) = self.lock();
         let created = inner.create(new, now);
-        if let Ok(Created::New(task, None)) = &created {
+        if let Ok(Creation::New(task, None)) = &created {
             self.hint(&task.id, true, true);
         }
         Box::pin(ready(created))
     }
 
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+    fn get<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         let (_, mut inner) = self.lock();
         done(inner.owned(id, owner).map(|entry| entry.task()))
     }
@@ -162,13 +166,13 @@ impl TaskStore for MemoryStore {
         done(true)
     }
 
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         let (now, mut inner) = self.lock();
-        let wanted = |entry: &&mut Entry| {
-            let mine = entry.expires() <= now || claim.tools.contains(&entry.row.task.tool);
-            mine && entry.row.due.is_some_and(|due| due <= now)
+        let wanted = |entry: &&mut MemoryTask| {
+            let claimable = entry.expires() <= now || claim.tools.contains(&entry.row.task.tool);
+            claimable && entry.row.due.is_some_and(|due| due <= now)
         };
-        let mut due: Vec<&mut Entry> = inner.tasks.values_mut().filter(wanted).collect();
+        let mut due: Vec<&mut MemoryTask> = inner.tasks.values_mut().filter(wanted).collect();
         due.sort_by_key(|entry| (entry.row.due, entry.number));
         let until = after(now, claim.lease);
         let claimed = due.into_iter().take(claim.most);
@@ -190,17 +194,17 @@ impl TaskStore for MemoryStore {
         done(extended)
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         let (now, mut inner) = self.lock();
         let entry = match inner.held(lease) {
             Ok(entry) => entry,
             Err(lost) => return Box::pin(ready(Err(lost))),
         };
-        let seen = commit.is_seen();
-        let released = matches!(commit.next, Next::HandOn | Next::SetDown(_));
+        let visible = commit.is_visible();
+        let released = matches!(commit.next, Next::HandOn | Next::Suspend(_));
         let committed = entry.commit(commit, now);
         let due = released && entry.row.due.is_some_and(|due| due <= now);
-        if seen || due {
+        if visible || due {
             self.hint(&lease.task, due, true);
         }
         done(committed)
@@ -235,9 +239,9 @@ impl TaskStore for MemoryStore {
         done(token.map(|(_, token)| token.clone()))
     }
 
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
         let (now, mut inner) = self.lock();
-        let Inner {
+        let MemoryState {
             tasks,
             flows,
             records,
@@ -253,7 +257,7 @@ impl TaskStore for MemoryStore {
         let seconds = self.source.unix_seconds();
         let records = records.extract_if(|_, (until, _)| *until < seconds);
         let tokens = tokens.extract_if(|_, (until, _)| *until <= now);
-        done(Swept {
+        done(SweepCounts {
             tasks: tasks.count() as u64,
             records: records.take(most).count() as u64,
             tokens: tokens.take(most).count() as u64,
@@ -262,24 +266,24 @@ impl TaskStore for MemoryStore {
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
         let (_, inner) = self.lock();
-        let wanted = |entry: &&Entry| {
+        let wanted = |entry: &&MemoryTask| {
             let task = &entry.row.task;
             list.status.is_none_or(|status| status == task.status)
                 && list.tool.as_ref().is_none_or(|tool| *tool == task.tool)
         };
-        let mut entries: Vec<&Entry> = inner.tasks.values().filter(wanted).collect();
+        let mut entries: Vec<&MemoryTask> = inner.tasks.values().filter(wanted).collect();
         entries.sort_by_key(|entry| std::cmp::Reverse((entry.row.task.created, entry.number)));
         done(
             entries
                 .into_iter()
                 .take(list.most)
-                .map(Entry::row)
+                .map(MemoryTask::row)
                 .collect(),
         )
     }
 
     fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        done(self.lock().1.tasks.get(id).map(Entry::row))
+        done(self.lock().1.tasks.get(id).map(MemoryTask::row))
     }
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
@@ -288,7 +292,7 @@ impl TaskStore for MemoryStore {
             return done(None);
         };
         let status = entry.row.task.status;
-        if !matches!(status, TaskStatus::Completed | TaskStatus::Cancelled) {
+        if !matches!(status, StoredStatus::Completed | StoredStatus::Cancelled) {
             entry.requeue(now);
             self.hint(id, true, false);
         }
@@ -297,19 +301,19 @@ impl TaskStore for MemoryStore {
 }
 
 impl ReplayLog for MemoryStore {
-    fn begin<'a>(&'a self, key: &'a LogKey, keep: Retention) -> LogFuture<'a, RecordState> {
+    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
         let (_, mut inner) = self.lock();
-        let recorded = match inner.records.entry(key.clone()) {
-            hash_map::Entry::Occupied(record) if record.get().0 >= keep.now => {
+        let state = match inner.records.entry(key.clone()) {
+            hash_map::Entry::Occupied(record) if record.get().0 >= retention.now => {
                 let value = record.get().1.clone();
                 value.map_or(RecordState::Begun, RecordState::Done)
             }
             record => {
-                record.insert_entry((keep.until, None));
+                record.insert_entry((retention.until, None));
                 RecordState::Fresh
             }
         };
-        Box::pin(ready(Ok(recorded)))
+        Box::pin(ready(Ok(state)))
     }
 
     fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {

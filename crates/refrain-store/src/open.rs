@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Why a store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum OpenError {
+pub enum OpenStoreError {
     /// The URL is invalid.
     #[error("invalid store URL: {0}")]
     Url(#[from] UrlError),
@@ -21,7 +21,7 @@ pub enum OpenError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// A newer version of Refrain has changed the tables.
+    /// A newer version of Refrain has migrated the tables.
     #[error(
         "store has schema version {found}, this version of Refrain supports versions up to {known}: upgrade Refrain"
     )]
@@ -36,15 +36,15 @@ pub enum OpenError {
     Store(#[from] StoreError),
 }
 
-/// Why a URL does not name a store. The messages never repeat the URL, which may contain a password.
+/// Why a store URL is invalid. The messages do not contain the URL, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UrlError {
-    /// The scheme is not one of a store, or the build lacks its cargo feature.
+    /// The scheme is unknown, or its cargo feature is disabled.
     #[error("{SCHEMES}")]
     Scheme,
     /// The path of the SQLite file is empty.
-    #[error("it names no file: write `sqlite:refrain.db`")]
+    #[error("missing file name: write `sqlite:refrain.db`")]
     NoFile,
     /// The URL names SQLite's memory database.
     #[error("a SQLite store is a file: for a store in memory write `memory:`")]
@@ -61,7 +61,7 @@ pub enum UrlError {
 }
 
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
-impl From<sqlx::Error> for OpenError {
+impl From<sqlx::Error> for OpenStoreError {
     fn from(error: sqlx::Error) -> Self {
         Self::Store(error.into())
     }
@@ -76,17 +76,17 @@ impl From<sqlx::Error> for OpenError {
 /// | `memory:` | the memory of this process |
 ///
 /// ```
-/// use refrain_store::ListTasks;
+/// use refrain::runtime::store::ListTasks;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let store = refrain_store::open("memory:").await?;
+/// let store = refrain::store::open("memory:").await?;
 /// let latest = ListTasks { most: 10, ..ListTasks::default() };
 /// assert!(store.list(latest).await?.is_empty());
 /// # Ok(())
 /// # }
 /// ```
-pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
+pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenStoreError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(Arc::new(MemoryStore::new())),
         #[cfg(feature = "sqlite")]
@@ -102,14 +102,14 @@ pub async fn open(url: &str) -> Result<Arc<dyn Store>, OpenError> {
 
 /// The schemes that this build supports.
 const SCHEMES: &str = match (cfg!(feature = "sqlite"), cfg!(feature = "postgres")) {
-    (true, true) => "it must begin with `sqlite:`, `postgres:` or `memory:`",
+    (true, true) => "expected a URL that starts with `sqlite:`, `postgres:` or `memory:`",
     (true, false) => {
-        "it must begin with `sqlite:` or `memory:` (built without the feature `postgres`)"
+        "expected a URL that starts with `sqlite:` or `memory:` (built without the feature `postgres`)"
     }
     (false, true) => {
-        "it must begin with `postgres:` or `memory:` (built without the feature `sqlite`)"
+        "expected a URL that starts with `postgres:` or `memory:` (built without the feature `sqlite`)"
     }
-    (false, false) => "it must be `memory:` (built without the features `sqlite` and `postgres`)",
+    (false, false) => "expected `memory:` (built without the features `sqlite` and `postgres`)",
 };
 
 /// The path in a SQLite URL, which has no escapes.

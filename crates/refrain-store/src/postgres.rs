@@ -1,6 +1,6 @@
 //! A store in a Postgres database.
 //!
-//! Times are those of the database's clock at the start of a statement.
+//! The clock is the database's, at the start of a statement.
 
 /// The time, in microseconds since 1970.
 macro_rules! now {
@@ -14,7 +14,7 @@ mod hints;
 mod tasks;
 mod text;
 
-use crate::open::{OpenError, UrlError};
+use crate::open::{OpenStoreError, UrlError};
 use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, impl_store, pending_migrations};
 use crate::store::StoreError;
 use crate::time::micros;
@@ -29,9 +29,9 @@ use tokio::task::AbortHandle;
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// Connections for operations. One more listens, and one notifies.
+/// The number of connections for operations. One more listens for hints, and one sends them.
 const CONNECTIONS: usize = 10;
-/// The time limit of opening, which may have to wait for other instances that migrate the tables.
+/// The time limit of opening, which may wait for a migration by another instance.
 const OPENING: Duration = Duration::from_secs(60);
 /// The advisory lock of a migration.
 const MIGRATION: i64 = 0x7265_6672_6169_6e00;
@@ -56,16 +56,16 @@ impl PgStore {
     /// Connects to the database of this URL, `postgres://user:password@host/database`, and creates or migrates its
     /// tables.
     ///
-    /// The parameters of the URL are those of `psql`. With `sslmode=verify-full` the server needs a certificate for its
-    /// name, of an authority that browsers trust or that `sslrootcert` names.
-    pub async fn open(url: &str) -> Result<Self, OpenError> {
-        // The parser's error may repeat parts of the URL, and of its password.
+    /// The parameters of the URL are the same as for `psql`. With `sslmode=verify-full` the server needs a certificate for
+    /// its name, issued by a public authority or by the authority in `sslrootcert`.
+    pub async fn open(url: &str) -> Result<Self, OpenStoreError> {
+        // The parser's error may contain parts of the password.
         let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
         let opened = tokio::time::timeout(OPENING, Self::connect(options)).await;
         opened.map_err(|_| StoreError::timed_out(OPENING))?
     }
 
-    async fn connect(options: PgConnectOptions) -> Result<Self, OpenError> {
+    async fn connect(options: PgConnectOptions) -> Result<Self, OpenStoreError> {
         let options = options.application_name("refrain");
         let options = options.disable_statement_logging();
         let connections = Connections::new(options.clone(), CONNECTIONS);
@@ -100,7 +100,7 @@ impl PgStore {
         self.connections.run(run).await
     }
 
-    /// Notifies all instances of a change of a task.
+    /// Notifies all instances that a task has changed.
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
         self.notifier.send(Hint { task, due, own });
@@ -109,10 +109,10 @@ impl PgStore {
 
 impl_store!(PgStore);
 
-/// Migrates the tables, in one transaction. An advisory lock keeps other instances out.
-async fn migrate(connection: &mut PgConnection) -> Result<(), OpenError> {
+/// Migrates the tables in one transaction. An advisory lock excludes other instances.
+async fn migrate(connection: &mut PgConnection) -> Result<(), OpenStoreError> {
     let mut tx = connection.begin().await?;
-    // Other instances or a large table may take long.
+    // Another instance's migration, or a large table, may take long.
     tx.execute("SET LOCAL statement_timeout = 0").await?;
     let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(MIGRATION);
     lock.execute(&mut *tx).await?;

@@ -2,8 +2,8 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `operations` | the traits of a store, and the operations that are the same |
-//! | `rows` | tasks as columns |
+//! | `operations` | the implementation of the store traits |
+//! | `rows` | conversion between tasks and columns |
 //! | `schema` | the tables |
 //! | `statements` | SQL |
 
@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-/// The time limit of one operation, so that a dead connection becomes an error.
+/// The time limit of one operation, so that a dead connection causes an error.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Runs an operation within [`TIMEOUT`].
@@ -35,8 +35,8 @@ pub(crate) fn run<'a, T, E: From<StoreError>>(
     })
 }
 
-/// Numbers the commits of this process. A commit that timed out may still reach the tables, after the one that was
-/// written in its place; its lower number then keeps it out.
+/// Returns the next number of a commit of this process. A commit that timed out may reach the database after its retry;
+/// it is then rejected because of its lower number.
 pub(crate) fn next_commit() -> i64 {
     static COMMITS: AtomicI64 = AtomicI64::new(1);
     COMMITS.fetch_add(1, Ordering::Relaxed)
@@ -51,7 +51,7 @@ impl From<sqlx::Error> for StoreError {
             Error::ColumnDecode { .. } | Error::Decode(_) => Self::Corrupt,
             Error::Database(error) => error
                 .code()
-                .map_or(Self::Failed as Kind, |code| kind(&code)),
+                .map_or(Self::Failed as ErrorVariant, |code| kind(&code)),
             _ => Self::Failed,
         };
         kind(error.into())
@@ -59,12 +59,12 @@ impl From<sqlx::Error> for StoreError {
 }
 
 /// A variant of [`StoreError`] that has a source.
-type Kind = fn(Box<dyn std::error::Error + Send + Sync>) -> StoreError;
+type ErrorVariant = fn(Box<dyn std::error::Error + Send + Sync>) -> StoreError;
 
-/// The kind of error that a database reports with this code.
-fn kind(code: &str) -> Kind {
+/// The kind of error for a database error code.
+fn kind(code: &str) -> ErrorVariant {
     if code.len() == 5 {
-        // Postgres: connections, resources, shutdown, a standby after a failover, lost races, timeouts; corrupted data.
+        // Postgres: connections, resources, shutdown, read-only standby, serialization failures, timeouts; corrupt data.
         return match code {
             "57P01" | "57P02" | "57P03" | "57P05" | "57014" => StoreError::Unavailable,
             "25006" | "40001" | "40P01" | "55P03" => StoreError::Unavailable,

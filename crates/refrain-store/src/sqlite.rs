@@ -1,11 +1,11 @@
 //! A store in a SQLite file.
 //!
-//! One connection writes, in single statements or under `BEGIN IMMEDIATE`; others read beside it (WAL). A confirmed write
-//! is on the disk (`synchronous=FULL`).
+//! One connection writes, in single statements or under `BEGIN IMMEDIATE`; others read concurrently (WAL). A confirmed
+//! write is on disk (`synchronous=FULL`).
 
 mod tasks;
 
-use crate::open::OpenError;
+use crate::open::OpenStoreError;
 use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, for_sqlite, impl_store, pending_migrations};
 use crate::store::StoreError;
 use crate::time::micros;
@@ -23,16 +23,16 @@ use tokio::sync::{Mutex, MutexGuard, broadcast};
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
 
-/// How long a statement waits for another process to finish writing.
-const BUSY: Duration = Duration::from_secs(5);
-/// How long opening is repeated while other processes open the file.
-const OPENING: Duration = Duration::from_secs(30);
-/// Connections that read.
+/// How long a statement waits for the write lock of another process.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long opening is retried while other processes open the file.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The number of connections that read.
 const READERS: u32 = 4;
 
 /// A store in a SQLite file, for one instance or for several processes of one machine.
 ///
-/// Times are those of the machine's clock. Hints reach listeners of this store only; other processes poll.
+/// The clock is the machine's. Hints reach only listeners of this process; other processes poll.
 pub struct SqliteStore {
     options: SqliteConnectOptions,
     writer: Mutex<SqliteConnection>,
@@ -42,23 +42,23 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Opens this file, and creates or migrates its tables. A new file is readable by its owner only.
-    pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+    pub async fn open(path: impl AsRef<Path>) -> Result<Self, OpenStoreError> {
         let path = path.as_ref();
-        create(path).map_err(|source| OpenError::Create {
+        create(path).map_err(|source| OpenStoreError::Create {
             path: path.to_owned(),
             source,
         })?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .create_if_missing(false)
-            .busy_timeout(BUSY)
+            .busy_timeout(BUSY_TIMEOUT)
             .synchronous(SqliteSynchronous::Full)
             .disable_statement_logging();
         let mut writer = options.connect().await?;
         prepare(&mut writer).await?;
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
-            .acquire_timeout(BUSY)
+            .acquire_timeout(BUSY_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
         Ok(Self {
@@ -69,8 +69,7 @@ impl SqliteStore {
         })
     }
 
-    /// The connection that writes. One that was left in a transaction, or believes so since the disk was full, is
-    /// replaced.
+    /// The connection that writes. It is replaced if it was left in a transaction, or believes so after a full disk.
     async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>> {
         let mut writer = self.writer.lock().await;
         if writer.is_in_transaction() {
@@ -95,14 +94,14 @@ impl SqliteStore {
 
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
-        // An error means that there is no listener.
+        // It fails if there is no listener.
         let _ = self.hints.send(Hint { task, due, own });
     }
 }
 
 impl_store!(SqliteStore);
 
-/// Text as it is in the tables, which take any text and index any length.
+/// Text is stored unchanged: SQLite accepts any text, and indexes any length.
 mod text {
     pub(super) fn written(text: &str) -> &str {
         text
@@ -131,7 +130,7 @@ async fn begin(writer: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>,
     writer.begin_with("BEGIN IMMEDIATE").await
 }
 
-/// Creates the file if it is missing. SQLite gives the same permissions to the files it adds.
+/// Creates the file if it is missing. SQLite gives its other files the same permissions.
 fn create(path: &Path) -> std::io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
@@ -143,12 +142,14 @@ fn create(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// Switches to WAL and migrates. The switch does not wait for other processes that do the same, so it is repeated.
-async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+/// Switches to WAL and migrates. The switch fails while another process does the same, so it is retried.
+async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenStoreError> {
     let begun = Instant::now();
     loop {
         match migrate(writer).await {
-            Err(OpenError::Store(StoreError::Unavailable(_))) if begun.elapsed() < OPENING => {
+            Err(OpenStoreError::Store(StoreError::Unavailable(_)))
+                if begun.elapsed() < OPEN_TIMEOUT =>
+            {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             prepared => return prepared,
@@ -156,7 +157,7 @@ async fn prepare(writer: &mut SqliteConnection) -> Result<(), OpenError> {
     }
 }
 
-async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenError> {
+async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenStoreError> {
     let mode = sqlx::query_scalar("PRAGMA journal_mode = WAL");
     let mode: String = mode.fetch_one(&mut *writer).await?;
     if mode != "wal" {

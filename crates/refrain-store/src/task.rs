@@ -1,34 +1,34 @@
-//! Tasks as a store keeps them.
+//! The data types of tasks.
 
 use refrain_core::{FlowId, Principal};
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-/// The id of a task. It is random: for anonymous callers it is the only secret.
+/// The id of a task. It is random, since it is the only secret of an anonymous caller's task.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(Box<str>);
 
 impl TaskId {
-    const LONGEST: usize = 64;
+    const MAX_LEN: usize = 64;
 
-    /// An id of 192 random bits, as 48 hexadecimal digits.
+    /// Makes an id from 192 random bits, as 48 hexadecimal digits.
     pub fn new(random: [u8; 24]) -> Self {
         Self(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// An id from a client. `None`: no task can have this id.
+    /// Parses an id from a client. `None`: no task can have this id.
     pub fn parse(text: &str) -> Option<Self> {
         let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        (plain && text.len() <= Self::LONGEST).then(|| Self(text.into()))
+        (plain && text.len() <= Self::MAX_LEN).then(|| Self(text.into()))
     }
 
-    /// An id from a table.
+    /// Makes an id from a column.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn stored(text: String) -> Self {
         Self(text.into())
     }
 
-    /// The text of the id.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -40,7 +40,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// Prints only the start, since the whole id gives access to the task.
+/// Prints only the first digits, since the id grants access to the task.
 impl fmt::Debug for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TaskId({}..)", self.0.get(..8).unwrap_or_default())
@@ -49,10 +49,10 @@ impl fmt::Debug for TaskId {
 
 /// The status of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TaskStatus {
+pub enum StoredStatus {
     /// It runs or waits for a worker.
     Working,
-    /// It has open asks. Other branches of it may be running.
+    /// It has open asks. Other branches may be running.
     InputRequired,
     /// It ended with a result.
     Completed,
@@ -62,8 +62,8 @@ pub enum TaskStatus {
     Cancelled,
 }
 
-impl TaskStatus {
-    /// Every status.
+impl StoredStatus {
+    /// All statuses.
     pub const ALL: [Self; 5] = [
         Self::Working,
         Self::InputRequired,
@@ -72,7 +72,7 @@ impl TaskStatus {
         Self::Cancelled,
     ];
 
-    /// Its name in the protocol and in the tables.
+    /// Returns the name in the protocol and in the tables.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Working => "working",
@@ -83,18 +83,18 @@ impl TaskStatus {
         }
     }
 
-    /// The status of this name.
+    /// Returns the status with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == name)
     }
 
-    /// Whether the task has ended.
+    /// Returns whether the task has ended.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled)
     }
 }
 
-impl fmt::Display for TaskStatus {
+impl fmt::Display for StoredStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -102,109 +102,109 @@ impl fmt::Display for TaskStatus {
 
 /// A task to create.
 ///
-/// A store returns all bytes unchanged; they may be sealed.
+/// The bytes may be sealed; a store returns them unchanged.
 #[derive(Clone)]
 pub struct NewTask {
     /// Its id.
     pub id: TaskId,
-    /// Its flow. An owner has at most one task of a flow.
+    /// Its flow. An owner has at most one task per flow.
     pub flow: FlowId,
     /// Its owner.
     pub owner: Principal,
     /// The tool that was called.
     pub tool: String,
-    /// The call, as a worker needs it to run the handler.
+    /// The call, for the worker that runs the handler.
     pub call: Vec<u8>,
     /// Its journal.
     pub journal: Vec<u8>,
-    /// The handler's message.
+    /// The handler's status message.
     pub status_message: Option<String>,
     /// Its time to live.
     pub ttl: Duration,
     /// How often clients should poll it.
     pub poll_interval: Duration,
-    /// The worker that runs it already, and the time of its lease. `None`: it is due at once.
+    /// The worker that already runs it, and the time of its lease. `None`: it is due at once.
     pub claimed: Option<(String, Duration)>,
 }
 
 /// The result of creating a task.
 #[derive(Clone, Debug)]
-pub enum Created {
-    /// The new task, and the lease of the worker that runs it already.
-    New(Task, Option<Lease>),
-    /// The task with the same id or flow that existed before.
-    Before(Task),
+pub enum Creation {
+    /// The new task, and the lease if a worker already runs it.
+    New(StoredTask, Option<Lease>),
+    /// The existing task with the same id or flow.
+    Existing(StoredTask),
 }
 
-/// A task as its owner sees it.
+/// A task, as visible to its owner.
 #[derive(Clone)]
-pub struct Task {
+pub struct StoredTask {
     /// Its id.
     pub id: TaskId,
     /// The tool that was called.
     pub tool: String,
     /// Its status.
-    pub status: TaskStatus,
-    /// The handler's message.
+    pub status: StoredStatus,
+    /// The handler's status message.
     pub status_message: Option<String>,
     /// When it was created, by the store's clock.
     pub created: SystemTime,
     /// When it last changed, by the store's clock.
     pub updated: SystemTime,
-    /// Its time to live, from its creation.
+    /// Its time to live, since its creation.
     pub ttl: Duration,
     /// How often clients should poll it.
     pub poll_interval: Duration,
-    /// Grows with every change.
+    /// Increases with every change.
     pub revision: u64,
-    /// Its open asks by key, in the order asked. Empty unless it is `InputRequired`.
+    /// Its open asks by key, in order. Empty unless it is `InputRequired`.
     pub asks: Vec<(String, Vec<u8>)>,
     /// Its result if it is completed, its error if it failed.
     pub outcome: Option<Vec<u8>>,
 }
 
-/// A task as an operator sees it.
+/// A task, as visible to an operator.
 #[derive(Clone, Debug)]
 pub struct TaskRow {
-    /// The task as its owner sees it.
-    pub task: Task,
+    /// The task, as visible to its owner.
+    pub task: StoredTask,
     /// Its owner.
     pub owner: Principal,
-    /// The worker that holds a lease of it.
+    /// The worker that holds its lease.
     pub worker: Option<String>,
-    /// When a worker may claim it: at the end of the lease if there is one. `None`: it has ended.
+    /// When a worker may claim it: the end of the lease, if there is one. `None`: it has ended.
     pub due: Option<SystemTime>,
-    /// How often it was claimed since its last progress.
+    /// The number of claims since its last progress.
     pub attempts: u32,
     /// The error of the last failed attempt.
     pub last_error: Option<String>,
 }
 
-/// A worker's claim to a task. Later claims have a higher fence.
+/// A worker's lease of a task. Later leases have a higher fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The task.
     pub task: TaskId,
-    /// The number of the claim.
+    /// The fencing token: the number of the claim.
     pub fence: u64,
 }
 
-/// A request for tasks that are due.
+/// A request to claim due tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim<'a> {
     /// The name of the worker.
     pub worker: &'a str,
-    /// The tools that the worker has.
+    /// The tools that the worker can run.
     pub tools: &'a [String],
-    /// The time of the lease.
+    /// The duration of the lease.
     pub lease: Duration,
-    /// The largest number of tasks.
+    /// The maximum number of tasks.
     pub most: usize,
 }
 
-/// A task that a worker claimed.
+/// A claimed task.
 #[derive(Clone)]
-pub struct Claimed {
+pub struct ClaimedTask {
     /// The lease.
     pub lease: Lease,
     /// Its owner.
@@ -213,17 +213,17 @@ pub struct Claimed {
     pub flow: FlowId,
     /// The tool that was called.
     pub tool: String,
-    /// The call, to run the handler.
+    /// The call, for the worker that runs the handler.
     pub call: Vec<u8>,
     /// Its journal.
     pub journal: Vec<u8>,
     /// The answers that are not in the journal, by key, in the order of their asks.
     pub answers: Vec<(String, Vec<u8>)>,
-    /// How often it was claimed since its last progress, including this claim.
+    /// The number of claims since its last progress, including this one.
     pub attempt: u32,
     /// The error of the last failed attempt.
     pub last_error: Option<String>,
-    /// The time left to live. Zero: it has expired, and the worker fails it.
+    /// The remaining time to live. Zero: it has expired, and the worker must fail it.
     pub left: Duration,
     /// Its time to live.
     pub ttl: Duration,
@@ -231,18 +231,18 @@ pub struct Claimed {
     pub revision: u64,
 }
 
-/// A write of a worker, done completely or not at all.
+/// An atomic write of a worker.
 #[derive(Clone, Default)]
 pub struct Commit {
-    /// The new journal; `None` keeps it.
+    /// The new journal. `None`: unchanged.
     pub journal: Option<Vec<u8>>,
     /// Whether the task made progress. This resets its attempts and its last error.
     pub progress: bool,
     /// New asks, by key. A key that this task used before is ignored.
     pub publish: Vec<(String, Vec<u8>)>,
-    /// Keys whose answers are in the journal.
+    /// Keys of asks whose answers are in the journal.
     pub taken: Vec<String>,
-    /// Keys of asks that are withdrawn.
+    /// Keys of asks to withdraw.
     pub withdrawn: Vec<String>,
     /// The handler's message; `None` keeps the last one, or removes it if the task completes.
     pub status_message: Option<String>,
@@ -251,28 +251,28 @@ pub struct Commit {
 }
 
 impl Commit {
-    /// Whether it changes asks.
+    /// Returns whether it changes asks.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn has_asks(&self) -> bool {
         !(self.publish.is_empty() && self.taken.is_empty() && self.withdrawn.is_empty())
     }
 
-    /// Whether it changes what the owner sees.
-    pub(crate) fn is_seen(&self) -> bool {
+    /// Returns whether it changes anything that is visible to the owner.
+    pub(crate) fn is_visible(&self) -> bool {
         let asks = !self.publish.is_empty() || !self.withdrawn.is_empty();
         asks || self.status_message.is_some()
             || matches!(self.next, Next::Complete(_) | Next::Fail(_))
     }
 }
 
-/// The continuation of a task after a commit.
+/// The state of a task after a commit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Next {
-    /// The worker keeps running it.
+    /// The worker continues to run it.
     #[default]
     Keep,
     /// It is due after an answer or after this time. The attempt does not count.
-    SetDown(Option<Duration>),
+    Suspend(Option<Duration>),
     /// It is due at once. The attempt does not count.
     HandOn,
     /// The attempt failed with this error. The task is due after this time.
@@ -285,7 +285,7 @@ pub enum Next {
 
 /// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitResult {
     /// The new revision of the task.
     pub revision: u64,
     /// Whether there are answers that are not in the journal.
@@ -296,27 +296,27 @@ pub struct Committed {
 #[derive(Clone, Debug, Default)]
 pub struct ListTasks {
     /// Only tasks with this status.
-    pub status: Option<TaskStatus>,
+    pub status: Option<StoredStatus>,
     /// Only tasks of this tool.
     pub tool: Option<String>,
-    /// The largest number of tasks.
+    /// The maximum number of tasks.
     pub most: usize,
 }
 
-/// A notification of a change of a task. Hints may be lost, so receivers poll as well.
+/// A notification that a task has changed. Hints can be lost, so receivers must also poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hint {
     /// The task.
     pub task: TaskId,
     /// Whether a worker may claim it.
     pub due: bool,
-    /// Whether its own worker made the change. If not, the worker should read the task.
+    /// Whether the task's worker made the change. Otherwise the worker should read the task.
     pub own: bool,
 }
 
 /// The numbers of rows that a sweep deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Swept {
+pub struct SweepCounts {
     /// Ended tasks.
     pub tasks: u64,
     /// Records of the replay log.
@@ -325,7 +325,7 @@ pub struct Swept {
     pub tokens: u64,
 }
 
-/// Implements `Debug` with these fields only: the others are private to the owner, or long.
+/// Implements `Debug` with these fields only; the others are private or long.
 macro_rules! impl_debug {
     ($($type:ident { $($field:ident),+ })+) => {$(
         impl fmt::Debug for $type {
@@ -340,7 +340,7 @@ macro_rules! impl_debug {
 
 impl_debug! {
     NewTask { id, tool }
-    Task { id, tool, status, revision }
-    Claimed { lease, tool, attempt }
+    StoredTask { id, tool, status, revision }
+    ClaimedTask { lease, tool, attempt }
     Commit { progress, taken, withdrawn }
 }

@@ -7,4 +7,4 @@ pub use refrain_core::ReplayLog;
 pub use refrain_store::PgStore;
 #[cfg(feature = "sqlite")]
 pub use refrain_store::SqliteStore;
-pub use refrain_store::{MemoryStore, OpenError, Store, StoreError, TaskStore, open};
+pub use refrain_store::{MemoryStore, OpenStoreError, Store, StoreError, TaskStore, open};

@@ -1,4 +1,4 @@
-//! The application shell around a server that is not Refrain's own.
+//! The command line of `refrain-app` around an example server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -15,13 +15,13 @@ fn text(output: &Output) -> String {
 }
 
 #[test]
-fn version_is_that_of_the_server() {
+fn version_is_the_server_version() {
     let output = hello(&["--version"]).output().unwrap();
     assert_eq!(text(&output), "refrain-example-hello 1.0\n");
 }
 
 #[test]
-fn commands_of_the_shell_are_there() {
+fn help_lists_the_commands() {
     let help = text(&hello(&["--help"]).output().unwrap());
     for command in ["serve", "worker", "tasks", "keys", "config"] {
         assert!(help.contains(&format!("\n  {command}")), "{help}");
@@ -31,7 +31,7 @@ fn commands_of_the_shell_are_there() {
 }
 
 #[test]
-fn mistakes_begin_with_the_name_of_the_program() {
+fn errors_start_with_the_program_name() {
     let output = hello(&["serve", "--config", "absent.toml"])
         .output()
         .unwrap();
@@ -41,7 +41,7 @@ fn mistakes_begin_with_the_name_of_the_program() {
 }
 
 #[test]
-fn serves_until_it_is_told_to_stop() {
+fn server_stops_on_sigterm() {
     let args = ["serve", "--listen", "127.0.0.1:0", "--store", "memory:"];
     let mut child = hello(&args).stderr(Stdio::piped()).spawn().unwrap();
     let stderr = BufReader::new(child.stderr.take().unwrap());

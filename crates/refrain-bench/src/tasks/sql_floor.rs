@@ -205,7 +205,7 @@ fn new_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain_store::cluster::Cluster;
+    use refrain_store::test_postgres::TestPostgres;
 
     async fn assert_commits(url: &str, counts: [u64; 2]) {
         drop(refrain_store::open(url).await.unwrap());
@@ -238,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn commits_to_postgres_are_counted_and_nothing_else() {
-        let cluster = Cluster::shared().unwrap();
+        let cluster = TestPostgres::shared().unwrap();
         assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }
 }

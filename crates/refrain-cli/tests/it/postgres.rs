@@ -2,13 +2,13 @@
 
 use crate::support::tasks::{brief, in_the_middle};
 use crate::support::{Call, Client, Files, Ledger, Serve, program};
-use refrain_store::cluster::Cluster;
+use refrain_store::test_postgres::TestPostgres;
 use serde_json::{Value, json};
 
 /// The URL comes from the environment, as one with a password should.
 #[tokio::test]
 async fn what_a_killed_instance_began_a_worker_finishes() {
-    let cluster = Cluster::shared().expect("a Postgres");
+    let cluster = TestPostgres::shared().expect("a Postgres");
     in_the_middle(async |pause_ms| {
         let url = cluster.database().await.expect("a database");
         let files = Files::new();

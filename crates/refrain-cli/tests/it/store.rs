@@ -98,7 +98,7 @@ async fn a_store_that_cannot_be_opened_is_named_without_its_password() {
             "--store sqlite:PATH",
         ),
         (sqlite(&text), "not a database", "--store sqlite:PATH"),
-        ("sqlite:".into(), "names no file", "--store sqlite:PATH"),
+        ("sqlite:".into(), "missing file name", "--store sqlite:PATH"),
         (
             "refrain.db".into(),
             "begin with `sqlite:`",

@@ -2,7 +2,7 @@
 
 use super::Cx;
 use crate::AskError;
-use crate::flow::{Phase, Poller, Shared, SlotGuard, State};
+use crate::flow::{FlowState, Phase, Poller, Shared, SlotGuard};
 use crate::journal::{
     Entry, EntryKey, OperationKind, ParsedElicitation, StoredOutcome, fingerprint,
 };
@@ -158,7 +158,7 @@ impl<'a, T> AskFuture<'a, T> {
     /// Finds the answer, or opens the ask. `Ready` contains the entry if it may be taken now.
     fn find_or_open(
         &mut self,
-        state: &mut State,
+        state: &mut FlowState,
         poller: Poller<'_>,
     ) -> Poll<(usize, StoredOutcome, Option<ParsedElicitation>)> {
         loop {
@@ -188,7 +188,7 @@ impl<'a, T> AskFuture<'a, T> {
 
     /// The outcome of an ask that need not be sent: its answer came with the first request, or the client does not
     /// support the ask.
-    fn known_outcome(&self, state: &mut State) -> Option<StoredOutcome> {
+    fn known_outcome(&self, state: &mut FlowState) -> Option<StoredOutcome> {
         let first = self.key.ordinal == 1;
         let mut early = state.early_answers.iter();
         let early = early.position(|(key, _)| first && **key == *self.key.name);
@@ -209,7 +209,7 @@ impl<'a, T> AskFuture<'a, T> {
         }))
     }
 
-    fn open(&self, state: &mut State, poller: Poller<'_>) {
+    fn open(&self, state: &mut FlowState, poller: Poller<'_>) {
         let (id, fingerprint) = (self.slot.id, self.fingerprint);
         if let Some(slot) = state.slot(id)
             && matches!(slot.phase, Phase::Open { .. })
@@ -229,7 +229,7 @@ impl<'a, T> AskFuture<'a, T> {
     }
 
     /// Rejects an answer. `Some`: the ask fails after too many rejected answers.
-    fn reject(&mut self, state: &mut State, index: usize, reason: String) -> Option<AskError> {
+    fn reject(&mut self, state: &mut FlowState, index: usize, reason: String) -> Option<AskError> {
         if state.journal.entries[index].fingerprint != self.fingerprint {
             // It answers the question of another version of the handler, which may still need it.
             self.exact_schema = true;

@@ -1,7 +1,7 @@
 //! Journaled sleeps.
 
 use super::Cx;
-use crate::flow::{Phase, Poller, SlotGuard, State, in_step, micros};
+use crate::flow::{FlowState, Phase, Poller, SlotGuard, in_step, micros};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
 use std::future::Future;
 use std::pin::Pin;
@@ -47,7 +47,7 @@ impl<'a> SleepFuture<'a> {
     }
 
     /// Returns whether the sleep has ended. Its end is a journal entry, which waits for its turn.
-    fn has_ended(&self, state: &mut State, poller: Poller<'_>) -> bool {
+    fn has_ended(&self, state: &mut FlowState, poller: Poller<'_>) -> bool {
         let (id, env) = (self.slot.id, &self.slot.shared.env);
         let entry = state.find(&self.key).or_else(|| {
             if micros(env.source.now()) < self.until {

@@ -2,7 +2,7 @@
 
 use super::driver::{End, Event};
 use super::slot::{Phase, Slot};
-use super::state::{Shared, State};
+use super::state::{FlowState, Shared};
 use super::waker::FlowWaker;
 use super::{AfterWrite, Suspension};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(super) struct Decider<'a> {
 }
 
 impl Decider<'_> {
-    pub(super) fn decide(&mut self, state: &mut State) -> Decision {
+    pub(super) fn decide(&mut self, state: &mut FlowState) -> Decision {
         if let Some(event) = end_event(state) {
             return Decision::End(event);
         }
@@ -78,7 +78,7 @@ impl Decider<'_> {
     }
 
     /// Decides for a task or a flow in memory, whose asks are published while the handler continues.
-    fn decide_task(&mut self, state: &mut State) -> Decision {
+    fn decide_task(&mut self, state: &mut FlowState) -> Decision {
         if state.running == 0 && can_hand_on(state) {
             if self.should_settle(state) {
                 return Decision::Settle;
@@ -108,7 +108,7 @@ impl Decider<'_> {
     }
 
     /// Sets a fault if the open asks of a task or a flow in memory exceed a limit. Returns whether a fault is set.
-    fn task_exceeds_limit(&self, state: &mut State) -> bool {
+    fn task_exceeds_limit(&self, state: &mut FlowState) -> bool {
         let limits = &self.shared.env.limits;
         let (asks, entries) = (state.open_asks(), limits.entries);
         if state.exceeds_limit(asks, limits, false) {
@@ -125,7 +125,7 @@ impl Decider<'_> {
     }
 
     /// Advances a handler that keeps waking itself, and returns whether a write is due.
-    pub(super) fn while_busy(&mut self, state: &mut State) -> bool {
+    pub(super) fn while_busy(&mut self, state: &mut FlowState) -> bool {
         match self.advance(state) {
             Some(decision) => matches!(decision, Decision::Write(_)),
             None => {
@@ -136,7 +136,7 @@ impl Decider<'_> {
     }
 
     /// Wakes the expired sleeps, and returns whether there were any.
-    fn end_sleeps(&mut self, state: &mut State) -> bool {
+    fn end_sleeps(&mut self, state: &mut FlowState) -> bool {
         if state.wake_at().is_none() {
             return false;
         }
@@ -147,7 +147,7 @@ impl Decider<'_> {
     }
 
     /// Delivers the earliest awaited entry. If no entry is awaited, new steps may start.
-    fn advance(&mut self, state: &mut State) -> Option<Decision> {
+    fn advance(&mut self, state: &mut FlowState) -> Option<Decision> {
         let granted = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Granted);
         if state.slots.iter().any(granted) {
             // Another task will poll this operation, which wakes the driver.
@@ -205,7 +205,7 @@ impl Decider<'_> {
 
     /// Abandons steps that were woken and then not polled during a whole poll of the handler: the handler stores them
     /// somewhere, and they will not finish. Returns whether another poll is needed.
-    fn drop_abandoned(&mut self, state: &mut State) -> bool {
+    fn drop_abandoned(&mut self, state: &mut FlowState) -> bool {
         let Some(pass) = self.shared.passes.get().map(|passes| passes.get()) else {
             return false;
         };
@@ -236,7 +236,7 @@ impl Decider<'_> {
     }
 
     /// Returns whether other tasks should run first, so that their asks are sent in the same round.
-    fn should_settle(&mut self, state: &State) -> bool {
+    fn should_settle(&mut self, state: &FlowState) -> bool {
         if state.moves != self.settle.moves {
             self.settle.moves = state.moves;
             self.settle.idle_passes = 0;
@@ -253,7 +253,7 @@ impl Decider<'_> {
     }
 
     /// Returns whether the handler awaits a foreign future.
-    fn others_hold_waker(&self, state: &State) -> bool {
+    fn others_hold_waker(&self, state: &FlowState) -> bool {
         let slots = state.slots.iter().filter_map(|slot| slot.waker.as_ref());
         let own = slots
             .chain(&state.cancelled)
@@ -265,12 +265,12 @@ impl Decider<'_> {
 }
 
 /// Returns whether the flow should be handed on and has reached a checkpoint or a step boundary.
-fn can_hand_on(state: &State) -> bool {
+fn can_hand_on(state: &FlowState) -> bool {
     state.handing_on && state.any(|phase| matches!(phase, Phase::Parked | Phase::Blocked))
 }
 
 /// The final event of a flow that must end.
-pub(super) fn end_event(state: &mut State) -> Option<Event> {
+pub(super) fn end_event(state: &mut FlowState) -> Option<Event> {
     if state.crashed {
         return Some(Event::Crashed);
     }

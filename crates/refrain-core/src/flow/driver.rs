@@ -1,7 +1,7 @@
 //! The driver of a flow: polls the handler and reports events to the flow's owner.
 
 use super::decide::{Decider, Decision, SettleCounter, end_event};
-use super::state::{Shared, State};
+use super::state::{FlowState, Shared};
 use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
@@ -269,7 +269,7 @@ impl Flow {
         Poll::Ready(self.end_with(event))
     }
 
-    fn finish(&self, state: &mut State, done: Result<Outcome, Error>) -> Event {
+    fn finish(&self, state: &mut FlowState, done: Result<Outcome, Error>) -> Event {
         match done {
             Ok(Outcome::Incomplete(reply)) => {
                 if state.exceeds_limit(reply.asks.len(), &self.shared.env.limits, true)
@@ -292,7 +292,7 @@ impl Flow {
         }
     }
 
-    fn with_decider<T>(&mut self, decide: impl FnOnce(&mut Decider<'_>, &mut State) -> T) -> T {
+    fn with_decider<T>(&mut self, decide: impl FnOnce(&mut Decider<'_>, &mut FlowState) -> T) -> T {
         let mut decider = Decider {
             shared: &self.shared,
             waker: &self.waker,

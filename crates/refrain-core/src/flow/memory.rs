@@ -5,11 +5,11 @@
 
 use super::driver::Flow;
 use super::start::Start;
-use super::state::State;
+use super::state::FlowState;
 use crate::AskError;
-use crate::journal::{OpenAsk, StoredOutcome};
+use crate::journal::{PendingAsk, StoredOutcome};
 
-impl State {
+impl FlowState {
     /// Returns whether the home of this flow is memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.task.as_ref().is_some_and(|task| task.in_memory)
@@ -43,7 +43,7 @@ impl Flow {
 
     /// Reports that the client cannot answer the ask published under this key.
     pub fn fail_ask(&mut self, wire_key: &str, reason: &str) {
-        let outcome = |ask: &OpenAsk| {
+        let outcome = |ask: &PendingAsk| {
             let failed = AskError::Failed {
                 name: ask.key.name.to_string(),
                 reason: reason.to_owned(),

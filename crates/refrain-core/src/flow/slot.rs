@@ -2,7 +2,7 @@
 
 use super::state::Shared;
 use super::waker::StepSignal;
-use crate::journal::{EntryKey, OpenAsk};
+use crate::journal::{EntryKey, PendingAsk};
 use refrain_wire::Ask;
 use std::sync::Arc;
 use std::task::Waker;
@@ -72,7 +72,7 @@ impl Slot {
     }
 
     /// Takes the ask out of an open slot.
-    pub(super) fn take_ask(&mut self) -> Option<((String, Ask), OpenAsk)> {
+    pub(super) fn take_ask(&mut self) -> Option<((String, Ask), PendingAsk)> {
         match std::mem::replace(&mut self.phase, Phase::Idle) {
             Phase::Open {
                 ask,
@@ -80,7 +80,7 @@ impl Slot {
                 fingerprint,
             } => {
                 let named = (wire_key.to_string(), ask);
-                let open = OpenAsk {
+                let open = PendingAsk {
                     wire_key,
                     key: self.key.clone(),
                     fingerprint,

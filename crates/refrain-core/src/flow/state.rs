@@ -27,7 +27,7 @@ pub(super) type Wakers = SmallVec<[Waker; 1]>;
 
 /// The mutable part of a flow.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct FlowState {
     pub(crate) journal: Journal,
     /// The number of entries at the start of the round.
     pub(crate) replayed: usize,
@@ -79,7 +79,7 @@ pub(crate) struct Shared {
     pub(crate) waker: Arc<FlowWaker>,
     /// Created when the first step starts.
     pub(crate) passes: OnceLock<Arc<PassCounter>>,
-    state: Mutex<State>,
+    state: Mutex<FlowState>,
 }
 
 // Allocated in every round.
@@ -96,24 +96,24 @@ impl Shared {
             trace: start.trace,
             passes: OnceLock::new(),
             env,
-            state: Mutex::new(State {
+            state: Mutex::new(FlowState {
                 journal,
                 replayed,
                 live: replayed == 0,
                 early_answers: start.early_answers,
                 deadline: start.snapshot.deadline,
                 task: start.task,
-                ..State::default()
+                ..FlowState::default()
             }),
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FlowState> {
         self.state.lock()
     }
 
     /// Locks the state for one poll of an operation. `None`: it must stop, see [`stopped`](Self::stopped).
-    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, State>> {
+    pub(crate) fn enter(&self) -> Option<MutexGuard<'_, FlowState>> {
         let mut state = self.lock();
         state.count_poll().then_some(state)
     }
@@ -208,7 +208,7 @@ impl Shared {
     }
 
     /// Opens a slot for an operation without a journal entry.
-    pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut State) -> SlotGuard<'_> {
+    pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut FlowState) -> SlotGuard<'_> {
         // Named operations never have this kind, so the key does not collide.
         self.guard(state.push_slot(EntryKey::new(None, OperationKind::Sleep, "".into())))
     }
@@ -218,7 +218,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl FlowState {
     pub(crate) fn set_fault(&mut self, message: String, bad_answer: bool) {
         self.fault.get_or_insert(Fault {
             message,

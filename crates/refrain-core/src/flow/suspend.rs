@@ -4,12 +4,12 @@ use super::driver::Event;
 use super::env::{Env, Limits};
 use super::reply::{Incomplete, Suspension, is_url, malformed_url};
 use super::slot::{Phase, Slot, SlotId};
-use super::state::State;
-use crate::journal::{EntryKey, FlowId, OpenAsk, Snapshot};
+use super::state::FlowState;
+use crate::journal::{EntryKey, FlowId, PendingAsk, Snapshot};
 use crate::{AskError, Error};
 use refrain_wire::Ask;
 
-impl State {
+impl FlowState {
     /// The key of an ask on the wire: the ask's name if it is unused, otherwise `scope/name#n`.
     pub(crate) fn wire_key(&mut self, id: SlotId, key: &EntryKey, fingerprint: u64) -> Box<str> {
         let plain = self.plain_wire_key(id, key);
@@ -137,7 +137,7 @@ impl State {
             let before = (self.journal.entries.iter()).filter(|e| e.key.same_name(&key));
             key.ordinal = before.count() as u32 + 1;
             asks.push((key.name.to_string(), ask));
-            open.push(OpenAsk {
+            open.push(PendingAsk {
                 wire_key: key.name.as_ref().into(),
                 key,
                 fingerprint,
@@ -157,7 +157,7 @@ impl State {
         &mut self,
         flow: FlowId,
         asks: Vec<(String, Ask)>,
-        open: Vec<OpenAsk>,
+        open: Vec<PendingAsk>,
     ) -> Suspension {
         self.ended = true;
         let handed_on = asks.is_empty() && self.handing_on;

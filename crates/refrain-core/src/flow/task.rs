@@ -9,9 +9,9 @@
 use super::driver::Flow;
 use super::reply::{AfterWrite, PendingWrite};
 use super::slot::{Phase, Slot, SlotId};
-use super::state::{Shared, State, Wakers};
+use super::state::{FlowState, Shared, Wakers};
 use crate::Source;
-use crate::journal::{Entry, EntryKey, FlowId, OpenAsk, Snapshot, StoredOutcome};
+use crate::journal::{Entry, EntryKey, FlowId, PendingAsk, Snapshot, StoredOutcome};
 use refrain_wire::{Ask, check_answer_shape};
 use serde_json::value::RawValue;
 use std::task::Waker;
@@ -28,7 +28,7 @@ pub(crate) struct PublishState {
     /// The number of entries that are written or being written.
     pub(super) written: usize,
     /// Published asks without an answer.
-    pub(super) published: Vec<OpenAsk>,
+    pub(super) published: Vec<PendingAsk>,
     /// Keys of answers that arrived and are not written yet.
     pub(super) taken: Vec<String>,
     /// Whether a checkpoint is not written yet.
@@ -55,7 +55,7 @@ pub(super) enum Withdraw {
 /// The asks of a write.
 #[derive(Default)]
 struct AskChanges {
-    published: Vec<OpenAsk>,
+    published: Vec<PendingAsk>,
     new: Vec<(String, Ask)>,
     withdrawn: Vec<String>,
 }
@@ -74,7 +74,7 @@ impl PublishState {
         plain: String,
         taken: impl Fn(&str) -> bool,
     ) -> Box<str> {
-        let same = |p: &&mut OpenAsk| p.key == *key && p.fingerprint == fingerprint;
+        let same = |p: &&mut PendingAsk| p.key == *key && p.fingerprint == fingerprint;
         if let Some(known) = self.published.iter_mut().find(same) {
             known.current_run = true;
             return known.wire_key.clone();
@@ -88,7 +88,7 @@ impl PublishState {
     }
 }
 
-impl State {
+impl FlowState {
     pub(crate) fn is_task(&self) -> bool {
         self.task.as_ref().is_some_and(|task| !task.in_memory)
     }
@@ -124,7 +124,7 @@ impl State {
     /// Returns whether there is an ask to publish or to withdraw.
     pub(super) fn asks_changed(&self) -> bool {
         let is_open = |wire: &str| self.any(|phase| phase.open_key() == Some(wire));
-        let dropped = |ask: &OpenAsk| ask.current_run && !is_open(&ask.wire_key);
+        let dropped = |ask: &PendingAsk| ask.current_run && !is_open(&ask.wire_key);
         let task = self.task.as_ref();
         self.has_new_asks() || task.is_some_and(|task| task.published.iter().any(dropped))
     }
@@ -176,7 +176,7 @@ impl State {
                 && task.find_published(wire_key).is_none()
             {
                 changes.new.push((wire_key.to_string(), ask.clone()));
-                changes.published.push(OpenAsk {
+                changes.published.push(PendingAsk {
                     wire_key: wire_key.clone(),
                     key: slot.key.clone(),
                     fingerprint: *fingerprint,
@@ -232,7 +232,7 @@ impl State {
         &mut self,
         flow: FlowId,
         now: SystemTime,
-        open: Vec<OpenAsk>,
+        open: Vec<PendingAsk>,
         asks: Vec<(String, Ask)>,
     ) -> PendingWrite {
         let mut changes = AskChanges::default();
@@ -265,7 +265,7 @@ impl State {
         self.write(flow, now, then, changes)
     }
 
-    fn snapshot(&self, flow: FlowId, open: Vec<OpenAsk>) -> Snapshot {
+    fn snapshot(&self, flow: FlowId, open: Vec<PendingAsk>) -> Snapshot {
         let mut journal = self.journal.clone();
         journal.asked = open;
         Snapshot::without_void(flow, self.deadline, journal)
@@ -303,7 +303,7 @@ impl State {
     pub(super) fn settle_ask(
         &mut self,
         wire_key: &str,
-        outcome: impl FnOnce(&OpenAsk) -> Option<StoredOutcome>,
+        outcome: impl FnOnce(&PendingAsk) -> Option<StoredOutcome>,
     ) -> Wakers {
         let Some(task) = &mut self.task else {
             return Wakers::new();
@@ -352,7 +352,7 @@ impl Shared {
 }
 
 /// Returns whether an answer has the shape that its ask requires. A malformed answer is asked for again.
-pub(super) fn has_valid_shape(ask: &OpenAsk, json: &str) -> bool {
+pub(super) fn has_valid_shape(ask: &PendingAsk, json: &str) -> bool {
     let raw: Option<&RawValue> = serde_json::from_str(json).ok();
     let checked = raw.zip(ask.key.kind.ask());
     checked.is_some_and(|(raw, kind)| check_answer_shape(kind, raw).is_ok())
@@ -360,7 +360,7 @@ pub(super) fn has_valid_shape(ask: &OpenAsk, json: &str) -> bool {
 
 impl Flow {
     /// Changes the state and schedules a poll of the handler. Wakers run without the lock.
-    pub(super) fn change(&mut self, change: impl FnOnce(&mut State) -> Wakers) {
+    pub(super) fn change(&mut self, change: impl FnOnce(&mut FlowState) -> Wakers) {
         let wakers = change(&mut self.shared.lock());
         self.due = true;
         wakers.into_iter().for_each(Waker::wake);
@@ -412,8 +412,9 @@ impl Flow {
 
     /// Adds the answer to the ask published under this key. The ask is settled even if the answer is malformed.
     pub fn answer(&mut self, wire_key: &str, json: &str) {
-        let outcome =
-            |ask: &OpenAsk| has_valid_shape(ask, json).then(|| StoredOutcome::Value(json.into()));
+        let outcome = |ask: &PendingAsk| {
+            has_valid_shape(ask, json).then(|| StoredOutcome::Value(json.into()))
+        };
         self.change(|state| state.settle_ask(wire_key, outcome));
     }
 

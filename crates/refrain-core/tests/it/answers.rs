@@ -1,4 +1,4 @@
-//! Answers: which count, in which order, and what becomes of those that do not fit.
+//! Answers: which are used, in which order, and invalid ones.
 
 use crate::support::{Book, Num, RoundEnd, World, accept, handler, num};
 use futures_util::future::{Either, join, join_all, select};
@@ -10,7 +10,7 @@ use refrain_wire::{AnswerError, SamplingParams};
 use serde_json::{Value, json};
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
+async fn invalid_answer_is_asked_again_with_the_reason() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();
@@ -54,7 +54,7 @@ async fn an_answer_that_does_not_fit_is_asked_again_with_the_reason() {
 }
 
 #[tokio::test]
-async fn too_many_answers_that_do_not_fit_are_an_error_for_good() {
+async fn too_many_invalid_answers_fail_the_ask_permanently() {
     let mut world = World::new();
     world.limits.retries = 2;
     let handler = handler(|cx| async move {
@@ -73,7 +73,7 @@ async fn too_many_answers_that_do_not_fit_are_an_error_for_good() {
         .next(&handler, &round.token(), &json!({"n": num(-2)}))
         .await;
     assert_eq!(round.keys(), ["last"]);
-    // A late good answer changes nothing.
+    // A late valid answer has no effect.
     let answers = json!({"n": num(5), "last": num(6)});
     let out = world.next(&handler, &round.token(), &answers).await.out();
     let expected = AskError::Invalid {
@@ -84,14 +84,14 @@ async fn too_many_answers_that_do_not_fit_are_an_error_for_good() {
 }
 
 #[tokio::test]
-async fn an_invalid_answer_does_not_hold_up_the_others() {
+async fn invalid_answer_does_not_block_the_others() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();
     let handler = handler(move |cx| {
         let book = keep.clone();
         async move {
-            // Made in one order, awaited in the other.
+            // Created in one order, awaited in the other.
             let a = cx.elicit::<Num>("a", "?");
             let b = cx.elicit::<Num>("b", "?");
             let after_b = async {
@@ -121,7 +121,7 @@ async fn an_invalid_answer_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn a_no_is_an_answer() {
+async fn declined_form_is_an_answer() {
     let world = World::new();
     let elicit = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     let ask = handler(|cx| async move {
@@ -148,7 +148,7 @@ async fn a_no_is_an_answer() {
         assert_eq!(round.error().as_ask().unwrap().name(), "n");
         let token = world.first(&ask).await.token();
         let round = world.next(&ask, &token, &answers).await;
-        // It stays a no.
+        // It stays a decline.
         let answers = json!({"n": num(1), "last": num(2)});
         let round = world.next(&ask, &round.token(), &answers).await;
         assert_eq!(round.out(), format!("{outcome} Accepted(Num {{ v: 2 }})"));
@@ -156,7 +156,7 @@ async fn a_no_is_an_answer() {
 }
 
 #[tokio::test]
-async fn answers_may_come_with_the_first_request() {
+async fn first_request_may_contain_answers() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let (a, b) = join(cx.elicit::<Num>("a", "?"), cx.roots("b")).await;
@@ -167,7 +167,7 @@ async fn answers_may_come_with_the_first_request() {
         world.first_with(&handler, &answers).await.out(),
         json!([1, 0, 3])
     );
-    // What is missing is asked; what was used is in the token.
+    // A missing answer is asked for; a used one is in the token.
     let part = json!({"a": num(1), "b": {"roots": []}});
     let round = world.first_with(&handler, &part).await;
     assert_eq!(round.keys(), ["c"]);
@@ -175,7 +175,7 @@ async fn answers_may_come_with_the_first_request() {
         .next(&handler, &round.token(), &json!({"c": num(4)}))
         .await;
     assert_eq!(round.out(), json!([1, 0, 4]));
-    // What does not fit is asked again, and a wrong shape is the client's mistake.
+    // An invalid answer is asked again; a malformed one is the client's error.
     let round = world
         .first_with(&handler, &json!({"a": num(-1), "b": {"roots": []}}))
         .await;
@@ -193,18 +193,18 @@ async fn answers_may_come_with_the_first_request() {
 }
 
 #[tokio::test]
-async fn keys_that_were_not_asked_are_ignored() {
+async fn answers_to_unknown_keys_are_ignored() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let a = cx.elicit::<Num>("a", "?").await?.v;
         ok((a, cx.elicit::<Num>("b", "?").await?.v))
     });
     let token = world.first(&handler).await.token();
-    // An answer to an ask that is only to come does not count.
+    // An answer to a future ask is ignored.
     let answers = json!({"b": num(9), "constructor": {"x": 1}, "": {}, "a": num(1)});
     let round = world.next(&handler, &token, &answers).await;
     assert_eq!(round.keys(), ["b"]);
-    // And one to an ask that is settled does not either.
+    // So is an answer to a settled ask.
     let answers = json!({"a": num(7), "b": num(2)});
     assert_eq!(
         world.next(&handler, &round.token(), &answers).await.out(),
@@ -213,7 +213,7 @@ async fn keys_that_were_not_asked_are_ignored() {
 }
 
 #[tokio::test]
-async fn what_is_missing_is_asked_again() {
+async fn missing_answer_is_asked_again() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = ["a", "b", "c"].map(|name| cx.elicit::<Num>(name, name));
@@ -237,7 +237,7 @@ async fn what_is_missing_is_asked_again() {
 }
 
 #[tokio::test]
-async fn a_wrong_shape_is_refused_with_its_key() {
+async fn malformed_answer_is_rejected_with_its_key() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = join(cx.elicit::<Num>("form", "?"), cx.roots("roots"));
@@ -254,7 +254,7 @@ async fn a_wrong_shape_is_refused_with_its_key() {
         ("model", json!({"role": "assistant"})),
     ] {
         let round = world.next(&handler, &token, &json!({ key: answer })).await;
-        let RoundEnd::Refused(StartError::Shape { key: named, source }) = &round.end else {
+        let RoundEnd::Rejected(StartError::Shape { key: named, source }) = &round.end else {
             panic!("{answer}: {:?}", round.end)
         };
         assert_eq!(named, key);
@@ -266,12 +266,12 @@ async fn a_wrong_shape_is_refused_with_its_key() {
 }
 
 #[tokio::test]
-async fn answers_count_in_the_order_they_were_asked() {
+async fn answers_are_ordered_by_their_asks() {
     let world = World::new();
     for names in [["a", "b"], ["b", "a"]] {
         let handler = handler(move |cx| async move {
             let [one, two] = names.map(|name| cx.elicit::<Num>(name, "?"));
-            // Polled in the other order than asked.
+            // Polled in another order than created.
             let first = match select(two, one).await {
                 Either::Left((n, _)) => (names[1], n?.v),
                 Either::Right((n, _)) => (names[0], n?.v),
@@ -295,7 +295,7 @@ async fn answers_count_in_the_order_they_were_asked() {
 }
 
 #[tokio::test]
-async fn forms_can_be_made_at_run_time() {
+async fn form_can_be_built_at_run_time() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let form = Form::new([Field::one_of("colour", ["red", "blue"])]);
@@ -314,7 +314,7 @@ async fn forms_can_be_made_at_run_time() {
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_is_not_asked() {
+async fn malformed_url_is_rejected() {
     let world = World::new();
     for (url, good) in [
         ("https://example.com/pay?order=1&to=%C3%A4#top", true),
@@ -359,7 +359,7 @@ async fn a_url_that_is_none_is_not_asked() {
 }
 
 #[tokio::test]
-async fn a_url_is_asked_again_until_what_was_to_happen_has_happened() {
+async fn url_is_asked_again_until_the_check_succeeds() {
     let world = World::new();
     let book = Book::default();
     let keep = book.clone();

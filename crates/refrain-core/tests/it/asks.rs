@@ -1,4 +1,4 @@
-//! Asks: which go out together, under which keys, and what a handler that swallows errors cannot do.
+//! Asks: rounds, wire keys, scopes, limits, orphaned tasks.
 
 use crate::support::{self, Book, Name, Num, World, handler, many_threads, num, one_thread};
 use futures_util::future::{join, join_all, join3};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
-async fn joined_asks_go_out_in_one_round() {
+async fn joined_asks_are_sent_in_one_round() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let asks = join3(
@@ -22,7 +22,7 @@ async fn joined_asks_go_out_in_one_round() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["one", "two", "three"]);
-    assert_eq!(first.settles, 0, "nobody else holds the flow");
+    assert_eq!(first.settles, 0, "no other task holds a Cx");
     let sampled =
         json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "hello"}});
     let answers =
@@ -54,7 +54,7 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
         Ok(json!(all))
     });
     runtime.block_on(async {
-        // Batching is a courtesy where other threads are at work: it must succeed, not at the first go.
+        // With other threads, batching is best effort: it must succeed, but not at the first attempt.
         for attempt in 0.. {
             let first = world.first(&handler).await;
             let mut keys = first.keys();
@@ -75,18 +75,18 @@ fn spawned_asks_go_out_in_one_round(runtime: &tokio::runtime::Runtime) {
 }
 
 #[test]
-fn spawned_asks_go_out_in_one_round_on_one_thread() {
+fn spawned_asks_are_sent_in_one_round_on_one_thread() {
     spawned_asks_go_out_in_one_round(&one_thread());
 }
 
 #[test]
-fn spawned_asks_go_out_in_one_round_on_many_threads() {
-    // The driver itself runs as one task among the others.
+fn spawned_asks_are_sent_in_one_round_on_many_threads() {
+    // The driver runs as one task among the others.
     spawned_asks_go_out_in_one_round(&many_threads());
 }
 
 #[tokio::test]
-async fn a_handler_cannot_swallow_a_suspension() {
+async fn handler_cannot_swallow_a_suspension() {
     let (world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {
@@ -146,17 +146,17 @@ fn an_orphan_ends_quietly(runtime: &tokio::runtime::Runtime) {
 }
 
 #[test]
-fn an_orphan_ends_quietly_on_one_thread() {
+fn orphaned_task_ends_quietly_on_one_thread() {
     an_orphan_ends_quietly(&one_thread());
 }
 
 #[test]
-fn an_orphan_ends_quietly_on_many_threads() {
+fn orphaned_task_ends_quietly_on_many_threads() {
     an_orphan_ends_quietly(&many_threads());
 }
 
 #[tokio::test]
-async fn an_orphan_that_was_asking_ends_with_the_cut() {
+async fn orphaned_ask_ends_with_the_suspension() {
     let (world, book) = (World::new(), Book::default());
     let kept = Arc::new(std::sync::Mutex::new(None));
     let (written, keeps) = (book.clone(), kept.clone());
@@ -178,7 +178,7 @@ async fn an_orphan_that_was_asking_ends_with_the_cut() {
 }
 
 #[tokio::test]
-async fn a_name_used_twice_at_once_is_a_fault_that_says_where() {
+async fn concurrent_use_of_a_name_is_a_fault_with_its_location() {
     let world = World::new();
     let line = line!() + 3;
     let asks = handler(|cx| async move {
@@ -206,7 +206,7 @@ async fn a_name_used_twice_at_once_is_a_fault_that_says_where() {
         message.contains("\"s\"") && message.contains(file!()),
         "{message}"
     );
-    // The same name in two scopes, of two kinds, or one after the other, is no mistake.
+    // The same name in two scopes, of two kinds, or one after the other, is allowed.
     let fine = handler(|cx| async move {
         let scope = cx.scope("inner");
         let (a, b) = join(
@@ -222,7 +222,7 @@ async fn a_name_used_twice_at_once_is_a_fault_that_says_where() {
 }
 
 #[tokio::test]
-async fn an_ask_inside_a_step_is_a_fault() {
+async fn ask_inside_a_step_is_a_fault() {
     let world = World::new();
     let inside = handler(|cx| async move {
         let inner = cx.clone();
@@ -261,7 +261,7 @@ async fn an_ask_inside_a_step_is_a_fault() {
 }
 
 #[tokio::test]
-async fn loops_use_a_name_again() {
+async fn loop_can_reuse_a_name() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let mut all = Vec::new();
@@ -282,7 +282,7 @@ async fn loops_use_a_name_again() {
 }
 
 #[tokio::test]
-async fn scopes_have_names_of_their_own() {
+async fn scopes_are_separate_namespaces() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let (left, right) = (cx.scope("left"), cx.scope("right"));
@@ -301,7 +301,7 @@ async fn scopes_have_names_of_their_own() {
     });
     let first = world.first(&handler).await;
     assert_eq!(first.keys(), ["x", "left/x", "right/x", "y"]);
-    // Two of them stay unanswered. `x` is no longer free: `left/x` has an answer, and must not be taken for it.
+    // Two stay unanswered. The key `x` is not free, since `left/x` has an answer that must not be confused with it.
     let answers = json!({"left/x": num(2), "y": num(4)});
     let second = world.next(&handler, &first.token(), &answers).await;
     assert_eq!(second.keys(), ["x#1", "right/x"]);
@@ -321,7 +321,7 @@ async fn wire_keys_never_collide() {
         let scope = cx.scope("a");
         cx.elicit::<Num>("x", "?").await?;
         cx.elicit::<Num>("y", "?").await?;
-        // `x#2` and `a/y` are names here, and what other asks would be called as well.
+        // `x#2` and `a/y` are names here, and also the keys that other asks would get.
         let asks = join_all([
             cx.elicit::<Num>("x", "1"),
             cx.elicit::<Num>("x#2", "2"),
@@ -351,7 +351,7 @@ async fn wire_keys_never_collide() {
 }
 
 #[tokio::test]
-async fn a_scope_without_a_name_is_a_scope() {
+async fn empty_scope_name_is_a_scope() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let scope = cx.scope("");
@@ -367,7 +367,7 @@ async fn a_scope_without_a_name_is_a_scope() {
 }
 
 #[tokio::test]
-async fn what_a_client_cannot_answer_is_not_asked() {
+async fn unsupported_ask_is_not_sent() {
     let mut world = World::new();
     world.capabilities = Capabilities::default();
     let look = handler(|cx| async move {
@@ -401,7 +401,7 @@ async fn what_a_client_cannot_answer_is_not_asked() {
         capability: Capability::Form,
     });
     assert_eq!(*round.error().kind(), expected);
-    // A model that is given tools needs more than a model.
+    // Sampling with tools needs another capability.
     world.capabilities.sampling = true;
     let tools = handler(|cx: Cx| async move {
         let params = SamplingParams::new(1).tool_choice(ToolChoice::Auto);
@@ -413,7 +413,7 @@ async fn what_a_client_cannot_answer_is_not_asked() {
 }
 
 #[tokio::test]
-async fn limits_of_a_round_and_of_a_flow_are_faults() {
+async fn exceeded_limits_are_faults() {
     let mut world = World::new();
     world.limits.asks = 2;
     world.limits.rounds = 3;
@@ -431,7 +431,7 @@ async fn limits_of_a_round_and_of_a_flow_are_faults() {
         loop {
             let _ = cx.elicit::<Name>("again", "?").await;
         }
-        // Never reached; it gives the block its type.
+        // Unreachable; it determines the type of the block.
         #[allow(unreachable_code)]
         ok(0)
     });

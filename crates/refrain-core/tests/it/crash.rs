@@ -1,4 +1,4 @@
-//! A round that dies at any point is sent again to another instance, and the call ends as if nothing had happened.
+//! Crashes at any point of a round: the request is repeated on another instance, and the result is the same.
 
 use crate::support::{self, Book, Num, RoundEnd, World, answers_to, handler, num, one_thread};
 use futures_util::future::join_all;
@@ -9,23 +9,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Which request of a call goes wrong, and how.
+/// The request of a call that fails, and how.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     None,
-    /// The instance dies after this many polls of operations.
+    /// The instance crashes after this many polls of operations.
     Crash {
         request: usize,
         polls: u32,
     },
-    /// The request is served, and its response is lost.
+    /// The response is lost.
     Lost {
         request: usize,
     },
 }
 
-/// Plays a call, with trouble in one of its requests. Gives the result, the number of requests without trouble,
-/// and whether it came to the trouble.
+/// Plays a call with a failure in one of its requests. Returns the result, the number of successful requests,
+/// and whether the failure occurred.
 async fn play(
     world: &World,
     handler: &impl Fn(Cx) -> HandlerFuture,
@@ -65,12 +65,12 @@ async fn play(
     panic!("the call does not end");
 }
 
-/// Every ask is answered with the length of its words.
+/// Answers every ask with the length of its message.
 fn answer(_: &str, ask: &Ask) -> Option<Value> {
     Some(num(support::message(ask).len() as i64))
 }
 
-/// Charges once more whenever it runs; the key tells whether it is a repetition.
+/// Records every charge with its idempotency key.
 async fn charge(
     cx: &Cx,
     book: &Book,
@@ -119,7 +119,7 @@ where
     }
     assert!(crashes > requests, "only {crashes} crashes");
 
-    // However often a step ran, the other side can tell that it is the same one.
+    // However often a step ran, its idempotency key is the same.
     let ran: BTreeSet<String> = book.lines().into_iter().collect();
     assert_eq!(ran, calm);
     let mut keys: BTreeMap<String, String> = BTreeMap::new();
@@ -134,7 +134,7 @@ where
 }
 
 #[test]
-fn one_thing_after_another() {
+fn sequential_operations_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -157,7 +157,7 @@ fn one_thing_after_another() {
 }
 
 #[test]
-fn several_things_at_once() {
+fn concurrent_operations_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -180,7 +180,7 @@ fn several_things_at_once() {
 }
 
 #[test]
-fn spawned_tasks() {
+fn spawned_tasks_survive_crashes() {
     crash_everywhere(
         |book| {
             handler(move |cx| {
@@ -207,8 +207,8 @@ fn spawned_tasks() {
 }
 
 #[test]
-fn a_flow_that_is_handed_on() {
-    /// Wants to be rid of work at every third look.
+fn handed_on_flow_survives_crashes() {
+    /// Hands work on at every third check.
     struct Busy(AtomicU32);
     impl Pressure for Busy {
         fn should_hand_on(&self) -> bool {
@@ -236,7 +236,7 @@ fn a_flow_that_is_handed_on() {
 }
 
 #[tokio::test]
-async fn another_call_has_other_keys() {
+async fn idempotency_keys_differ_between_calls() {
     let (mut world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {
@@ -253,7 +253,7 @@ async fn another_call_has_other_keys() {
 }
 
 #[tokio::test]
-async fn a_round_that_dies_before_its_first_poll_does_nothing() {
+async fn crash_before_the_first_poll_has_no_effect() {
     let (world, book) = (World::new(), Book::default());
     let written = book.clone();
     let handler = handler(move |cx| {

@@ -1,4 +1,4 @@
-//! How rounds end otherwise: by time, by a panic, with notes on the way, in the explicit style.
+//! Other ends of rounds: time limits, panics, notes, the explicit style.
 
 use crate::support::{self, Book, Num, Round, RoundEnd, World, handler, num};
 use futures_util::future::join;
@@ -31,7 +31,7 @@ async fn until_it_waits(flow: &mut Flow) {
 }
 
 #[tokio::test]
-async fn time_that_is_up_cuts_with_the_open_asks() {
+async fn expired_round_is_suspended_with_its_open_asks() {
     let world = World::new();
     let with_ask = handler(|cx| async move {
         cx.step("done", async { ok(1) }).await?;
@@ -61,7 +61,7 @@ async fn time_that_is_up_cuts_with_the_open_asks() {
 }
 
 #[tokio::test]
-async fn time_that_is_up_does_not_pass_the_limits() {
+async fn expired_round_respects_the_limits() {
     let with_asks = handler(|cx| async move {
         let asks = join(cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?"));
         let (hung, (n, m)) = join(cx.step("hangs", pending::<Result<i64, Error>>()), asks).await;
@@ -96,7 +96,7 @@ impl Drop for Bomb {
 }
 
 #[tokio::test]
-async fn a_panic_ends_the_round_only() {
+async fn panic_ends_only_the_round() {
     let world = World::new();
     let panics = handler(|cx| async move {
         let n = cx.elicit::<Num>("n", "?").await?.v;
@@ -125,7 +125,7 @@ async fn a_panic_ends_the_round_only() {
 }
 
 #[tokio::test]
-async fn a_destructor_that_panics_does_not_matter() {
+async fn panic_in_a_destructor_is_ignored() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let bomb = Bomb;
@@ -145,7 +145,7 @@ async fn a_destructor_that_panics_does_not_matter() {
 }
 
 #[tokio::test]
-async fn notes_are_told_once() {
+async fn notes_are_sent_once() {
     let mut world = World::new();
     world.wants_progress = true;
     world.log_level = Some(LogLevel::Info);
@@ -180,7 +180,7 @@ async fn notes_are_told_once() {
         .next(&handler, &second.token(), &json!({"b": num(1)}))
         .await;
     assert_eq!(told(&last), ["3 Some(\"nearly\")"]);
-    // Who did not ask for any hears none; who asked hears the latest.
+    // A client that did not ask for notes gets none; others get the latest.
     world.wants_progress = false;
     world.log_level = None;
     assert_eq!(told(&world.first(&handler).await), [""; 0]);
@@ -194,7 +194,7 @@ async fn notes_are_told_once() {
 }
 
 #[tokio::test]
-async fn entries_that_nobody_awaits_do_not_silence_a_handler() {
+async fn unawaited_entries_do_not_suppress_notes() {
     let mut world = World::new();
     world.wants_progress = true;
     let old = handler(|cx| async move { ok(cx.elicit::<Num>("gone", "?").await?.v) });
@@ -211,7 +211,7 @@ async fn entries_that_nobody_awaits_do_not_silence_a_handler() {
 }
 
 #[tokio::test]
-async fn time_and_chance_are_the_same_in_every_round() {
+async fn time_and_random_numbers_are_the_same_in_every_round() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -249,7 +249,7 @@ async fn time_and_chance_are_the_same_in_every_round() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_the_end_is_told() {
+async fn cancelled_future_completes_at_the_end_of_the_round() {
     let world = World::new();
     let kept = Arc::new(Mutex::new(None));
     let keep = kept.clone();
@@ -273,7 +273,7 @@ async fn whoever_waits_for_the_end_is_told() {
     assert_eq!(task.await.unwrap(), "told");
 }
 
-/// A handler in the explicit style: it reads answers and keeps a state of its own.
+/// A handler in the explicit style, which reads answers and keeps a state.
 fn explicit() -> impl Fn(Cx) -> HandlerFuture {
     |cx: Cx| -> HandlerFuture {
         Box::pin(async move {
@@ -293,7 +293,7 @@ fn explicit() -> impl Fn(Cx) -> HandlerFuture {
 }
 
 #[tokio::test]
-async fn the_explicit_style_asks_and_keeps_its_own_state() {
+async fn explicit_style_asks_and_keeps_state() {
     let world = World::new();
     let handler = explicit();
     let mut given = [3, 4, 5].into_iter();
@@ -304,13 +304,13 @@ async fn the_explicit_style_asks_and_keeps_its_own_state() {
         assert_eq!(round.message("n"), message);
     }
     assert_eq!(rounds[3].out(), json!([3, 4, 5]));
-    // An answer may come with the first request.
+    // The first request may contain an answer.
     let at_once = world.first_with(&handler, &json!({"n": num(12)})).await;
     assert_eq!(at_once.out(), json!([12]));
 }
 
 #[tokio::test]
-async fn mistakes_in_the_explicit_style_are_errors() {
+async fn invalid_explicit_replies_are_errors() {
     let reply = |make: fn() -> Incomplete| {
         move |_: Cx| -> HandlerFuture { Box::pin(async move { Ok(Outcome::Incomplete(make())) }) }
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 #[tokio::test]
-async fn a_computation_is_handed_on_at_its_checkpoints() {
+async fn computation_is_handed_on_at_its_checkpoints() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -27,17 +27,17 @@ async fn a_computation_is_handed_on_at_its_checkpoints() {
     });
     busy.0.store(true, SeqCst);
     let first = world.first(&handler).await;
-    assert!(first.is_shed() && first.keys().is_empty());
+    assert!(first.is_handed_on() && first.keys().is_empty());
     let second = world.next(&handler, &first.token(), &json!({})).await;
-    assert!(second.is_shed());
-    // Two are enough for one flow, however busy the fleet is.
+    assert!(second.is_handed_on());
+    // A flow is handed on at most twice, however busy the fleet is.
     let last = world.next(&handler, &second.token(), &json!({})).await;
     assert_eq!(last.out(), 6);
     assert_eq!(book.lines(), ["from 0", "from 1", "from 2"]);
 }
 
 #[tokio::test]
-async fn a_flow_is_handed_on_between_its_steps() {
+async fn flow_is_handed_on_between_its_steps() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -59,7 +59,7 @@ async fn a_flow_is_handed_on_between_its_steps() {
         }
     });
     let first = world.first(&handler).await;
-    assert!(first.is_shed());
+    assert!(first.is_handed_on());
     assert_eq!(
         book.lines(),
         ["step 1", "step 2"],
@@ -67,7 +67,7 @@ async fn a_flow_is_handed_on_between_its_steps() {
     );
     let second = world.next(&handler, &first.token(), &json!({})).await;
     assert!(
-        second.is_shed(),
+        second.is_handed_on(),
         "still busy: the third step is not started here"
     );
     busy.0.store(false, SeqCst);
@@ -77,7 +77,7 @@ async fn a_flow_is_handed_on_between_its_steps() {
 }
 
 #[tokio::test]
-async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
+async fn busy_instance_finishes_running_steps_and_asks() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -107,7 +107,7 @@ async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
         ["n"],
         "an ask goes out rather than an empty round"
     );
-    assert!(!first.is_shed());
+    assert!(!first.is_handed_on());
     let last = world
         .next(&handler, &first.token(), &json!({"n": num(3)}))
         .await;
@@ -116,7 +116,7 @@ async fn a_busy_instance_finishes_the_steps_that_run_and_still_asks() {
 }
 
 #[tokio::test]
-async fn what_is_to_be_handed_on_is_not_seen_here_any_more() {
+async fn handed_on_value_is_not_delivered_here() {
     let (mut world, book) = (World::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -133,7 +133,7 @@ async fn what_is_to_be_handed_on_is_not_seen_here_any_more() {
                 book.write("saw quick");
                 ok(())
             };
-            // Its wakes have the other one polled too.
+            // Its wakes cause a poll of the other one as well.
             let slow = async {
                 let work = async {
                     for _ in 0..3 {
@@ -151,7 +151,7 @@ async fn what_is_to_be_handed_on_is_not_seen_here_any_more() {
         }
     });
     let first = world.first(&handler).await;
-    assert!(first.is_shed());
+    assert!(first.is_handed_on());
     assert_eq!(book.lines(), [""; 0]);
     let last = world.next(&handler, &first.token(), &json!({})).await;
     assert_eq!((last.stats.replayed, last.stats.steps), (2, 0));

@@ -1,4 +1,4 @@
-//! Flows whose home is memory: asks go out while the handler stays, and answers have it go on.
+//! Flows in memory: asks are published while the handler stays, and answers let it continue.
 
 use crate::support::{self, Book, Num, Switch, World, handler, num};
 use futures_util::future::{join, join3};
@@ -15,15 +15,15 @@ use std::task::Poll;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// A flow in memory, from its beginning.
+/// Starts a flow in memory.
 fn begin(world: &World, handler: &impl Fn(Cx) -> HandlerFuture) -> Flow {
     let sealer = world.sealer();
     let first = sealer.first(&world.binding(&sealer), None);
     Flow::new(world.env(), Start::first(first, None).in_memory(), handler)
 }
 
-/// Goes on until the flow reports something, or waits.
-async fn go_on(flow: &mut Flow) -> Option<Event> {
+/// Polls until the flow reports an event or waits.
+async fn next_event(flow: &mut Flow) -> Option<Event> {
     for _ in 0..1000 {
         let polled = poll_fn(|cx| Poll::Ready(flow.poll(cx))).await;
         match polled {
@@ -36,9 +36,9 @@ async fn go_on(flow: &mut Flow) -> Option<Event> {
     None
 }
 
-/// Goes on to what is published next.
+/// Polls until the next asks are published.
 async fn published(flow: &mut Flow) -> PendingWrite {
-    match go_on(flow).await {
+    match next_event(flow).await {
         Some(Event::Write(write)) => {
             flow.confirm_write();
             *write
@@ -52,7 +52,7 @@ fn keys(write: &PendingWrite) -> Vec<&str> {
 }
 
 async fn out(flow: &mut Flow) -> Value {
-    match go_on(flow).await {
+    match next_event(flow).await {
         Some(Event::Ended(End::Complete(body))) => {
             let members = format!("{{{}}}", body.members());
             serde_json::from_str::<Value>(&members).unwrap()["out"].clone()
@@ -62,7 +62,7 @@ async fn out(flow: &mut Flow) -> Value {
 }
 
 #[tokio::test]
-async fn what_is_around_an_ask_is_done_once() {
+async fn code_around_an_ask_runs_once() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let inline = handler(move |cx| {
@@ -81,21 +81,24 @@ async fn what_is_around_an_ask_is_done_once() {
     let asked = published(&mut flow).await;
     assert_eq!(keys(&asked), ["n"]);
     assert!(matches!(asked.then, AfterWrite::Rest { .. }) && flow.is_at_rest());
-    assert!(go_on(&mut flow).await.is_none(), "it waits");
+    assert!(next_event(&mut flow).await.is_none(), "it waits");
     assert_eq!(book.lines(), ["first"]);
     flow.answer("n", &num(1).to_string());
     assert!(!flow.is_at_rest());
-    // A key is used once, so that no answer can be taken for another.
+    // A key is used once, so that answers cannot be confused.
     assert_eq!(keys(&published(&mut flow).await), ["n#2"]);
     flow.answer("n", &num(5).to_string());
-    assert!(go_on(&mut flow).await.is_none(), "that was answered before");
+    assert!(
+        next_event(&mut flow).await.is_none(),
+        "that was answered before"
+    );
     flow.answer("n#2", &num(2).to_string());
     assert_eq!(out(&mut flow).await, 3);
     assert_eq!(book.lines(), ["first", "second", "third"]);
 }
 
 #[tokio::test]
-async fn several_asks_go_out_together_and_are_answered_in_any_order() {
+async fn concurrent_asks_may_be_answered_in_any_order() {
     let world = World::new();
     let three = handler(|cx| async move {
         let (a, b, c) = (
@@ -110,7 +113,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
     assert_eq!(keys(&published(&mut flow).await), ["a", "b", "c"]);
     flow.answer("c", r#"{"roots":[]}"#);
     flow.answer("b", &num(2).to_string());
-    while let Some(event) = go_on(&mut flow).await {
+    while let Some(event) = next_event(&mut flow).await {
         let Event::Write(write) = event else {
             panic!("{event:?}")
         };
@@ -122,7 +125,7 @@ async fn several_asks_go_out_together_and_are_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_dropped_is_withdrawn() {
+async fn dropped_ask_is_withdrawn() {
     let world = World::new();
     let impatient = handler(|cx| async move {
         let slept = tokio::select! {
@@ -145,7 +148,7 @@ async fn an_ask_that_is_dropped_is_withdrawn() {
 }
 
 #[tokio::test]
-async fn other_branches_go_on_while_something_is_asked() {
+async fn other_branches_continue_while_an_ask_is_open() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let both = handler(move |cx| {
@@ -169,7 +172,7 @@ async fn other_branches_go_on_while_something_is_asked() {
     let first = published(&mut flow).await;
     assert_eq!(keys(&first), ["n"]);
     while !flow.is_at_rest() {
-        if let Some(Event::Write(write)) = go_on(&mut flow).await {
+        if let Some(Event::Write(write)) = next_event(&mut flow).await {
             assert!(write.asks.is_empty());
             flow.confirm_write();
         }
@@ -180,7 +183,7 @@ async fn other_branches_go_on_while_something_is_asked() {
 }
 
 #[tokio::test]
-async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
+async fn invalid_answers_are_asked_again_up_to_the_limit() {
     let mut world = World::new();
     world.limits.retries = 2;
     let one = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
@@ -194,15 +197,15 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
     let asked = published(&mut flow).await;
     assert!(support::message(&asked.asks[0].1).contains("was not accepted"));
     flow.answer(&asked.asks[0].0, &num(5000).to_string());
-    let Some(Event::Ended(End::Failed(error))) = go_on(&mut flow).await else {
+    let Some(Event::Ended(End::Failed(error))) = next_event(&mut flow).await else {
         panic!("that was one too many")
     };
     assert!(matches!(error.as_ask(), Some(AskError::Invalid { .. })));
-    // What has not even the shape of an answer counts as a round.
+    // A malformed answer counts as a round.
     world.limits.rounds = 3;
     let mut flow = begin(&world, &one);
     let fault = loop {
-        match go_on(&mut flow).await {
+        match next_event(&mut flow).await {
             Some(Event::Write(write)) => {
                 flow.confirm_write();
                 flow.answer(&write.asks[0].0, "[]");
@@ -215,7 +218,7 @@ async fn answers_that_do_not_fit_are_asked_again_and_not_for_ever() {
 }
 
 #[tokio::test]
-async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
+async fn failed_answer_is_an_error_of_the_ask() {
     let world = World::new();
     let tries = handler(|cx| async move {
         match cx.elicit::<Num>("n", "?").await {
@@ -230,7 +233,7 @@ async fn a_client_that_cannot_answer_is_an_error_of_the_ask() {
 }
 
 #[tokio::test]
-async fn it_is_no_task_and_is_not_handed_on() {
+async fn live_flow_is_not_a_task_and_is_not_handed_on() {
     let mut world = World::new();
     world.wants_progress = true;
     world.log_level = Some(LogLevel::Info);
@@ -247,7 +250,7 @@ async fn it_is_no_task_and_is_not_handed_on() {
         ok(tried.unwrap_err().to_string())
     });
     let mut flow = begin(&world, &talks);
-    let Some(Event::Notes(notes)) = go_on(&mut flow).await else {
+    let Some(Event::Notes(notes)) = next_event(&mut flow).await else {
         panic!("what it says goes out")
     };
     assert!(matches!(&notes[..], [Note::Progress { .. }]));
@@ -256,7 +259,7 @@ async fn it_is_no_task_and_is_not_handed_on() {
 }
 
 #[tokio::test]
-async fn a_handler_in_the_explicit_style_is_run_again() {
+async fn explicit_handler_runs_again() {
     let world = World::new();
     let explicit = |cx: Cx| -> HandlerFuture {
         Box::pin(async move {
@@ -293,7 +296,7 @@ async fn a_handler_in_the_explicit_style_is_run_again() {
     assert_eq!(answers, ["n", "n.2"]);
 }
 
-/// A handler that gives its `Cx` away, and then does as it is told.
+/// A handler that sends its `Cx` to the test and then ends as instructed.
 fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> HandlerFuture + use<> {
     let kept = kept.clone();
     handler(move |cx| {
@@ -308,7 +311,7 @@ fn gives_away(kept: &Arc<Mutex<Option<Cx>>>, asks: bool) -> impl Fn(Cx) -> Handl
     })
 }
 
-/// What a `Cx` says to everything that belongs to a call.
+/// Checks that every operation of a `Cx` fails after its call.
 async fn all_refused(cx: &Cx) {
     let asked = cx.elicit::<Num>("late", "?").await;
     assert_eq!(
@@ -326,14 +329,14 @@ async fn all_refused(cx: &Cx) {
     assert!(cx.checkpoint("c", &1).await.is_err());
     assert!(cx.detach().await.is_err());
     cx.cancelled().await;
-    // There is nobody to be woken by, and nothing that could be said: whoever sleeps is ended.
+    // A sleep has no error type, so the sleeping task is unwound.
     let cx = cx.clone();
     let slept = tokio::spawn(async move { cx.sleep(Duration::from_secs(3600)).await });
     assert!(slept.await.unwrap_err().is_panic());
 }
 
 #[tokio::test]
-async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
+async fn sleeping_task_does_not_outlive_its_call() {
     let world = World::new();
     for in_memory in [false, true] {
         let (book, kept) = (
@@ -369,7 +372,7 @@ async fn a_task_that_sleeps_when_the_call_is_over_does_not_go_on() {
 }
 
 #[tokio::test]
-async fn a_cx_that_is_kept_past_its_call_says_so() {
+async fn cx_used_after_its_call_returns_an_error() {
     let (world, kept) = (World::new(), Arc::default());
     for in_memory in [false, true] {
         let done = gives_away(&kept, false);
@@ -383,12 +386,12 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
         out(&mut flow).await;
         let cx = kept.lock().unwrap().take().unwrap();
         all_refused(&cx).await;
-        // As from a task that was spawned and lives on.
+        // As in a spawned task that outlives the call.
         tokio::spawn(async move { all_refused(&cx).await })
             .await
             .unwrap();
     }
-    // So is one that has failed, by a mistake or a panic.
+    // The same after a fault or a panic.
     for panics in [false, true] {
         let keep = kept.clone();
         let fails = handler(move |cx| {
@@ -404,7 +407,7 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
         let sealer = world.sealer();
         let first = sealer.first(&world.binding(&sealer), None);
         let mut flow = Flow::new(world.env(), Start::first(first, None), &fails);
-        match go_on(&mut flow).await {
+        match next_event(&mut flow).await {
             Some(Event::Ended(End::Fault(_))) if !panics => {}
             Some(Event::Ended(End::Panicked(_))) if panics => {}
             other => panic!("expected a failure, got {other:?}"),
@@ -414,7 +417,7 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
             .await
             .unwrap();
     }
-    // A live call that is given up while it asks is over too.
+    // A live call that is abandoned while it asks has ended as well.
     let asks = gives_away(&kept, true);
     let mut flow = begin(&world, &asks);
     drop(published(&mut flow).await);
@@ -426,7 +429,7 @@ async fn a_cx_that_is_kept_past_its_call_says_so() {
 }
 
 #[tokio::test]
-async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
+async fn cx_of_a_suspended_round_does_not_end_another_call() {
     let (world, kept) = (World::new(), Arc::default());
     let first = world.first(&gives_away(&kept, true)).await;
     assert_eq!(first.keys(), ["n"]);
@@ -445,7 +448,7 @@ async fn a_cx_of_a_round_that_was_set_down_does_not_end_another_call() {
     });
     let said = world.first(&other).await.out();
     assert!(said.as_str().unwrap().contains("call has ended"), "{said}");
-    // A task of that very call is ended, as what it does next is done in the next round.
+    // A task of the same call is unwound, since the next round repeats its work.
     let task = tokio::spawn(async move { drop(cx.elicit::<Num>("late", "?").await) });
     assert!(task.await.unwrap_err().is_panic());
 }

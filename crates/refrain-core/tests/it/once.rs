@@ -1,4 +1,4 @@
-//! What is never done twice, and the log that makes it so.
+//! `once`, and the replay log.
 
 use crate::support::{self, Book, Num, World, handler, num};
 use futures_util::future::join_all;
@@ -26,7 +26,7 @@ fn pay_once(book: &Book) -> impl Fn(refrain_core::Cx) -> refrain_core::HandlerFu
 }
 
 #[tokio::test]
-async fn once_is_never_twice() {
+async fn once_never_runs_twice() {
     let (mut world, book) = (World::new(), Book::default());
     let log = MemoryReplayLog::new();
     world.replay_log = Some(Arc::new(log.clone()));
@@ -34,7 +34,7 @@ async fn once_is_never_twice() {
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
     let round = world.next(&handler, &token, &a).await;
-    // The token comes again and again: the work does not.
+    // A repeated token does not repeat the work.
     for _ in 0..3 {
         let again = world.next(&handler, &token, &a).await;
         let last = world
@@ -54,13 +54,13 @@ async fn once_is_never_twice() {
 }
 
 #[tokio::test]
-async fn once_that_was_interrupted_is_an_error_ever_after() {
+async fn interrupted_once_is_an_error_permanently() {
     let (mut world, book) = (World::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
     let a = json!({"a": num(1)});
-    // Die between the work's beginning and its end, wherever that is.
+    // Crash at every point between the start and the end of the work.
     let mut polls = 0;
     while book.lines().is_empty() {
         let round = world.request(&handler, Some(&token), &a, Some(polls)).await;
@@ -83,7 +83,7 @@ async fn once_that_was_interrupted_is_an_error_ever_after() {
 }
 
 #[tokio::test]
-async fn once_at_the_same_time_on_two_instances_is_done_on_one() {
+async fn concurrent_once_runs_on_one_instance() {
     let (mut world, book) = (World::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
     let handler = pay_once(&book);
@@ -94,7 +94,7 @@ async fn once_at_the_same_time_on_two_instances_is_done_on_one() {
 }
 
 #[tokio::test]
-async fn once_without_a_log_or_without_room_in_it_does_nothing() {
+async fn once_without_log_capacity_does_not_run() {
     let (mut world, book) = (World::new(), Book::default());
     let handler = pay_once(&book);
     let token = world.first(&handler).await.token();
@@ -127,7 +127,7 @@ async fn once_without_a_log_or_without_room_in_it_does_nothing() {
 }
 
 #[tokio::test]
-async fn scopes_and_names_with_slashes_are_told_apart() {
+async fn scopes_and_names_with_slashes_are_distinct() {
     let (mut world, book) = (World::new(), Book::default());
     world.replay_log = Some(Arc::new(MemoryReplayLog::new()));
     let keep = book.clone();
@@ -160,7 +160,7 @@ async fn scopes_and_names_with_slashes_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_replay_log_forgets_only_what_is_old() {
+async fn replay_log_deletes_only_expired_records() {
     let log = MemoryReplayLog::new();
     let flow = refrain_core::FlowId::from_bytes([7; 16]);
     let key = |round| refrain_core::LogKey::round(flow, round);
@@ -179,7 +179,7 @@ async fn a_replay_log_forgets_only_what_is_old() {
     let done = refrain_core::RecordState::Done("done".into());
     assert_eq!(begin(2, 1001, 9000).await, done);
     assert_eq!(log.len(), 2);
-    // An end whose beginning was forgotten leaves nothing behind.
+    // Finishing a deleted record creates none.
     assert_eq!(begin(3, 20_000, 30_000).await, fresh);
     log.finish(&key(2), "late").await.unwrap();
     assert_eq!(log.len(), 1);

@@ -1,12 +1,12 @@
-//! Random handlers, cut, crashed and handed on at random points.
+//! Random handlers that are suspended, crashed and handed on at random points.
 //!
-//! Three things must hold for each: what a round sees begins with what the round before it saw; nothing in the
-//! journal is done or asked again; and where nothing races, the end is that of an uncut run.
+//! Invariants: the history of a round starts with the history of the round before; no journaled operation runs or
+//! asks again; and without races, the result is the same as without suspensions.
 //!
-//! The cases are the same at every run. `PROPTEST_CASES` makes more of them, `RANDOM_SEED` others.
+//! The cases are deterministic. `PROPTEST_CASES` sets their number, `RANDOM_SEED` selects others.
 
-use crate::support::dice::{Dice, Whim, runner};
-use crate::support::program::{Node, Place, Trace, answer_at, in_ones_head, programs, run};
+use crate::support::dice::{Dice, RandomPressure, runner};
+use crate::support::program::{Node, Position, Trace, answer_at, expected_result, programs, run};
 use crate::support::{
     self, Round, RoundEnd, World, handler, many_threads, message, num, one_thread,
 };
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How much trouble a run is given.
+/// The amount of injected failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
-    /// Every ask is answered at once, and nothing crashes.
+    /// Every ask is answered at once, without crashes.
     None,
-    /// Answers are missing or wrong, rounds crash, responses are lost, instances want to be rid of flows.
+    /// Missing or invalid answers, crashes, lost responses, instances that hand flows on.
     Much,
 }
 
@@ -33,12 +33,13 @@ struct Case {
     dice: Arc<Dice>,
     world: World,
     strands: bool,
-    /// Spawned tasks run on other threads: a round may be cut before they have come as far as in the round before.
+    /// Whether spawned tasks run on other threads: a round may be suspended before they reach the point of the round
+    /// before.
     behind: bool,
     trouble: Trouble,
-    /// What the rounds saw whose tokens led to the one presented.
+    /// The history of the rounds that led to the presented token.
     before: Seen,
-    /// Steps whose values are in the journal presented.
+    /// Steps whose values are in the presented journal.
     journaled: BTreeSet<String>,
     answered: BTreeSet<String>,
     misled: BTreeSet<String>,
@@ -52,7 +53,7 @@ impl Case {
         world.limits.rounds = 10_000;
         world.limits.sheds = 10_000;
         if trouble == Trouble::Much {
-            world.pressure = Some(Arc::new(Whim(dice.clone())));
+            world.pressure = Some(Arc::new(RandomPressure(dice.clone())));
         }
         Self {
             strands: program.is_foreign(),
@@ -80,13 +81,13 @@ impl Case {
         handler(move |cx| {
             let work = run(
                 program.clone(),
-                Place::new(cx, trace.clone(), strands, turn),
+                Position::new(cx, trace.clone(), strands, turn),
             );
             async move { Ok(work.await) }
         })
     }
 
-    /// Plays the call to its end. Gives the result.
+    /// Plays the call to its end and returns the result.
     async fn play(&mut self) -> Result<Value, String> {
         let mut token: Option<String> = None;
         let mut answers = json!({});
@@ -112,7 +113,7 @@ impl Case {
             self.check(&round, &trace)?;
             match round.end {
                 RoundEnd::Crashed => {}
-                // The response is lost: the client sends the same request again.
+                // The response is lost, and the client repeats the request.
                 RoundEnd::Asked { .. } | RoundEnd::Done(_) if self.one_in(6) => {}
                 RoundEnd::Asked {
                     asks, token: next, ..
@@ -135,7 +136,7 @@ impl Case {
         Err("the call does not end".into())
     }
 
-    /// What the client says to an ask: mostly the answer.
+    /// The client's answer to an ask, sometimes an invalid one.
     fn answer(&mut self, message: &str) -> Option<Value> {
         let path = message.split('\n').next().unwrap_or_default().to_owned();
         if self.one_in(5) {
@@ -191,7 +192,7 @@ impl Case {
 async fn hold(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
     let racing = program.is_racing();
     let mut expected = BTreeSet::new();
-    let value = (!racing).then(|| in_ones_head(program, "p", &mut expected));
+    let value = (!racing).then(|| expected_result(program, "p", &mut expected));
     for trouble in [Trouble::None, Trouble::Much] {
         let mut case = Case::new(program, seed, trouble, threads);
         let result = case
@@ -216,7 +217,7 @@ async fn hold(program: &Node, seed: u64, threads: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// With every answer in the first request there is one round.
+/// If the first request contains all answers, there is one round.
 async fn all_at_once(program: &Node, value: Option<i64>) -> Result<(), String> {
     let case = Case::new(program, 0, Trouble::None, false);
     let answers = program.asks("p").into_iter().map(|(name, path)| {
@@ -251,9 +252,9 @@ fn random_handlers_on_many_threads() {
     random_handlers(1000, &many_threads(), true);
 }
 
-/// The checks above can fail: a program whose history depends on what it must not depend on is found out.
+/// Checks that the invariants can fail: a program whose history depends on a race is detected.
 #[test]
-fn a_program_that_races_with_foreign_awaits_is_found_out() {
+fn race_with_a_foreign_future_is_detected() {
     let step = |name: &str| Node::Step {
         name: name.into(),
         yields: 3,

@@ -1,15 +1,17 @@
-//! Random handlers run as tasks: taken up, crashed, answered, handed on and set down at random moments.
+//! Random handlers run as tasks: resumed, crashed, answered, handed on and suspended at random points.
 //!
-//! What must hold for each: what a run sees begins with what was seen when the task was last written; no step that was
-//! at its end by then is tried again, and each has one idempotency key; no key is published twice, and no ask under two
-//! keys unless its answer was refused; at rest nothing is at work and exactly what is awaited is asked; every task ends; and
-//! where nothing races, its result is that of plain code.
+//! Invariants: the history of a run starts with the history of the last write; no step that had
+//! ended by then runs again, and each has one idempotency key; no key is published twice, and no ask under two
+//! keys unless its answer was rejected; at rest no work runs and exactly the awaited asks are published; every task ends;
+//! and without races, its result is that of plain code.
 //!
-//! The cases are the same at every run. `PROPTEST_CASES` makes more of them, `RANDOM_SEED` others.
+//! The cases are deterministic. `PROPTEST_CASES` sets their number, `RANDOM_SEED` selects others.
 
-use crate::support::dice::{Dice, Whim, runner};
-use crate::support::program::{Node, Place, Trace, answer_at, in_ones_head, run, task_programs};
-use crate::support::store::{Stop, Store, Woken, decode, encode, env};
+use crate::support::dice::{Dice, RandomPressure, runner};
+use crate::support::program::{
+    Node, Position, Trace, answer_at, expected_result, run, task_programs,
+};
+use crate::support::store::{Stop, Store, WakeFlag, decode, encode, env};
 use crate::support::{NOON, World, answers_to, handler, many_threads, message, num, one_thread};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -24,34 +26,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How much trouble a task is given.
+/// The amount of injected failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
-    /// Every ask is answered while the task is set down, and nothing crashes.
+    /// Every ask is answered while the task is suspended, without crashes.
     None,
-    /// All that can happen.
+    /// All failures.
     Much,
 }
 
-/// Where the flow waits for its next run.
+/// The home of the flow between two runs.
 enum Home {
-    /// With the client, who will send these answers.
+    /// The client, which will send these answers.
     Client(Vec<u8>, Value),
     Store(Store),
 }
 
-/// How a run went.
-enum Went {
-    /// Over for now; the task goes on in another run.
-    On,
-    /// It broke off: it may have seen less than the run before it.
-    Broke,
+/// The end of a run.
+enum RunEnd {
+    /// It ended regularly; the task continues in another run.
+    Regular,
+    /// It crashed: its history may be shorter than that of the run before.
+    Crashed,
     Over(Value),
 }
 
 type Seen = BTreeMap<String, Vec<String>>;
 
-/// What is counted over all cases.
+/// Counters over all cases.
 #[derive(Default)]
 struct Tally {
     runs: AtomicU64,
@@ -76,21 +78,21 @@ struct Case<'a> {
     trouble: Trouble,
     threads: bool,
     strands: bool,
-    /// A task on another thread that is slow to be polled may be taken to ask what has lost its race already.
+    /// Whether spawned tasks run on other threads. A slow one may still seem to ask after it lost its race.
     overtakes: bool,
     tally: &'a Tally,
     home: Home,
-    /// When the task wants to be taken up, with or without answers.
+    /// When the task must be resumed, with or without answers.
     wake: Option<SystemTime>,
-    /// What was seen when the flow was last written.
+    /// The history at the last write.
     before: Seen,
-    /// Steps that were at their end then.
+    /// Steps that had ended then.
     ended: BTreeSet<String>,
     /// Steps that were started in any run.
     started: BTreeSet<String>,
     /// The idempotency key of each step.
     keys: BTreeMap<String, String>,
-    /// Asks that were answered well, and wrongly.
+    /// Asks that were answered correctly, and incorrectly.
     answered: BTreeSet<String>,
     misled: BTreeSet<String>,
     effects: BTreeSet<String>,
@@ -103,7 +105,7 @@ impl<'a> Case<'a> {
         world.limits.rounds = 10_000;
         world.limits.sheds = 10_000;
         if trouble == Trouble::Much {
-            world.pressure = Some(Arc::new(Whim(dice.clone())));
+            world.pressure = Some(Arc::new(RandomPressure(dice.clone())));
         }
         let first = Snapshot::first(FlowId::from_bytes([7; 16]), u64::MAX);
         let detaches = program.any(|node| matches!(node, Node::Detach));
@@ -155,13 +157,13 @@ impl<'a> Case<'a> {
         let turn = self.dice.throw(60) as usize;
         let turn = if program.depends_on_polls() { 0 } else { turn };
         handler(move |cx| {
-            let place = Place::new(cx, trace.clone(), strands, turn);
+            let place = Position::new(cx, trace.clone(), strands, turn);
             let work = run(program.clone(), place);
             async move { Ok(work.await) }
         })
     }
 
-    /// Plays the task to its end. Gives the result.
+    /// Plays the task to its end and returns the result.
     async fn play(&mut self) -> Result<Value, String> {
         for _ in 0..3000 {
             let trace = Arc::new(Trace::default());
@@ -173,8 +175,13 @@ impl<'a> Case<'a> {
             Tally::count(&self.tally.runs);
             let before = (self.before.clone(), self.ended.clone());
             let went = self.live(&trace).await?;
-            self.check(&before.0, &before.1, &trace, matches!(went, Went::Broke))?;
-            if let Went::Over(value) = went {
+            self.check(
+                &before.0,
+                &before.1,
+                &trace,
+                matches!(went, RunEnd::Crashed),
+            )?;
+            if let RunEnd::Over(value) = went {
                 return Ok(value);
             }
             self.meanwhile()?;
@@ -182,8 +189,8 @@ impl<'a> Case<'a> {
         Err("the task does not end".into())
     }
 
-    /// One instance takes the flow up, and has it until it lets go of it.
-    async fn live(&mut self, trace: &Arc<Trace>) -> Result<Went, String> {
+    /// Runs the flow on one instance until it leaves the instance.
+    async fn live(&mut self, trace: &Arc<Trace>) -> Result<RunEnd, String> {
         let handler = self.handler(trace);
         let start = match &self.home {
             Home::Store(store) => store.start(),
@@ -198,9 +205,9 @@ impl<'a> Case<'a> {
             flow.crash_after(self.dice.throw(25) as u32);
         }
         let begun = Instant::now();
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeFlag::default());
         let waker = Waker::from(woken.clone());
-        // How long it stays in memory at rest, if it is at rest.
+        // How long the flow stays in memory at rest.
         let mut stays: Option<u64> = None;
         let mut still = 0;
         while begun.elapsed() < Duration::from_secs(20) {
@@ -218,7 +225,7 @@ impl<'a> Case<'a> {
                     still += 1;
                     if self.one_in(60) {
                         Tally::count(&self.tally.crashes);
-                        return Ok(Went::Broke);
+                        return Ok(RunEnd::Crashed);
                     }
                     match &mut stays {
                         Some(0) => return self.leave(flow, trace),
@@ -242,25 +249,25 @@ impl<'a> Case<'a> {
                 Event::Detach => {
                     Tally::count(&self.tally.detached);
                     if self.one_in(5) {
-                        return Ok(Went::Broke);
+                        return Ok(RunEnd::Crashed);
                     }
                     let detachment = flow.detachment();
                     let stored = decode(&encode(detachment.snapshot()));
                     self.home = Home::Store(Store::of(&stored));
                     self.remember(trace);
                     if self.one_in(5) {
-                        return Ok(Went::Broke);
+                        return Ok(RunEnd::Crashed);
                     }
                     flow.become_task(&detachment, u64::MAX);
                 }
                 Event::Suspended(cut) => {
-                    // The response may be lost; the client sends the same request again.
+                    // The response may be lost, and the client repeats the request.
                     if !self.one_in(6) {
                         let answers = answers_to(&cut.asks, |_, ask| self.answer(ask));
                         self.home = Home::Client(encode(&cut.snapshot), answers);
                         self.remember(trace);
                     }
-                    return Ok(Went::On);
+                    return Ok(RunEnd::Regular);
                 }
                 Event::Write(write) => {
                     if let Some(went) = self.write(&mut flow, &write, trace)? {
@@ -268,16 +275,16 @@ impl<'a> Case<'a> {
                     }
                     stays = match write.then {
                         AfterWrite::Continue => None,
-                        AfterWrite::HandOn => return Ok(Went::On),
+                        AfterWrite::HandOn => return Ok(RunEnd::Regular),
                         AfterWrite::Rest { wake, may_progress } => {
                             self.wake = wake;
                             self.rests(trace, may_progress)?;
-                            // What cannot be seen is given time.
+                            // Gives foreign futures time.
                             let least = if may_progress { 60 } else { 0 };
                             let stay = self.trouble == Trouble::Much && self.dice.throw(2) == 0;
                             let more = if stay { self.dice.throw(60) } else { 0 };
                             if least + more == 0 {
-                                return Ok(Went::On);
+                                return Ok(RunEnd::Regular);
                             }
                             Some(least + more)
                         }
@@ -289,43 +296,43 @@ impl<'a> Case<'a> {
         Err("the flow hangs".into())
     }
 
-    /// An end of the flow, or of the attempt.
-    fn over(&mut self, event: Event) -> Result<Went, String> {
+    /// Handles the end of the flow or of the attempt.
+    fn over(&mut self, event: Event) -> Result<RunEnd, String> {
         match Stop::of(event) {
             Stop::Crashed => {
                 Tally::count(&self.tally.crashes);
-                Ok(Went::Broke)
+                Ok(RunEnd::Crashed)
             }
             Stop::Done(Err(error)) if matches!(error.kind(), ErrorKind::Retry) => {
                 Tally::count(&self.tally.retries);
-                Ok(Went::Broke)
+                Ok(RunEnd::Crashed)
             }
-            // The instance dies before the end is written.
+            // The instance crashes before the end is written.
             Stop::Done(Ok(_)) if self.one_in(8) => {
                 Tally::count(&self.tally.crashes);
-                Ok(Went::Broke)
+                Ok(RunEnd::Crashed)
             }
-            Stop::Done(Ok(value)) => Ok(Went::Over(value)),
+            Stop::Done(Ok(value)) => Ok(RunEnd::Over(value)),
             other => Err(format!("ended with {other:?}")),
         }
     }
 
-    /// Writes what the task has come to. `Some`: the instance died before or after that.
+    /// Writes the progress of the task. `Some`: the instance crashed before or after the write.
     fn write(
         &mut self,
         flow: &mut Flow,
         write: &PendingWrite,
         trace: &Trace,
-    ) -> Result<Option<Went>, String> {
+    ) -> Result<Option<RunEnd>, String> {
         Tally::count(&self.tally.writes);
         if self.one_in(10) {
             Tally::count(&self.tally.crashes);
-            return Ok(Some(Went::Broke));
+            return Ok(Some(RunEnd::Crashed));
         }
         self.commit(write, trace)?;
         if self.one_in(10) {
             Tally::count(&self.tally.crashes);
-            return Ok(Some(Went::Broke));
+            return Ok(Some(RunEnd::Crashed));
         }
         self.clients_answer(flow)?;
         flow.confirm_write();
@@ -352,27 +359,27 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Lets go of a flow that rests.
-    fn leave(&mut self, mut flow: Flow, trace: &Trace) -> Result<Went, String> {
-        // On other threads something may be on its way to ask: what was written at rest is enough.
+    /// Drops a flow at rest.
+    fn leave(&mut self, mut flow: Flow, trace: &Trace) -> Result<RunEnd, String> {
+        // Spawned tasks on other threads may be about to ask; the last write is sufficient.
         if !self.threads && self.one_in(2) {
             let write = flow.suspend();
             self.commit(&write, trace)?;
         }
-        Ok(Went::On)
+        Ok(RunEnd::Regular)
     }
 
-    /// What is written is seen for good, and steps that are at their end are done with.
+    /// Records the history and the ended steps of a write.
     fn remember(&mut self, trace: &Trace) {
         for (strand, seen) in trace.seen.lock().unwrap().iter() {
             let before = self.before.entry(strand.clone()).or_default();
             before.extend(seen.iter().skip(before.len()).cloned());
         }
         let ended = if self.threads {
-            // On another thread a step may be at its end and not in the journal yet.
+            // On another thread a step may have ended and not be journaled yet.
             &trace.got
         } else if self.program.depends_on_polls() {
-            // A step that races with what is ready is begun and dropped in every run.
+            // A step that races with a ready future is started and dropped in every run.
             &trace.finished
         } else {
             &trace.ended
@@ -380,7 +387,7 @@ impl<'a> Case<'a> {
         self.ended.extend(ended.lock().unwrap().iter().cloned());
     }
 
-    /// What the client says to an ask: mostly the answer.
+    /// The client's answer to an ask, sometimes an invalid one.
     fn answer(&mut self, ask: &Ask) -> Option<Value> {
         let path = path(ask);
         if self.one_in(5) {
@@ -394,7 +401,7 @@ impl<'a> Case<'a> {
         Some(answer)
     }
 
-    /// The client answers one of the open asks, or more of them.
+    /// Answers some of the open asks.
     fn answer_some(&mut self, all: bool) {
         let Some(store) = self.store() else { return };
         let open: Vec<(String, Ask)> = store.open.clone().into_iter().collect();
@@ -408,7 +415,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Answers come in while the flow is in memory; some come twice, and the second time they say something else.
+    /// Delivers answers while the flow is in memory; some twice, the second time with another value.
     fn clients_answer(&mut self, flow: &mut Flow) -> Result<(), String> {
         if self.one_in(8) {
             self.answer_some(false);
@@ -428,7 +435,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// Nobody has the task in memory.
+    /// Handles the time while no instance has the task in memory.
     fn meanwhile(&mut self) -> Result<(), String> {
         let wake = self.wake.take();
         self.answer_some(self.trouble == Trouble::None || self.dice.throw(2) == 0);
@@ -444,7 +451,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// At rest no step is at work, and what is asked is what is awaited.
+    /// Checks that at rest no step runs, and that the published asks are the awaited ones.
     fn rests(&mut self, trace: &Trace, may_progress: bool) -> Result<(), String> {
         if self.threads || may_progress {
             return Ok(());
@@ -461,7 +468,7 @@ impl<'a> Case<'a> {
         Ok(())
     }
 
-    /// The asks that are open in the store, or whose answers were not taken.
+    /// The asks that are open in the store, or whose answers were not taken yet.
     fn open_keys(&mut self) -> BTreeSet<String> {
         let Some(store) = self.store() else {
             return BTreeSet::new();
@@ -474,13 +481,13 @@ impl<'a> Case<'a> {
         asked.map(|(_, ask)| path(ask)).collect()
     }
 
-    /// Whenever a task waits, all its asks are published.
+    /// Checks that all asks of a waiting task are published.
     fn asks_are_published(&mut self, trace: &Trace) -> Result<(), String> {
         if self.store().is_none() || self.program.any(spawns) {
             return Ok(());
         }
         let mut asked = self.open_keys();
-        // Its answer may be in the journal, and not seen because the task is about to be handed on.
+        // Its answer may be journaled and not delivered, because the task is about to be handed on.
         asked.extend(self.answered.union(&self.misled).cloned());
         let asking = trace.asking.lock().unwrap();
         match asking.iter().find(|path| !asked.contains(*path)) {
@@ -497,7 +504,7 @@ impl<'a> Case<'a> {
         broke: bool,
     ) -> Result<(), String> {
         let seen = trace.seen.lock().unwrap();
-        // Spawned tasks on other threads may be behind.
+        // Spawned tasks on other threads may lag.
         let short = broke || (self.threads && self.program.any(spawns));
         for (strand, before) in before {
             let now = seen.get(strand).map_or(&[][..], Vec::as_slice);
@@ -538,7 +545,7 @@ fn spawns(node: &Node) -> bool {
     matches!(node, Node::Spawn { .. })
 }
 
-/// Where in the program an ask is made: the first line of its words.
+/// The position of an ask in the program: the first line of its message.
 fn path(ask: &Ask) -> String {
     let words = message(ask);
     words.split('\n').next().unwrap_or_default().to_owned()
@@ -546,7 +553,7 @@ fn path(ask: &Ask) -> String {
 
 async fn hold(program: &Node, seed: u64, threads: bool, tally: &Tally) -> Result<(), String> {
     let mut expected = BTreeSet::new();
-    let value = (!program.is_racing()).then(|| in_ones_head(program, "p", &mut expected));
+    let value = (!program.is_racing()).then(|| expected_result(program, "p", &mut expected));
     for trouble in [Trouble::None, Trouble::Much] {
         let mut case = Case::new(program, seed, trouble, threads, tally);
         let result = case.play().await;

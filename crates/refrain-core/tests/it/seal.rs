@@ -1,4 +1,4 @@
-//! Tokens: what opens, what does not, and what they give away.
+//! Tokens: sealing, opening, rejection, secrecy.
 
 use crate::support::{self, Clock, NOON, Num, World, handler, num};
 use base64::Engine;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const NONE: Option<&Value> = None;
 
-/// A token of a flow that has an answer and a step in its journal.
+/// A token whose journal has an answer and a step.
 async fn token_of(world: &World) -> String {
     let handler = handler(|cx| async move {
         let first = cx.elicit::<Num>("first", "?").await?.v;
@@ -46,7 +46,7 @@ fn header(token: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn every_bit_counts() {
+async fn token_with_a_flipped_bit_is_rejected() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -65,7 +65,7 @@ async fn every_bit_counts() {
         };
         assert_eq!(opened.unwrap_err(), expected, "bit {bit}");
     }
-    // The same for the bits of the characters as they travel.
+    // The same for the bits of the encoded characters.
     for bit in 0..token.len() * 8 {
         let mut bytes = token.clone().into_bytes();
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -79,7 +79,7 @@ async fn every_bit_counts() {
 }
 
 #[tokio::test]
-async fn every_truncation_and_extension_is_refused() {
+async fn truncated_or_extended_token_is_rejected() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -104,7 +104,7 @@ async fn every_truncation_and_extension_is_refused() {
     assert!(sealer.open(&binding, &format!("{token}{token}")).is_err());
 }
 
-/// What the token of a live call says.
+/// The content of a live call's token.
 fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
     LiveToken {
         flow: sealer.first(&bind(sealer), Some("c-1")).flow(),
@@ -115,7 +115,7 @@ fn held(sealer: &Sealer, deadline: u64) -> LiveToken {
 }
 
 #[test]
-fn every_bit_of_a_live_token_counts() {
+fn live_token_with_a_flipped_bit_is_rejected() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let held = held(&sealer, NOON + 100);
@@ -151,7 +151,7 @@ fn as_version(token: &str, version: u8) -> String {
 }
 
 #[test]
-fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
+fn live_tokens_and_journal_tokens_are_not_interchangeable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let live = sealer.seal_live(&binding.live(), &held(&sealer, NOON + 100));
@@ -169,7 +169,7 @@ fn a_live_token_is_not_made_to_look_like_another_nor_another_like_it() {
 }
 
 #[test]
-fn the_form_of_a_live_token_stays() {
+fn live_token_format_is_stable() {
     let sealer = World::new().sealer();
     let binding = bind(&sealer);
     let held = held(&sealer, NOON + 100);
@@ -180,7 +180,7 @@ fn the_form_of_a_live_token_stays() {
 }
 
 #[test]
-fn a_live_token_is_good_until_its_call_is_given_up() {
+fn live_token_is_valid_until_its_deadline() {
     let clock = Clock::new();
     let options = SealerOptions::default();
     let (ttl, skew) = (options.ttl.as_secs(), options.skew.as_secs());
@@ -203,13 +203,13 @@ fn a_live_token_is_good_until_its_call_is_given_up() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn nothing_else_opens(text in "\\PC{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_text_does_not_open(text in "\\PC{0,200}", bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let world = World::new();
         let sealer = world.sealer();
         let binding = world.binding(&sealer);
         prop_assert!(sealer.open(&binding, &text).is_err());
         prop_assert!(sealer.open(&binding, &URL_SAFE_NO_PAD.encode(&bytes)).is_err());
-        // A known header does not help either.
+        // Nor with a valid header.
         let mut forged = header(&seal(&sealer));
         forged.extend(&bytes);
         prop_assert!(sealer.open(&binding, &URL_SAFE_NO_PAD.encode(&forged)).is_err());
@@ -217,7 +217,7 @@ proptest! {
 
     #[test]
     fn what_is_no_journal_is_not_read(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        // Never a panic; what is read can be written again.
+        // It never panics, and a decoded snapshot can be encoded again.
         if let Some((claims, snapshot)) = Snapshot::decode(&bytes) {
             let again = snapshot.encode(&claims, &[], 0);
             prop_assert!(Snapshot::decode(&again).is_some());
@@ -226,8 +226,8 @@ proptest! {
 }
 
 #[tokio::test]
-async fn other_spellings_of_the_same_bytes_are_refused() {
-    // Lengths of all three remainders, so that padding and spare bits both occur.
+async fn other_encodings_of_a_token_are_rejected() {
+    // Lengths with all three remainders, so that padding and unused bits occur.
     let world = World::new();
     let sealer = world.sealer();
     let binding = world.binding(&sealer);
@@ -246,7 +246,7 @@ async fn other_spellings_of_the_same_bytes_are_refused() {
                 OpenError::Encoding
             );
         }
-        // The last character of an uneven token has bits that stand for nothing.
+        // The last character of such a token has unused bits.
         let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
         for last in alphabet
             .iter()
@@ -266,7 +266,7 @@ async fn other_spellings_of_the_same_bytes_are_refused() {
 }
 
 #[tokio::test]
-async fn a_token_is_good_for_one_call_only() {
+async fn token_is_bound_to_its_call() {
     let world = World::new();
     let token = token_of(&world).await;
     let sealer = world.sealer();
@@ -310,7 +310,7 @@ async fn a_token_is_good_for_one_call_only() {
 }
 
 #[test]
-fn the_same_arguments_written_differently_are_the_same() {
+fn equivalent_arguments_have_the_same_binding() {
     let world = World::new();
     let sealer = world.sealer();
     let bind = |text: &str| {
@@ -339,7 +339,7 @@ fn the_same_arguments_written_differently_are_the_same() {
 }
 
 #[test]
-fn tokens_have_their_time() {
+fn expired_and_future_tokens_are_rejected() {
     let mut world = World::new();
     world.options = SealerOptions {
         ttl: Duration::from_secs(100),
@@ -359,13 +359,13 @@ fn tokens_have_their_time() {
     assert_eq!(open_at(&first, 111), Err(OpenError::Expired));
     assert_eq!(open_at(&first, -10), Ok(()));
     assert_eq!(open_at(&first, -11), Err(OpenError::NotYetValid));
-    // A later round has a token of its own; the flow's deadline stays.
+    // A later round has a new token; the flow's deadline stays.
     world.clock.set(NOON + 200);
     let flow = sealer.open(&binding, &first).err().map(|_| flow).unwrap();
     let second = sealer.seal(&binding, &flow, "1").unwrap();
     assert_eq!(open_at(&second, 260), Ok(()));
     assert_eq!(open_at(&second, 261), Err(OpenError::Expired));
-    // A life without end does not overflow.
+    // An unlimited lifetime does not overflow.
     world.options.ttl = Duration::MAX;
     world.options.flow_ttl = Duration::MAX;
     let sealer = world.sealer();
@@ -373,7 +373,7 @@ fn tokens_have_their_time() {
 }
 
 #[test]
-fn tokens_have_a_greatest_length() {
+fn too_long_token_is_rejected() {
     let mut world = World::new();
     let sealer = world.sealer();
     let token = seal(&sealer);
@@ -390,7 +390,7 @@ fn tokens_have_a_greatest_length() {
 }
 
 #[tokio::test]
-async fn a_journal_that_is_too_large_names_its_largest_entry() {
+async fn too_large_journal_error_names_the_largest_entry() {
     let world = World::new();
     let sealer = world.sealer();
     let binding = world.binding(&sealer);
@@ -420,7 +420,7 @@ async fn a_journal_that_is_too_large_names_its_largest_entry() {
 }
 
 #[test]
-fn keys_come_and_go() {
+fn keys_can_be_rotated() {
     let world = World::new();
     let source = &*world.clock;
     let instance =
@@ -431,7 +431,7 @@ fn keys_come_and_go() {
     let (a, b) = (instance(&old), instance(&old));
     let under_old = seal(&a);
 
-    // Stage it everywhere; then one instance promotes it before the other.
+    // Stage it on all instances; then one instance promotes it before the other.
     let mut staged = old.clone();
     let new_id = staged.stage(source).to_string();
     a.reload(staged.clone());
@@ -453,7 +453,7 @@ fn keys_come_and_go() {
         Err(OpenError::UnknownKey)
     );
 
-    // A key that is gone opens nothing, not even what was opened with it before.
+    // A removed key opens no token, not even one that it opened before.
     let states: Vec<KeyState> = promoted.list().map(|(_, state)| state).collect();
     assert_eq!(states, [KeyState::Retiring, KeyState::Minting]);
     assert!(promoted.retire(&new_id).is_err(), "a minting key stays");
@@ -465,7 +465,7 @@ fn keys_come_and_go() {
 }
 
 #[test]
-fn no_nonce_is_used_twice() {
+fn nonces_are_unique() {
     let world = World::new();
     let (a, b) = (world.sealer(), world.sealer());
     let mut headers = HashSet::new();
@@ -480,9 +480,9 @@ fn no_nonce_is_used_twice() {
             assert!(headers.insert(header), "a salt and a nonce were used twice");
         }
     }
-    // Two instances, and new salts after fifteen minutes each.
+    // Two instances, each with a new salt after fifteen minutes.
     assert!(salts.len() >= 4, "{} salts", salts.len());
-    // A machine restored from a snapshot: the same salt and count, at another second.
+    // A machine restored from a snapshot: the same salt and counter, at another second.
     assert_ne!(header(&seal(&a))[21..25], [0; 4]);
     a.reload(world.keys.clone());
     assert!(
@@ -492,7 +492,7 @@ fn no_nonce_is_used_twice() {
 }
 
 #[test]
-fn nothing_secret_is_shown() {
+fn debug_output_contains_no_secrets() {
     let keys = KeyRing::generate(&SystemSource::new());
     let text = keys.to_text();
     let secret = text.split_whitespace().last().unwrap();
@@ -513,7 +513,7 @@ fn nothing_secret_is_shown() {
 }
 
 #[test]
-fn a_ring_is_written_and_read() {
+fn key_ring_text_round_trips() {
     let source = Clock::new();
     let mut keys = KeyRing::generate(&*source);
     keys.stage(&*source);
@@ -526,7 +526,7 @@ fn a_ring_is_written_and_read() {
 }
 
 #[test]
-fn mistakes_in_a_ring_are_named_with_their_line() {
+fn invalid_key_ring_error_names_the_line() {
     let source = Clock::new();
     let good = KeyRing::generate(&*source).to_text();
     let good = good.lines().last().unwrap();
@@ -570,7 +570,7 @@ fn mistakes_in_a_ring_are_named_with_their_line() {
 }
 
 #[test]
-fn a_call_id_makes_the_flow() {
+fn call_id_determines_the_flow() {
     let world = World::new();
     let (a, b) = (world.sealer(), world.sealer());
     let flow = |sealer: &Sealer, user: &str, id: Option<&str>| {

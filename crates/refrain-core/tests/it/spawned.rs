@@ -1,4 +1,4 @@
-//! Spawned tasks: they keep their place in the journal, on one thread and on many.
+//! Spawned tasks: the order of their journal entries, on one thread and on many.
 
 use crate::support::{Book, Num, World, handler, many_threads, num};
 use futures_util::future::join;
@@ -12,7 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_spawned_task_is_not_passed_over() {
+async fn spawned_task_receives_its_entries_in_order() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -44,7 +44,7 @@ async fn a_spawned_task_is_not_passed_over() {
 }
 
 #[test]
-fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
+fn race_in_a_spawned_task_is_won_by_the_first_entry() {
     let world = World::new();
     let answered = Arc::new(AtomicBool::new(false));
     let slowly = answered.clone();
@@ -54,7 +54,7 @@ fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
             let inner = cx;
             let a = inner.elicit::<Num>("a", "?");
             let b = inner.elicit::<Num>("b", "?");
-            // The driver, on its own thread, has time to see `b` awaited and `a` not yet.
+            // The driver, on another thread, can see that `b` is awaited and `a` is not yet.
             let pause = poll_fn(|_| {
                 if slowly.load(SeqCst) {
                     std::thread::sleep(Duration::from_millis(2));
@@ -74,7 +74,7 @@ fn a_race_in_a_spawned_task_is_won_by_the_first_entry() {
     for _ in 0..5 {
         answered.store(false, SeqCst);
         let token = runtime.block_on(async {
-            // Both asks in one round; on many threads that may take another go.
+            // Both asks in one round; on many threads this may need another attempt.
             loop {
                 let first = world.first(&handler).await;
                 if first.keys().len() == 2 {

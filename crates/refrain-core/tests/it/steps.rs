@@ -1,4 +1,4 @@
-//! Steps: done once, their errors too, and seen in the same order ever after.
+//! Steps: journaled values and errors, delivered in the same order in every round.
 
 use crate::support::{Book, Num, World, handler, num};
 use futures_util::future::{join, poll_fn};
@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 #[tokio::test]
-async fn a_step_that_failed_is_not_tried_again() {
+async fn failed_step_is_not_retried() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -48,7 +48,7 @@ async fn a_step_that_failed_is_not_tried_again() {
     assert_eq!((last.stats.replayed, last.stats.steps), (3, 1));
 }
 
-/// Loses a field on its way through JSON.
+/// Loses a field when it is serialized to JSON.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Lossy {
     kept: f32,
@@ -57,7 +57,7 @@ struct Lossy {
 }
 
 #[tokio::test]
-async fn the_first_run_sees_what_the_journal_decodes_to() {
+async fn first_run_receives_the_decoded_journal_value() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let lossy = cx
@@ -86,12 +86,12 @@ async fn the_first_run_sees_what_the_journal_decodes_to() {
 }
 
 #[tokio::test]
-async fn a_race_has_one_winner_for_good() {
+async fn race_has_the_same_winner_in_every_round() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let mut winners = Vec::new();
         for _ in 0..4 {
-            // `select!` polls in an order of its own each time.
+            // `select!` polls in a random order.
             winners.push(tokio::select! {
                 a = cx.elicit::<Num>("a", "?") => ("a", a?.v),
                 b = cx.elicit::<Num>("b", "?") => ("b", b?.v),
@@ -126,7 +126,7 @@ async fn a_race_has_one_winner_for_good() {
 }
 
 #[tokio::test]
-async fn an_unordered_collection_keeps_its_order() {
+async fn unordered_collection_replays_in_order() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -135,7 +135,7 @@ async fn an_unordered_collection_keeps_its_order() {
             let cx = &cx;
             let mut all: FuturesUnordered<_> = (0..6u32)
                 .map(|i| async move {
-                    // The later ones are done first, the first two need an answer.
+                    // The later ones complete first; the first two need an answer.
                     let work = async move {
                         for _ in 0..10 - i {
                             tokio::task::yield_now().await;
@@ -180,7 +180,7 @@ async fn an_unordered_collection_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn an_abandoned_step_does_not_hang_the_round() {
+async fn abandoned_step_does_not_block_the_round() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let work = async {
@@ -189,7 +189,7 @@ async fn an_abandoned_step_does_not_hang_the_round() {
         };
         let mut held = Box::pin(cx.step("held", work));
         assert!(futures_util::poll!(&mut held).is_pending());
-        // `held` is woken while nobody polls it.
+        // `held` is woken and not polled.
         let n = cx.elicit::<Num>("n", "?").await?.v;
         ok(n + held.await?)
     });
@@ -202,7 +202,7 @@ async fn an_abandoned_step_does_not_hang_the_round() {
 }
 
 #[tokio::test]
-async fn what_is_ready_does_not_depend_on_the_round() {
+async fn order_of_ready_values_is_the_same_in_every_round() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let mut early = Box::pin(cx.elicit::<Num>("early", "?"));
@@ -218,7 +218,7 @@ async fn what_is_ready_does_not_depend_on_the_round() {
 }
 
 #[tokio::test]
-async fn a_timer_beside_an_ask_is_not_waited_for() {
+async fn foreign_timer_does_not_delay_a_suspension() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let hour = tokio::time::sleep(Duration::from_secs(3600));
@@ -239,7 +239,7 @@ async fn a_timer_beside_an_ask_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_handler_that_is_never_at_rest_still_gets_its_values() {
+async fn busy_handler_receives_its_values() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let done = AtomicBool::new(false);
@@ -268,7 +268,7 @@ async fn a_handler_that_is_never_at_rest_still_gets_its_values() {
 }
 
 #[tokio::test]
-async fn no_new_step_starts_before_the_journal_is_seen() {
+async fn new_step_starts_after_the_replay() {
     let (world, book) = (World::new(), Book::default());
     let make = |with_step: bool| {
         let keep = book.clone();

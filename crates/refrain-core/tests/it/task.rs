@@ -1,4 +1,4 @@
-//! Flows whose home is a store: what is written when, when they rest, and when they are handed on.
+//! Tasks: writes, rest, handing on.
 
 use crate::support::store::{Instance, Stop, Store, gate, noted, pass, run};
 use crate::support::{Book, Num, Switch, World, handler, num};
@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 #[tokio::test]
-async fn what_was_seen_is_written_before_a_step_starts() {
+async fn progress_is_written_before_a_step_starts() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -46,7 +46,7 @@ async fn what_was_seen_is_written_before_a_step_starts() {
 }
 
 #[tokio::test]
-async fn a_first_step_needs_no_write() {
+async fn first_step_needs_no_write() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.step("a", async { ok(1) }).await? + 1) });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -55,7 +55,7 @@ async fn a_first_step_needs_no_write() {
 }
 
 #[tokio::test]
-async fn a_step_of_another_task_does_not_start_while_a_write_is_under_way() {
+async fn spawned_step_waits_for_the_write_in_progress() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let keep = book.clone();
@@ -85,7 +85,7 @@ async fn a_step_of_another_task_does_not_start_while_a_write_is_under_way() {
     assert_eq!(instance.run(&mut store).await.out(), 1);
 }
 
-/// An ask beside a step that waits at the gate.
+/// An ask, concurrent with a step that waits at the gate.
 fn ask_beside_a_step(
     book: &Book,
     wait: &watch::Receiver<bool>,
@@ -110,7 +110,7 @@ fn ask_beside_a_step(
 }
 
 #[tokio::test]
-async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_steps() {
+async fn ask_is_published_while_other_branches_work() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
@@ -138,14 +138,14 @@ async fn an_ask_is_published_while_other_branches_work_and_rest_waits_for_their_
 }
 
 #[tokio::test]
-async fn an_answer_is_taken_in_while_a_step_runs() {
+async fn answer_is_accepted_while_a_step_runs() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
     let mut instance = Instance::new(&world, &store, &handler);
     instance.next_write(&mut store).await.unwrap();
     instance.answer(&mut store, "n", &num(1));
-    // A second answer, and one to nothing that is asked, change nothing.
+    // A second answer, and an answer to an unknown key, have no effect.
     instance.flow.answer("n", &num(500).to_string());
     instance.flow.answer("slow", &num(500).to_string());
     let second = instance.next_write(&mut store).await.unwrap();
@@ -161,7 +161,7 @@ async fn an_answer_is_taken_in_while_a_step_runs() {
 }
 
 #[tokio::test]
-async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
+async fn task_does_not_rest_while_a_checkpoint_is_written() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let count = async {
@@ -186,7 +186,7 @@ async fn a_computation_whose_checkpoint_is_being_written_does_not_rest() {
 }
 
 #[tokio::test]
-async fn a_foreign_await_may_be_more_and_its_end_is_told() {
+async fn end_of_a_foreign_future_is_reported() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = handler(move |cx| {
@@ -215,7 +215,7 @@ async fn a_foreign_await_may_be_more_and_its_end_is_told() {
 }
 
 #[tokio::test]
-async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() {
+async fn task_suspended_during_work_is_handed_on_with_its_asks() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let handler = ask_beside_a_step(&book, &wait);
@@ -229,7 +229,7 @@ async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() 
         "its step is to be done elsewhere"
     );
     store.commit(&write).unwrap();
-    // Not even polled: what it asked stays.
+    // Not polled yet: its asks stay published.
     let mut instance = Instance::new(&world, &store, &handler);
     let write = instance.flow.suspend();
     assert_eq!(
@@ -245,7 +245,7 @@ async fn a_task_set_down_in_the_middle_of_its_work_is_handed_on_with_its_asks() 
 }
 
 #[tokio::test]
-async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_down() {
+async fn task_that_resumed_work_is_handed_on_when_suspended() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let (_never, still) = gate();
@@ -276,7 +276,7 @@ async fn a_task_that_took_up_work_after_it_rested_is_handed_on_when_it_is_set_do
 }
 
 #[tokio::test]
-async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
+async fn checkpoint_is_written_after_one_second() {
     let (world, mut store) = (World::new(), Store::new());
     let clock = world.clock.clone();
     let handler = handler(move |cx| {
@@ -296,7 +296,7 @@ async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
         let write = instance.next_write(&mut store).await.unwrap();
         assert_eq!(write.then, AfterWrite::Continue);
     }
-    // It goes on from what was written last: the 50th.
+    // It continues from the last write, the 50th.
     drop(instance);
     let mut instance = Instance::new(&world, &store, &handler);
     assert_eq!(instance.run(&mut store).await.out(), 100);
@@ -304,7 +304,7 @@ async fn a_checkpoint_is_written_when_a_second_has_gone_by() {
 }
 
 #[tokio::test]
-async fn a_checkpoint_takes_no_name_from_a_step() {
+async fn checkpoint_does_not_use_a_step_name() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -323,7 +323,7 @@ async fn a_checkpoint_takes_no_name_from_a_step() {
     assert_eq!(book.lines(), ["nameless"]);
 }
 
-/// Lets others of the handler have a turn.
+/// Lets other branches of the handler run.
 async fn come_round() {
     let mut come = false;
     let round = poll_fn(|task| {
@@ -337,7 +337,7 @@ async fn come_round() {
     round.await;
 }
 
-/// Runs `branch` beside a computation that goes on, never at rest, until it is done.
+/// Runs `branch` concurrently with a computation that is never at rest, until `branch` is done.
 async fn beside_a_computation<T>(
     cx: &Cx,
     (first, checkpoints): (bool, bool),
@@ -370,7 +370,7 @@ async fn beside_a_computation<T>(
 }
 
 #[tokio::test]
-async fn a_step_starts_beside_a_computation_that_never_rests() {
+async fn step_starts_during_a_busy_computation() {
     for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
         let keep = book.clone();
@@ -388,7 +388,7 @@ async fn a_step_starts_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn an_ask_is_published_beside_a_computation_that_never_rests() {
+async fn ask_is_published_during_a_busy_computation() {
     for order in [(true, true), (true, false), (false, true), (false, false)] {
         let (world, mut store) = (World::new(), Store::new());
         let handler = handler(move |cx| async move {
@@ -406,13 +406,13 @@ async fn an_ask_is_published_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn a_sleep_ends_beside_a_computation_that_never_rests() {
+async fn sleep_ends_during_a_busy_computation() {
     let (world, mut store) = (World::new(), Store::new());
     let clock = world.clock.clone();
     let handler = handler(move |cx| {
         let clock = clock.clone();
         async move {
-            // Polled only when it is woken.
+            // Polled only when woken.
             let sleep = async {
                 let sleeps = FuturesUnordered::from_iter([cx.sleep(Duration::from_secs(5))]);
                 let tick = async {
@@ -429,7 +429,7 @@ async fn a_sleep_ends_beside_a_computation_that_never_rests() {
 }
 
 #[tokio::test]
-async fn a_busy_instance_hands_a_task_on_with_its_asks() {
+async fn busy_instance_hands_on_a_task_with_its_asks() {
     let (mut world, mut store, book) = (World::new(), Store::new(), Book::default());
     let busy = Arc::new(Switch::default());
     world.pressure = Some(busy.clone());
@@ -454,7 +454,7 @@ async fn a_busy_instance_hands_a_task_on_with_its_asks() {
             ok(work? as i64 + n?.v)
         }
     });
-    // After a step, before a step, and as often as there is need.
+    // After a step, before a step, and as often as necessary.
     for _ in 0..4 {
         let mut instance = Instance::new(&world, &store, &handler);
         assert!(matches!(instance.run(&mut store).await, Stop::HandedOn));
@@ -478,7 +478,7 @@ async fn a_busy_instance_hands_a_task_on_with_its_asks() {
 }
 
 #[tokio::test]
-async fn a_task_sends_no_notes_and_says_how_it_stands_instead() {
+async fn task_sets_a_status_and_sends_no_notes() {
     let (mut world, mut store) = (World::new(), Store::new());
     world.log_level = Some(refrain_wire::LogLevel::Debug);
     world.wants_progress = true;

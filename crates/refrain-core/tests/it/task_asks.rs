@@ -1,4 +1,4 @@
-//! What a task asks: under which keys, when it is published and withdrawn, and what becomes of the answers.
+//! Asks of tasks: keys, publication, withdrawal, answers.
 
 use crate::support::store::{self, Instance, Stop, Store, env, gate, noted, pass, run};
 use crate::support::{Book, NOON, Num, World, handler, num};
@@ -9,7 +9,7 @@ use std::pin::pin;
 use tokio::sync::watch;
 
 #[tokio::test]
-async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
+async fn answer_before_the_confirmed_write_is_not_lost() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let (n, m) = join(cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?")).await;
@@ -35,12 +35,12 @@ async fn an_answer_that_comes_before_its_publishing_is_confirmed_is_not_lost() {
 }
 
 #[tokio::test]
-async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
+async fn rejected_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "How many?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
-    // Once while it is in memory, and once while it is not.
+    // Once in memory, and once out of memory.
     instance.answer(&mut store, "n", &num(-1));
     let second = instance.next_write(&mut store).await.unwrap();
     assert_eq!(
@@ -64,7 +64,7 @@ async fn a_refused_answer_is_asked_again_under_a_new_key_with_the_reason() {
 }
 
 #[tokio::test]
-async fn answers_that_are_refused_are_counted_across_runs() {
+async fn rejected_answers_are_counted_across_runs() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     for key in ["n", "n.2", "n.3", "n.4"] {
@@ -78,7 +78,7 @@ async fn answers_that_are_refused_are_counted_across_runs() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_none_is_asked_again_under_a_new_key() {
+async fn malformed_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
@@ -93,7 +93,7 @@ async fn an_answer_that_is_none_is_asked_again_under_a_new_key() {
 }
 
 #[tokio::test]
-async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
+async fn replayed_ask_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let scope = cx.scope("s");
@@ -112,7 +112,7 @@ async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
     for key in ["item", "item#2"] {
         assert!(store.answer(key, &num(1)));
         run(&world, &mut store, &handler).await.is_at_rest();
-        // Without news nothing is asked or withdrawn.
+        // Without changes nothing is published or withdrawn.
         let mut again = Instance::new(&world, &store, &handler);
         again.run(&mut store).await.is_at_rest();
         let last = &again.writes[0];
@@ -128,7 +128,7 @@ async fn an_ask_that_a_replay_makes_again_keeps_its_key() {
 }
 
 #[tokio::test]
-async fn an_ask_that_is_dropped_is_withdrawn() {
+async fn dropped_ask_is_withdrawn() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = handler(move |cx| {
@@ -155,14 +155,14 @@ async fn an_ask_that_is_dropped_is_withdrawn() {
         (&second.withdrawn[..], &second.asks[..]),
         (&["stop".into()][..], &["n".into()][..])
     );
-    // What nobody asks any more is not taken in.
+    // An answer to a withdrawn ask is ignored.
     instance.flow.answer("stop", &num(9).to_string());
     instance.answer(&mut store, "n", &num(1));
     assert_eq!(instance.run(&mut store).await.out(), 6);
 }
 
 #[tokio::test]
-async fn an_ask_is_withdrawn_while_other_work_goes_on() {
+async fn ask_is_withdrawn_while_other_work_continues() {
     for replayed in [false, true] {
         let (world, mut store) = (World::new(), Store::new());
         let (first, wait) = gate();
@@ -171,7 +171,7 @@ async fn an_ask_is_withdrawn_while_other_work_goes_on() {
             let (wait, wait_more) = (wait.clone(), wait_more.clone());
             async move {
                 let ask = cx.elicit::<Num>("n", "?");
-                // Nothing else changes when it is dropped.
+                // Nothing else changes on the drop.
                 select(ask, pin!(pass(&wait))).await;
                 pass(&wait_more).await;
                 ok(1)
@@ -194,16 +194,16 @@ async fn an_ask_is_withdrawn_while_other_work_goes_on() {
 }
 
 #[tokio::test]
-async fn asks_that_lose_again_in_every_replay_use_up_no_keys() {
+async fn asks_that_lose_in_every_replay_use_no_new_keys() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let step = pin!(cx.step("s", async { ok(5) }));
         let ask = cx.elicit::<Num>("n", "?");
         let Either::Right((first, ask)) = select(ask, step).await else {
-            panic!("nobody answers");
+            panic!("the ask has no answer");
         };
         drop(ask);
-        // The same name, and a key that was seen before.
+        // The same name, and a key that was used before.
         ok(first? + cx.elicit::<Num>("n", "?").await?.v)
     });
     run(&world, &mut store, &handler).await.is_at_rest();
@@ -219,7 +219,7 @@ async fn asks_that_lose_again_in_every_replay_use_up_no_keys() {
 }
 
 #[tokio::test]
-async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
+async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let asks = |names: &'static [&'static str], book: &Book| {
         let book = book.clone();
@@ -235,7 +235,7 @@ async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
     };
     let mut earlier = Instance::new(&world, &store, &asks(&["m", "n"], &book));
     earlier.run(&mut store).await.is_at_rest();
-    // The later version does one thing more.
+    // The later version has one more step.
     let later = handler(|cx| async move {
         cx.step("c", async { ok(1) }).await?;
         cx.step("d", async { ok(1) }).await?;
@@ -256,7 +256,7 @@ async fn what_only_an_earlier_run_asked_is_withdrawn_at_rest_and_not_before() {
     assert_eq!(store.open_keys(), ["n"]);
 }
 
-/// Asks `n`, and `m` behind a gate.
+/// Asks `n`, and `m` after a gate.
 fn behind_a_gate(
     wait: &watch::Receiver<bool>,
 ) -> impl Fn(Cx) -> refrain_core::HandlerFuture + use<> {
@@ -279,7 +279,7 @@ fn behind_a_gate(
 }
 
 #[tokio::test]
-async fn an_ask_behind_a_foreign_await_keeps_its_key() {
+async fn ask_after_a_foreign_future_keeps_its_key() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = gate();
     let handler = behind_a_gate(&wait);
@@ -310,7 +310,7 @@ async fn an_ask_behind_a_foreign_await_keeps_its_key() {
 }
 
 #[tokio::test]
-async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
+async fn task_suspended_during_a_foreign_future_rests() {
     let (world, mut store) = (World::new(), Store::new());
     let (_go, wait) = gate();
     let handler = behind_a_gate(&wait);
@@ -327,7 +327,7 @@ async fn a_task_set_down_while_it_waits_for_something_of_its_own_rests() {
 }
 
 #[tokio::test]
-async fn answers_enter_in_the_order_they_were_asked_and_strange_ones_not_at_all() {
+async fn answers_are_ordered_by_asks_and_unknown_ones_ignored() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let (n, m) = (cx.elicit::<Num>("n", "?"), cx.elicit::<Num>("m", "?"));
@@ -348,7 +348,7 @@ async fn answers_enter_in_the_order_they_were_asked_and_strange_ones_not_at_all(
 }
 
 #[tokio::test]
-async fn a_task_may_be_written_in_the_explicit_style() {
+async fn explicit_style_works_in_a_task() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = |cx: Cx| -> refrain_core::HandlerFuture {
         Box::pin(async move {
@@ -377,7 +377,7 @@ async fn a_task_may_be_written_in_the_explicit_style() {
     assert_eq!(store.all_keys(), ["n", "m"]);
     store.answer("n", &num(1));
     run(&world, &mut store, &handler).await.is_at_rest();
-    // What is asked still keeps its key; what is asked anew gets another.
+    // An ask that stays open keeps its key; a new one gets another.
     assert_eq!(store.all_keys(), ["n", "m", "n.2"]);
     assert_eq!(store.open_keys(), ["m", "n.2"]);
     store.answer("m", &num(2));
@@ -394,7 +394,7 @@ async fn a_task_may_be_written_in_the_explicit_style() {
 }
 
 #[tokio::test]
-async fn too_many_asks_at_once_are_a_fault() {
+async fn too_many_concurrent_asks_are_a_fault() {
     let (mut world, mut store) = (World::new(), Store::new());
     world.limits.asks = 2;
     world.limits.rounds = 2;
@@ -404,7 +404,7 @@ async fn too_many_asks_at_once_are_a_fault() {
     });
     let stop = run(&world, &mut store, &many).await;
     assert!(stop.fault().message.contains("3 asks"), "{stop:?}");
-    // Nor may their answers be more than the journal holds.
+    // Their answers must fit into the journal as well.
     world.limits.entries = 3;
     let long = handler(|cx| async move {
         loop {
@@ -422,7 +422,7 @@ async fn too_many_asks_at_once_are_a_fault() {
     let stop = run(&world, &mut store, &long).await;
     assert!(stop.fault().message.contains("journal full: 3"), "{stop:?}");
     world.limits.entries = 100;
-    // A task has no rounds that could be too many.
+    // A task has no limit of rounds.
     let long = handler(|cx| async move {
         let mut sum = 0;
         for _ in 0..5 {
@@ -440,7 +440,7 @@ async fn too_many_asks_at_once_are_a_fault() {
 }
 
 #[tokio::test]
-async fn an_ask_that_was_open_at_detaching_has_a_key_of_the_task() {
+async fn ask_open_at_detach_gets_a_key_of_the_task() {
     let (world, book) = (World::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {

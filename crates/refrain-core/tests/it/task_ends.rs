@@ -1,4 +1,4 @@
-//! How a task begins, sleeps and is tried again.
+//! Detaching, sleeping and retrying.
 
 use crate::support::store::{Instance, Stop, Store, env, gate, noted, pass, run, second};
 use crate::support::{Book, NOON, Num, World, handler, num};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 #[tokio::test]
-async fn a_sleep_ends_when_it_was_to_end_wherever_the_task_is() {
+async fn sleep_ends_on_time_on_any_instance() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -50,14 +50,14 @@ async fn a_sleep_ends_when_it_was_to_end_wherever_the_task_is() {
     );
     assert_eq!(instance.flow.wake_at(), Some(second(130)));
     assert_eq!(book.lines(), ["a"]);
-    // An instance whose clock is behind does not sleep again what was slept.
+    // An instance whose clock is behind does not repeat a sleep.
     drop(instance);
     world.clock.set(NOON);
     assert_eq!(
         wake(&run(&world, &mut store, &handler).await),
         Some(second(130))
     );
-    // One that kept it in memory goes on when the time has come.
+    // An instance that kept it in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
     instance.run(&mut store).await.is_at_rest();
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
@@ -67,7 +67,7 @@ async fn a_sleep_ends_when_it_was_to_end_wherever_the_task_is() {
 }
 
 #[tokio::test]
-async fn a_task_that_sleeps_twice_at_once_wakes_for_the_first() {
+async fn concurrent_sleeps_wake_at_the_first_end() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move {
         let sleep = async |seconds| {
@@ -93,7 +93,7 @@ async fn a_task_that_sleeps_twice_at_once_wakes_for_the_first() {
 }
 
 #[tokio::test]
-async fn a_sleep_that_is_polled_again_is_not_written_again() {
+async fn repolled_sleep_is_not_written_again() {
     let (world, mut store) = (World::new(), Store::new());
     let (go, wait) = watch::channel(0);
     let handler = handler(move |cx| {
@@ -121,7 +121,7 @@ async fn a_sleep_that_is_polled_again_is_not_written_again() {
 }
 
 #[tokio::test]
-async fn a_sleep_and_an_ask_race_by_what_is_written_first() {
+async fn race_of_sleep_and_ask_is_decided_by_the_first_write() {
     for answer_first in [true, false] {
         let (world, mut store) = (World::new(), Store::new());
         let handler = handler(|cx| async move {
@@ -148,7 +148,7 @@ async fn a_sleep_and_an_ask_race_by_what_is_written_first() {
 }
 
 #[tokio::test]
-async fn a_step_to_be_retried_ends_the_attempt_and_is_not_journaled() {
+async fn retryable_step_ends_the_attempt_without_an_entry() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -180,7 +180,7 @@ async fn a_step_to_be_retried_ends_the_attempt_and_is_not_journaled() {
 }
 
 #[tokio::test]
-async fn what_was_done_before_a_retry_is_written_first() {
+async fn progress_before_a_retry_is_written_first() {
     for by_a_step in [true, false] {
         let (world, mut store, book) = (World::new(), Store::new(), Book::default());
         let keep = book.clone();
@@ -201,7 +201,7 @@ async fn what_was_done_before_a_retry_is_written_first() {
                 };
                 let work = cx.step("done", work);
                 if by_a_step {
-                    // Both are done in the same poll.
+                    // Both complete in the same poll.
                     let other = async {
                         tokio::task::yield_now().await;
                         other.await
@@ -209,10 +209,10 @@ async fn what_was_done_before_a_retry_is_written_first() {
                     let (done, other) = join(work, cx.step("other", other)).await;
                     return ok(done? + other?);
                 }
-                // The ask that is dropped will be made again.
+                // The dropped ask will be made again.
                 let asked = pin!(cx.elicit::<Num>("n", "?"));
                 let Either::Right((done, _)) = select(asked, pin!(work)).await else {
-                    panic!("nobody answers");
+                    panic!("the ask has no answer");
                 };
                 ok(done? + other.await?)
             }
@@ -226,7 +226,7 @@ async fn what_was_done_before_a_retry_is_written_first() {
 }
 
 #[tokio::test]
-async fn what_was_done_before_a_panic_is_written_first() {
+async fn progress_before_a_panic_is_written_first() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let keep = book.clone();
     let handler = handler(move |cx| {
@@ -248,7 +248,7 @@ async fn what_was_done_before_a_panic_is_written_first() {
 }
 
 #[tokio::test]
-async fn an_attempt_that_fails_leaves_its_asks_as_they_are() {
+async fn failed_attempt_keeps_its_asks_published() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let (go, wait) = gate();
     let keep = book.clone();
@@ -316,7 +316,7 @@ async fn once_is_not_retried() {
 }
 
 #[tokio::test]
-async fn detaching_keeps_the_running_handler_and_repeats_nothing() {
+async fn detach_keeps_the_running_handler() {
     let (world, book) = (World::new(), Book::default());
     let (go, wait) = gate();
     let keep = book.clone();
@@ -352,7 +352,7 @@ async fn detaching_keeps_the_running_handler_and_repeats_nothing() {
     assert!(matches!(event, Some(Event::Detach)), "{event:?}");
     let detachment = instance.flow.detachment();
     let mut store = Store::of(detachment.snapshot());
-    // One that finds the task now repeats only what was at work.
+    // An instance that resumes the task now repeats only the running work.
     let mut other = Instance::new(&world, &store, &handler);
     assert!(matches!(other.run(&mut store).await, Stop::Waits));
     drop(other);
@@ -378,7 +378,7 @@ async fn detaching_keeps_the_running_handler_and_repeats_nothing() {
 }
 
 #[tokio::test]
-async fn detaching_changes_nothing_where_there_are_no_tasks() {
+async fn detach_without_task_support_does_nothing() {
     let world = World::new();
     let handler = handler(|cx| async move {
         cx.detach().await?;
@@ -394,7 +394,7 @@ async fn detaching_changes_nothing_where_there_are_no_tasks() {
 }
 
 #[tokio::test]
-async fn detaching_fails_with_the_reason_where_no_task_could_be_made() {
+async fn rejected_detach_fails_with_the_reason() {
     let world = World::new();
     let handler = handler(|cx| async move {
         let error = cx.detach().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! A task that one version of a handler has begun is finished by another.
+//! Tasks that one version of a handler starts and another finishes.
 
 use crate::support::store::{Instance, Store, run};
 use crate::support::{Book, Name, Num, World, accept, handler, num};
@@ -8,7 +8,7 @@ use serde_json::json;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// The same number as [`Num`], but no more than ten of it.
+/// Like [`Num`], with a maximum of ten.
 #[derive(Debug, serde::Deserialize)]
 struct Small {
     v: i64,
@@ -21,7 +21,7 @@ impl Elicit for Small {
     }
 }
 
-/// Asks `n`, and twice for more.
+/// Asks `n`, then two more numbers.
 fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> HandlerFuture {
     handler(move |cx| async move {
         let mut sum = read(cx.elicit::<T>("n", "How many?").await?);
@@ -33,7 +33,7 @@ fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> Han
 }
 
 #[tokio::test]
-async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withdrawn() {
+async fn ask_with_a_new_schema_replaces_the_open_ask() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
@@ -42,11 +42,11 @@ async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withd
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     assert_eq!(store.withdrawn, ["n"]);
-    // The old version again: neither key is its own.
+    // The old version again: neither key belongs to it.
     run(&world, &mut store, &v1).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
-    // The answer to the old one fits the new one too, and is used.
+    // The answer to the old ask matches the new schema and is used.
     run(&world, &mut store, &v2).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     store.answer("more", &num(1));
@@ -57,7 +57,7 @@ async fn an_open_ask_with_another_schema_gets_a_new_key_and_the_old_one_is_withd
 }
 
 #[tokio::test]
-async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept() {
+async fn mismatched_answer_to_the_old_schema_is_asked_again() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
@@ -69,13 +69,13 @@ async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept()
         "How many?",
         "it did fit what was asked"
     );
-    // The old version does not need what the new one asks.
+    // The old version does not need the ask of the new one.
     run(&world, &mut store, &v1).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     run(&world, &mut store, &v2).await.is_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
-    // From here on neither asks again.
+    // From now on neither asks again.
     for (version, key) in [(0, "more.2"), (1, "more#2")] {
         if version == 0 {
             run(&world, &mut store, &v2).await.is_at_rest();
@@ -92,12 +92,12 @@ async fn an_answer_to_the_old_schema_that_does_not_fit_is_asked_again_and_kept()
 }
 
 #[tokio::test]
-async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_if_it_fits() {
+async fn late_answer_to_the_old_key_is_used_if_it_matches() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     run(&world, &mut store, &v1).await.is_at_rest();
     let mut instance = Instance::new(&world, &store, &v2);
-    // It came in before the new version has made its ask.
+    // It arrived before the new version made its ask.
     instance.answer(&mut store, "n", &num(5));
     instance.run(&mut store).await.is_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
@@ -105,7 +105,7 @@ async fn an_answer_to_the_old_key_that_comes_while_the_new_version_runs_is_used_
 }
 
 #[tokio::test]
-async fn a_numbered_key_is_not_one_that_the_author_has_given() {
+async fn numbered_key_does_not_collide_with_a_named_one() {
     let (world, mut store) = (World::new(), Store::new());
     run(&world, &mut store, &version::<Num>(|n| n.v))
         .await
@@ -122,7 +122,7 @@ async fn a_numbered_key_is_not_one_that_the_author_has_given() {
 }
 
 #[tokio::test]
-async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_repeated() {
+async fn added_steps_run_and_completed_ones_do_not_repeat() {
     let (world, mut store, book) = (World::new(), Store::new(), Book::default());
     let make = |steps: &'static [&'static str], sleeps: bool| {
         let book = book.clone();
@@ -158,7 +158,7 @@ async fn steps_and_sleeps_that_a_version_adds_are_done_and_what_was_done_is_not_
 }
 
 #[tokio::test]
-async fn asks_that_a_version_no_longer_makes_are_withdrawn_and_their_answers_carried_along() {
+async fn removed_asks_are_withdrawn_and_their_answers_kept() {
     let (world, mut store) = (World::new(), Store::new());
     let name = |name: &str| accept(&json!({ "name": name }));
     let accounts = |one: &'static str, two: &'static str| {

@@ -1,4 +1,4 @@
-//! Two versions of a handler behind one balancer.
+//! Two versions of a handler behind one load balancer.
 
 use crate::support::{Book, Name, Num, World, accept, handler, num};
 use futures_util::future::join;
@@ -10,7 +10,7 @@ fn name(name: &str) -> serde_json::Value {
     accept(&json!({ "name": name }))
 }
 
-/// Asks for these two accounts at once.
+/// Asks for two accounts concurrently.
 fn accounts(one: &'static str, two: &'static str) -> impl Fn(Cx) -> HandlerFuture {
     handler(move |cx| async move {
         let (one, two) = join(cx.elicit::<Name>(one, "?"), cx.elicit::<Name>(two, "?")).await;
@@ -19,7 +19,7 @@ fn accounts(one: &'static str, two: &'static str) -> impl Fn(Cx) -> HandlerFutur
 }
 
 #[tokio::test]
-async fn what_both_versions_ask_is_asked_once() {
+async fn ask_of_both_versions_is_asked_once() {
     let world = World::new();
     let v1 = accounts("github", "google");
     let v2 = accounts("github", "microsoft");
@@ -32,7 +32,7 @@ async fn what_both_versions_ask_is_asked_once() {
         .next(&v2, &second.token(), &json!({"microsoft": name("micro")}))
         .await;
     assert_eq!(last.out(), "octo micro");
-    // Back on the old version, what it asked is still there.
+    // Back on the old version, its answers are still in the journal.
     let back = world
         .next(&v1, &second.token(), &json!({"microsoft": name("micro")}))
         .await;
@@ -40,7 +40,7 @@ async fn what_both_versions_ask_is_asked_once() {
     assert_eq!(back.stats.replayed, 2);
 }
 
-/// The same number, but no more than ten of it.
+/// Like [`Num`], with a maximum of ten.
 #[derive(Debug, serde::Deserialize)]
 struct Small {
     v: i64,
@@ -65,7 +65,7 @@ fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> Han
 }
 
 #[tokio::test]
-async fn an_answer_that_fits_the_new_schema_is_used() {
+async fn answer_that_matches_the_new_schema_is_used() {
     let world = World::new();
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     let first = world.first(&v1).await;
@@ -84,7 +84,7 @@ async fn an_answer_that_fits_the_new_schema_is_used() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_asked_once_more_and_each_version_keeps_its_own() {
+async fn mismatched_answer_is_asked_again_per_version() {
     let world = World::new();
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     let first = world.first(&v1).await;
@@ -101,7 +101,7 @@ async fn an_answer_that_does_not_fit_is_asked_once_more_and_each_version_keeps_i
         .next(&v2, &second.token(), &json!({"n": num(7)}))
         .await;
     assert_eq!(third.keys(), ["more"]);
-    // From here on the versions take turns, and neither asks again.
+    // From now on the versions alternate, and neither asks again.
     let fourth = world
         .next(&v1, &third.token(), &json!({"more": num(1)}))
         .await;
@@ -121,7 +121,7 @@ async fn an_answer_that_does_not_fit_is_asked_once_more_and_each_version_keeps_i
 }
 
 #[tokio::test]
-async fn a_no_stays_a_no_in_the_new_version() {
+async fn decline_stays_a_decline_in_the_new_version() {
     let world = World::new();
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
     let first = world.first(&v1).await;
@@ -135,7 +135,7 @@ async fn a_no_stays_a_no_in_the_new_version() {
 }
 
 #[tokio::test]
-async fn an_answer_that_fits_the_schema_but_not_the_type_is_asked_again() {
+async fn answer_that_does_not_decode_is_asked_again() {
     /// The schema says number, the type says byte.
     #[derive(Debug, serde::Deserialize)]
     struct Byte {
@@ -165,7 +165,7 @@ async fn an_answer_that_fits_the_schema_but_not_the_type_is_asked_again() {
 }
 
 #[tokio::test]
-async fn steps_that_a_version_no_longer_has_are_carried_along() {
+async fn entries_of_removed_steps_are_kept() {
     let (world, book) = (World::new(), Book::default());
     let make = |steps: &'static [&'static str]| {
         let book = book.clone();

@@ -1,6 +1,6 @@
 //! A field of a form: its name, its kind and its `#[elicit(..)]` keys.
 
-use super::kind::{self, FieldKind, Integer};
+use super::kind::{self, FieldType, Integer};
 use super::serde::Serde;
 use super::{check_unique, elicit_keys};
 use crate::docs;
@@ -62,13 +62,13 @@ pub(super) fn expand(
 
 /// The constructor of the field.
 fn start(
-    kind: &FieldKind<'_>,
+    kind: &FieldType<'_>,
     name: &str,
     keys: &AttributeKeys,
     errors: &mut Errors,
 ) -> TokenStream {
     let format = keys.text("format", errors);
-    if let (Some(format), false) = (&format, matches!(kind, FieldKind::Text)) {
+    if let (Some(format), false) = (&format, matches!(kind, FieldType::Text)) {
         let message = format!(
             "`format` is only allowed on a `String`; this field is {}",
             kind.noun()
@@ -76,12 +76,12 @@ fn start(
         errors.at(format, message);
     }
     let (constructor, choices) = match kind {
-        FieldKind::Text => (string_constructor(format, errors), None),
-        FieldKind::Integer(_) => ("integer".to_owned(), None),
-        FieldKind::Number => ("number".to_owned(), None),
-        FieldKind::Boolean => ("boolean".to_owned(), None),
-        FieldKind::One(ty) => ("one_of".to_owned(), Some(*ty)),
-        FieldKind::Many(ty) => ("any_of".to_owned(), Some(*ty)),
+        FieldType::Text => (string_constructor(format, errors), None),
+        FieldType::Integer(_) => ("integer".to_owned(), None),
+        FieldType::Number => ("number".to_owned(), None),
+        FieldType::Boolean => ("boolean".to_owned(), None),
+        FieldType::One(ty) => ("one_of".to_owned(), Some(*ty)),
+        FieldType::Many(ty) => ("any_of".to_owned(), Some(*ty)),
     };
     let constructor = format_ident!("{constructor}");
     let choices = choices.map(|ty| {
@@ -114,7 +114,7 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn read(kind: &FieldKind<'_>, keys: &AttributeKeys, errors: &mut Errors) -> Self {
+    fn read(kind: &FieldType<'_>, keys: &AttributeKeys, errors: &mut Errors) -> Self {
         let mut read = |key| {
             let value = keys.value(key, errors)?;
             errors.keep(bound(kind, key, value))
@@ -162,54 +162,54 @@ impl quote::ToTokens for Bounds {
     }
 }
 
-fn bound(kind: &FieldKind<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
+fn bound(kind: &FieldType<'_>, key: &str, value: &Expr) -> syn::Result<f64> {
     let invalid = |what: &str| syn::Error::new_spanned(value, format!("`{key}` {what}"));
     let count = |what: &str| match number(value)? {
         Some(NumberValue(count, Some(0..))) => Ok(count),
         _ => Err(invalid(&format!("must be a number of {what}, 0 or more"))),
     };
     match kind {
-        FieldKind::Text => count("characters"),
-        FieldKind::Many(_) => count("choices"),
-        FieldKind::Integer(integer) => match number(value)? {
+        FieldType::Text => count("characters"),
+        FieldType::Many(_) => count("choices"),
+        FieldType::Integer(integer) => match number(value)? {
             Some(NumberValue(_, Some(whole))) => in_range(integer, value, whole),
             _ => Err(invalid("must be an integer")),
         },
-        FieldKind::Number => match number(value)? {
+        FieldType::Number => match number(value)? {
             Some(NumberValue(number, _)) => Ok(number),
             None => Err(invalid("must be a number")),
         },
-        FieldKind::Boolean | FieldKind::One(_) => {
+        FieldType::Boolean | FieldType::One(_) => {
             Err(invalid(&format!("is not allowed on {}", kind.noun())))
         }
     }
 }
 
 /// The call that sets the default, which must match the field's kind and bounds.
-fn default(kind: &FieldKind<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<TokenStream> {
+fn default(kind: &FieldType<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<TokenStream> {
     let invalid = |what: &str| {
         let message = format!("the default of {} must be {what}", kind.noun());
         syn::Error::new_spanned(value, message)
     };
     let default = match kind {
-        FieldKind::Text => {
+        FieldType::Text => {
             let text = as_text(value).ok_or_else(|| invalid("a string in quotes"))?;
             bounds.check(value, text.value().chars().count() as f64, "'s length")?;
             quote!(#text)
         }
-        FieldKind::One(_) => {
+        FieldType::One(_) => {
             let name = as_text(value);
             let name = name.ok_or_else(|| invalid("the name of a choice: `default = \"..\"`"))?;
             quote!(#name)
         }
-        FieldKind::Boolean => match value {
+        FieldType::Boolean => match value {
             Expr::Lit(ExprLit {
                 lit: Lit::Bool(truth),
                 ..
             }) => quote!(#truth),
             _ => return Err(invalid("`true` or `false`")),
         },
-        FieldKind::Integer(integer) => {
+        FieldType::Integer(integer) => {
             let Some(NumberValue(_, Some(whole))) = number(value)? else {
                 return Err(invalid("an integer"));
             };
@@ -217,14 +217,14 @@ fn default(kind: &FieldKind<'_>, value: &Expr, bounds: &Bounds) -> syn::Result<T
             let literal = Literal::i64_suffixed(whole);
             quote!(#literal)
         }
-        FieldKind::Number => {
+        FieldType::Number => {
             let NumberValue(number, _) =
                 number(value)?.ok_or_else(|| invalid("a number literal"))?;
             bounds.check(value, number, "")?;
             let literal = Literal::f64_suffixed(number);
             quote!(#literal)
         }
-        FieldKind::Many(_) => {
+        FieldType::Many(_) => {
             let names = listed_names(value)
                 .ok_or_else(|| invalid("the names of choices: `default = [\"..\"]`"))?;
             bounds.check(value, names.len() as f64, "'s number of choices")?;

@@ -6,7 +6,7 @@ const FLAT: &str = "a form is flat: use `String`, `bool`, an integer of up to 64
                     derives `Elicit`, a `Vec` of such an enum, or an `Option` of one of these";
 
 /// The kind of a form field.
-pub(super) enum FieldKind<'a> {
+pub(super) enum FieldType<'a> {
     Text,
     /// An integer in the range of this type.
     Integer(Integer),
@@ -18,7 +18,7 @@ pub(super) enum FieldKind<'a> {
     Many(&'a Type),
 }
 
-impl FieldKind<'_> {
+impl FieldType<'_> {
     /// The name of the kind in messages.
     pub(super) fn noun(&self) -> &'static str {
         match self {
@@ -64,7 +64,7 @@ impl Integer {
 }
 
 /// The kind of a field, and whether the field is optional.
-pub(super) fn of(ty: &Type) -> syn::Result<(FieldKind<'_>, bool)> {
+pub(super) fn of(ty: &Type) -> syn::Result<(FieldType<'_>, bool)> {
     let ty = bare(ty);
     let Some(inner) = argument_of(ty, "Option")? else {
         return Ok((required(ty)?, false));
@@ -75,31 +75,31 @@ pub(super) fn of(ty: &Type) -> syn::Result<(FieldKind<'_>, bool)> {
     Ok((required(inner)?, true))
 }
 
-fn required(ty: &Type) -> syn::Result<FieldKind<'_>> {
+fn required(ty: &Type) -> syn::Result<FieldType<'_>> {
     if let Some(inner) = argument_of(ty, "Vec")? {
         return match plain_name(inner)? {
             name if primitive(&name).is_some() || UNSUPPORTED.contains(&name.as_str()) => {
                 Err(flat(ty, &format!("a list of `{name}`")))
             }
-            _ => Ok(FieldKind::Many(inner)),
+            _ => Ok(FieldType::Many(inner)),
         };
     }
     let name = plain_name(ty)?;
     if UNSUPPORTED.contains(&name.as_str()) {
         return Err(flat(ty, &format!("`{name}`")));
     }
-    Ok(primitive(&name).unwrap_or(FieldKind::One(ty)))
+    Ok(primitive(&name).unwrap_or(FieldType::One(ty)))
 }
 
 /// Built-in types that could be mistaken for an enum.
 const UNSUPPORTED: [&str; 4] = ["char", "str", "i128", "u128"];
 
-fn primitive(name: &str) -> Option<FieldKind<'static>> {
+fn primitive(name: &str) -> Option<FieldType<'static>> {
     match name {
-        "String" => Some(FieldKind::Text),
-        "bool" => Some(FieldKind::Boolean),
-        "f32" | "f64" => Some(FieldKind::Number),
-        _ => Integer::named(name).map(FieldKind::Integer),
+        "String" => Some(FieldType::Text),
+        "bool" => Some(FieldType::Boolean),
+        "f32" | "f64" => Some(FieldType::Number),
+        _ => Integer::named(name).map(FieldType::Integer),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use crate::rounds::outcome_of;
 use refrain_core::{End, ErrorKind, Principal};
-use refrain_store::{Commit, Committed, Next, StoreError, TaskId};
+use refrain_store::{Commit, CommitResult, Next, StoreError, TaskId};
 use refrain_wire::{CallKind, RpcError, stored_error, stored_result};
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ impl Tasks {
     pub(super) fn count(&self, next: &Next) {
         let event = match next {
             Next::Keep => return,
-            Next::SetDown(_) => TaskEvent::SetDown,
+            Next::Suspend(_) => TaskEvent::SetDown,
             Next::HandOn => TaskEvent::HandedOn,
             Next::Retry(..) => TaskEvent::Retried,
             Next::Complete(_) => TaskEvent::Completed,
@@ -143,7 +143,7 @@ impl Driver {
         self.commit(&commit).await.map(drop)
     }
 
-    pub(super) async fn commit(&self, commit: &Commit) -> Result<Committed, LeaseLost> {
+    pub(super) async fn commit(&self, commit: &Commit) -> Result<CommitResult, LeaseLost> {
         let (tasks, lease) = (&self.tasks, &self.held.lease);
         let done = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
         let committed = match done.await {

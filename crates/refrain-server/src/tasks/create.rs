@@ -9,7 +9,7 @@ use crate::limits::Permit;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot};
-use refrain_store::{Created, Lease, NewTask, StoreError, TaskId, TaskStore};
+use refrain_store::{Creation, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -70,7 +70,7 @@ pub(crate) type Creating =
 
 /// A new task, or the existing task of an earlier request of the same call.
 pub(crate) struct CreatedTask {
-    created: Created,
+    created: Creation,
     requested_at: Instant,
     seed: TaskSeed,
     detachment: Detachment,
@@ -152,8 +152,8 @@ impl CreatedTask {
         let seed = self.seed;
         let (tasks, owner) = (seed.tasks.clone(), seed.owner.clone());
         let task = match self.created {
-            Created::Before(task) => task,
-            Created::New(task, lease) => {
+            Creation::Existing(task) => task,
+            Creation::New(task, lease) => {
                 tasks.services.metrics.tasks.add(TaskEvent::Created);
                 if let Some(lease) = lease {
                     let now = tasks.services.source.unix_seconds();
@@ -182,16 +182,16 @@ impl CreatedTask {
 
 /// Creates a task, with retries: an unavailable store may still have created it. If the store stays unavailable, cancels
 /// the possible task in the background, because no client knows its id.
-async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Created, StoreError> {
+async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Creation, StoreError> {
     let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
     let mut retries = 0;
     loop {
         match store.create(new.clone()).await {
-            // Created by an earlier attempt.
-            Ok(Created::Before(task)) if task.id == new.id => {
+            // Creation by an earlier attempt.
+            Ok(Creation::Existing(task)) if task.id == new.id => {
                 let (id, fence) = (new.id, 1);
                 let lease = new.claimed.map(|_| Lease { task: id, fence });
-                return Ok(Created::New(task, lease));
+                return Ok(Creation::New(task, lease));
             }
             Ok(created) => return Ok(created),
             Err(StoreError::Unavailable(_)) if retries < RETRIES => {

@@ -246,7 +246,7 @@ impl Driver {
                     running.timers.linger = Some((Instant::now() + LINGER_TIME, steps));
                     Next::Keep
                 } else {
-                    Next::SetDown(wake)
+                    Next::Suspend(wake)
                 }
             }
         }
@@ -285,7 +285,7 @@ impl Driver {
         };
         let committed = self.commit(&commit).await?;
         if !keep {
-            if let Next::SetDown(wake) = &commit.next {
+            if let Next::Suspend(wake) = &commit.next {
                 tasks.leases.add_wakeup(*wake);
             }
             return Ok(true);

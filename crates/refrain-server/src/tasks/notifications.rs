@@ -12,7 +12,7 @@ use super::worker::next_hint;
 use crate::auth::Caller;
 use crate::timer::within;
 use parking_lot::Mutex;
-use refrain_store::{StoreError, Task, TaskId};
+use refrain_store::{StoreError, StoredTask, TaskId};
 use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -302,7 +302,7 @@ impl Tasks {
 }
 
 /// A hash of a task's public state, without the time of its last change.
-fn hash(task: &Task) -> u64 {
+fn hash(task: &StoredTask) -> u64 {
     let mut hasher = DefaultHasher::new();
     task.status.hash(&mut hasher);
     task.status_message.hash(&mut hasher);

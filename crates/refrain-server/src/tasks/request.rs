@@ -10,7 +10,7 @@ use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
 use crate::timer::within;
 use refrain_core::Principal;
-use refrain_store::{StoreError, Task, TaskId, TaskStatus};
+use refrain_store::{StoreError, StoredStatus, StoredTask, TaskId};
 use refrain_wire::{
     AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
     check_answer_shape,
@@ -134,7 +134,7 @@ impl Tasks {
     }
 
     /// A task of the caller, if the caller still has the scopes of its tool.
-    pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<Task, TaskError> {
+    pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<StoredTask, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;
         let name = self.namespace.tool_of(&task.tool);
@@ -151,7 +151,7 @@ impl Tasks {
     /// The answers to open asks, in their stored form. One malformed answer rejects all of them.
     fn answers(
         &self,
-        task: Task,
+        task: StoredTask,
         owner: &Principal,
         sent: SentAnswers,
     ) -> Result<StoredAnswers, TaskError> {
@@ -190,8 +190,8 @@ impl Tasks {
     }
 
     /// The public state of a task. `None` if it cannot be decoded; the reason is logged.
-    pub(super) fn task_info(&self, task: Task, owner: &Principal) -> Option<TaskInfo> {
-        let Task { id, outcome, .. } = task;
+    pub(super) fn task_info(&self, task: StoredTask, owner: &Principal) -> Option<TaskInfo> {
+        let StoredTask { id, outcome, .. } = task;
         let outcome = || {
             let stored = outcome.or_else(|| {
                 tracing::error!(task = ?id, "ended task has no outcome");
@@ -201,15 +201,15 @@ impl Tasks {
         };
         let mut status_message = task.status_message;
         let state = match task.status {
-            TaskStatus::Working => TaskState::Working,
-            TaskStatus::Cancelled => TaskState::Cancelled,
-            TaskStatus::Completed => TaskState::Completed(outcome()?),
-            TaskStatus::Failed => {
+            StoredStatus::Working => TaskState::Working,
+            StoredStatus::Cancelled => TaskState::Cancelled,
+            StoredStatus::Completed => TaskState::Completed(outcome()?),
+            StoredStatus::Failed => {
                 let error = outcome()?;
                 status_message = message(&error).or(status_message);
                 TaskState::Failed(error)
             }
-            TaskStatus::InputRequired => {
+            StoredStatus::InputRequired => {
                 let asks = task.asks.into_iter().map(|(key, ask)| {
                     let ask = self.json((&id, owner), TaskPart::Ask(&key), ask)?;
                     Some((key, ask))

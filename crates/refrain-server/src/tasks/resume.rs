@@ -9,7 +9,7 @@ use super::sealing::TaskPart;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
 use refrain_core::{Principal, Snapshot, Start};
-use refrain_store::{Claimed, Next, StoreError, TaskId};
+use refrain_store::{ClaimedTask, Next, StoreError, TaskId};
 use refrain_wire::{RpcError, parse_value};
 use serde_json::json;
 use std::borrow::Cow;
@@ -35,7 +35,7 @@ enum TaskResumeError {
 }
 
 impl Tasks {
-    pub(super) async fn take_up(self: &Arc<Self>, claimed: Claimed, requested_at: Instant) {
+    pub(super) async fn take_up(self: &Arc<Self>, claimed: ClaimedTask, requested_at: Instant) {
         let (lease, revision) = (claimed.lease.clone(), claimed.revision);
         let owner = claimed.owner.clone();
         let commit = match self.resume(claimed) {
@@ -43,7 +43,7 @@ impl Tasks {
             Err(TaskResumeError::Failed(error)) => self.fail((&lease.task, &owner), &error),
             Err(reason) => {
                 tracing::error!(task = ?lease.task, %reason, "failed to resume task");
-                state_change(Next::SetDown(Some(self.options.retry_at_most)))
+                state_change(Next::Suspend(Some(self.options.retry_at_most)))
             }
         };
         match self.store.commit(&lease, commit.clone()).await {
@@ -56,7 +56,7 @@ impl Tasks {
         }
     }
 
-    fn resume(&self, claimed: Claimed) -> Result<RunningTask, TaskResumeError> {
+    fn resume(&self, claimed: ClaimedTask) -> Result<RunningTask, TaskResumeError> {
         let owned = (&claimed.lease.task, &claimed.owner);
         let journal = self.open(owned, TaskPart::Journal, claimed.journal);
         let snapshot = journal.as_deref().and_then(Snapshot::decode).map(|it| it.1);

@@ -9,7 +9,7 @@ use refrain_core::{Cx, Error, Incomplete, KeyRing, Principal, Result, SystemSour
 use refrain_server::{
     BuildError, Reply, Server, ServerBuilder, ServerLimits, State, TaskOptions, Tool,
 };
-use refrain_store::{ListTasks, MemoryStore, StoreError, TaskId, TaskStatus, TaskStore};
+use refrain_store::{ListTasks, MemoryStore, StoreError, StoredStatus, TaskId, TaskStore};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -875,7 +875,7 @@ async fn concurrent_tasks_are_limited() {
     let rows = rows.expect("the store lists tasks");
     assert!(
         rows.iter()
-            .all(|row| row.task.status == TaskStatus::Completed)
+            .all(|row| row.task.status == StoredStatus::Completed)
     );
 }
 

@@ -1,7 +1,7 @@
-//! Answers, and that none is lost.
+//! Answers, none of which may be lost.
 
 use super::support::{HOUR, Subject, asks, keep, new, next, pairs, publish};
-use crate::{Next, TaskStatus};
+use crate::{Next, StoredStatus};
 
 pub(super) async fn answers_come_in_the_order_of_their_asks(store: Subject) {
     let lease = store.asking(&["c", "a"]).await;
@@ -27,7 +27,7 @@ pub(super) async fn some_answers_may_come_before_others(store: Subject) {
     assert_eq!(store.answers(&lease).await, both);
 }
 
-pub(super) async fn the_first_answer_counts(store: Subject) {
+pub(super) async fn first_answer_counts(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1"), ("a", "2")]).await;
     store.answer(&lease, &[("a", "3"), ("b", "4")]).await;
@@ -38,7 +38,7 @@ pub(super) async fn the_first_answer_counts(store: Subject) {
 pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject) {
     let lease = store.asking(&["done", "no", "open"]).await;
     store.answer(&lease, &[("done", "1")]).await;
-    let settle = keep().taken(&["done"]).withdrawn(&["no"]).set_down();
+    let settle = keep().taken(&["done"]).withdrawn(&["no"]).suspend();
     store.commit(&lease, settle).await;
     let before = store.revision(&lease.task).await;
     let given = [("done", "2"), ("no", "2"), ("never", "2"), ("OPEN", "2")];
@@ -48,17 +48,17 @@ pub(super) async fn answers_to_keys_that_are_not_open_are_ignored(store: Subject
     store.assert_none_due().await;
 }
 
-pub(super) async fn an_answer_wakes_a_task_that_was_set_down(store: Subject) {
+pub(super) async fn answer_wakes_a_suspended_task(store: Subject) {
     let lease = store.lease().await;
-    store.commit(&lease, asks(&["a", "b"]).set_down()).await;
+    store.commit(&lease, asks(&["a", "b"]).suspend()).await;
     store.assert_none_due().await;
     store.answer(&lease, &[("a", "1")]).await;
     assert_eq!(store.claim().await.answers, pairs(&[("a", "1")]));
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::InputRequired);
+    assert_eq!(task.status, StoredStatus::InputRequired);
 }
 
-pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subject) {
+pub(super) async fn answer_leaves_a_running_task_with_its_worker(store: Subject) {
     let lease = store.lease().await;
     let asked = store.commit(&lease, asks(&["a"])).await;
     assert!(!asked.answers);
@@ -75,24 +75,24 @@ pub(super) async fn an_answer_leaves_a_running_task_with_its_worker(store: Subje
     assert!(!store.commit(&lease, keep().taken(&["a"])).await.answers);
 }
 
-pub(super) async fn an_answer_before_the_set_down_is_not_lost(store: Subject) {
+pub(super) async fn answer_before_the_suspension_is_not_lost(store: Subject) {
     for wait in [None, Some(HOUR / 2)] {
         let lease = store.asking(&["a", "b"]).await;
         // The worker has read the answers and found none. Then:
         store.answer(&lease, &[("a", "1")]).await;
-        let set_down = store.commit(&lease, next(Next::SetDown(wait))).await;
+        let set_down = store.commit(&lease, next(Next::Suspend(wait))).await;
         assert!(set_down.answers);
         let claimed = store.claim().await;
         assert_eq!(claimed.answers, pairs(&[("a", "1")]));
         // The same, with asks written in the same commit.
         store.answer(&lease, &[("b", "2")]).await;
-        let set_down = asks(&["c"]).taken(&["a"]).next(Next::SetDown(wait));
+        let set_down = asks(&["c"]).taken(&["a"]).next(Next::Suspend(wait));
         assert!(store.commit(&claimed.lease, set_down).await.answers);
         assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
     }
 }
 
-pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
+pub(super) async fn answer_during_the_suspension_is_not_lost(store: Subject) {
     for round in 0..30 {
         let lease = store.asking(&["a", "b"]).await;
         store.answer(&lease, &[("b", "2")]).await;
@@ -102,7 +102,7 @@ pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
         };
         // A commit that changes asks is written differently from one that does not.
         let read: &[&str] = if round % 2 == 0 { &["b"] } else { &[] };
-        store.commit(&lease, keep().taken(read).set_down()).await;
+        store.commit(&lease, keep().taken(read).suspend()).await;
         answering.await.expect("the answer is accepted");
         let claimed = store.claim().await;
         assert_eq!(claimed.lease.task, lease.task);
@@ -111,25 +111,25 @@ pub(super) async fn an_answer_during_the_set_down_is_not_lost(store: Subject) {
     }
 }
 
-pub(super) async fn a_taken_answer_is_not_given_again(store: Subject) {
+pub(super) async fn taken_answer_is_not_returned_again(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let taken = keep().journal("with a").taken(&["a", "b", "never asked"]);
-    store.commit(&lease, taken.set_down()).await;
+    store.commit(&lease, taken.suspend()).await;
     store.assert_none_due().await;
     store.answer(&lease, &[("b", "2")]).await;
     assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
 }
 
-pub(super) async fn a_withdrawn_answer_does_not_wake_the_task(store: Subject) {
+pub(super) async fn withdrawn_answer_does_not_wake_the_task(store: Subject) {
     let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
-    let withdraw = next(Next::SetDown(None)).withdrawn(&["a"]);
+    let withdraw = next(Next::Suspend(None)).withdrawn(&["a"]);
     assert!(!store.commit(&lease, withdraw).await.answers);
     store.assert_none_due().await;
 }
 
-pub(super) async fn an_answer_to_an_ended_task_is_ignored(store: Subject) {
+pub(super) async fn answer_to_an_ended_task_is_ignored(store: Subject) {
     for end in [Next::Complete(b"r".to_vec()), Next::Fail(b"e".to_vec())] {
         let lease = store.lease().await;
         let ended = store.commit(&lease, asks(&["a"]).next(end)).await;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 const NO_TIME: Duration = Duration::ZERO;
 
-pub(super) async fn a_task_is_claimed_by_one_worker(store: Subject) {
+pub(super) async fn task_is_claimed_by_one_worker(store: Subject) {
     store.assert_each_claimed_once(&store, 40).await;
 }
 
-pub(super) async fn the_task_that_is_due_longest_is_claimed_first(store: Subject) {
+pub(super) async fn task_that_is_due_longest_is_claimed_first(store: Subject) {
     let mut ids = Vec::new();
     for _ in 0..3 {
         ids.push(store.create(new()).await.id);
@@ -27,7 +27,7 @@ pub(super) async fn the_task_that_is_due_longest_is_claimed_first(store: Subject
     assert_eq!(store.claim().await.lease.task, ids[0]);
 }
 
-pub(super) async fn a_claim_is_limited(store: Subject) {
+pub(super) async fn claim_is_limited(store: Subject) {
     for _ in 0..3 {
         store.create(new()).await;
     }
@@ -50,7 +50,7 @@ pub(super) async fn only_tools_of_the_worker_are_claimed(store: Subject) {
     assert_eq!(claim(&["a", "b", "c"]).await, keys(&["b"]));
 }
 
-pub(super) async fn an_expired_task_is_claimed_by_any_worker(store: Subject) {
+pub(super) async fn expired_task_is_claimed_by_any_worker(store: Subject) {
     store.create(new().tool("other").ttl(NO_TIME)).await;
     let claimed = store.claim_soon().await;
     assert_eq!(claimed.left, NO_TIME);
@@ -58,7 +58,7 @@ pub(super) async fn an_expired_task_is_claimed_by_any_worker(store: Subject) {
     store.assert_none_due().await;
 }
 
-pub(super) async fn a_claim_returns_the_task(store: Subject) {
+pub(super) async fn claim_returns_the_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let claimed = store.claim().await;
@@ -77,7 +77,7 @@ pub(super) async fn a_claim_returns_the_task(store: Subject) {
     assert_eq!(row.worker.as_deref(), Some("worker"));
 }
 
-pub(super) async fn a_task_may_be_created_with_a_worker(store: Subject) {
+pub(super) async fn task_may_be_created_with_a_worker(store: Subject) {
     let lease = store.lease().await;
     store.assert_none_due().await;
     let row = store.find(&lease.task).await;
@@ -91,7 +91,7 @@ async fn create_expired(store: &Subject) -> Lease {
     store.create_claimed(new(), "creator", NO_TIME).await
 }
 
-pub(super) async fn an_expired_lease_is_taken_over(store: Subject) {
+pub(super) async fn expired_lease_is_taken_over(store: Subject) {
     let first = create_expired(&store).await;
     let second = store.claim_soon().await;
     assert_eq!(second.lease.task, first.task);
@@ -102,14 +102,14 @@ pub(super) async fn an_expired_lease_is_taken_over(store: Subject) {
     store.then(&second.lease, Next::Keep).await;
 }
 
-pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
+pub(super) async fn lower_fence_writes_nothing(store: Subject) {
     let first = create_expired(&store).await;
     let second = store.claim_soon().await.lease;
     store.commit(&second, asks(&["k"])).await;
     let before = store.get(&first.task).await;
     for next in [
         Next::Keep,
-        Next::SetDown(None),
+        Next::Suspend(None),
         Next::HandOn,
         Next::Retry(NO_TIME, "stale".to_owned()),
         Next::Complete(b"stale".to_vec()),
@@ -128,7 +128,7 @@ pub(super) async fn a_lower_fence_writes_nothing(store: Subject) {
     assert_eq!(store.claim().await.journal, b"journal");
 }
 
-pub(super) async fn an_extended_lease_is_held(store: Subject) {
+pub(super) async fn extended_lease_is_held(store: Subject) {
     let (lease, other) = (store.lease().await, store.lease().await);
     let wrong = Lease {
         fence: lease.fence + 1,
@@ -143,7 +143,7 @@ pub(super) async fn an_extended_lease_is_held(store: Subject) {
     assert_eq!(store.extend(&[], HOUR).await, []);
 }
 
-pub(super) async fn an_expired_lease_can_be_extended(store: Subject) {
+pub(super) async fn expired_lease_can_be_extended(store: Subject) {
     let lease = create_expired(&store).await;
     let held = std::slice::from_ref(&lease);
     assert_eq!(store.extend(&[&lease], HOUR).await, held);
@@ -155,7 +155,7 @@ pub(super) async fn an_expired_lease_can_be_extended(store: Subject) {
     assert_eq!(store.extend(&[&lease], HOUR).await, []);
 }
 
-pub(super) async fn a_released_lease_is_not_extended(store: Subject) {
+pub(super) async fn released_lease_is_not_extended(store: Subject) {
     let lease = store.lease().await;
     store.then(&lease, Next::HandOn).await;
     // A late heartbeat must not keep others from the task.

@@ -1,14 +1,14 @@
 //! Commits of a worker.
 
 use super::support::{HOUR, Subject, asks, assert_is_lost, keep, new, next, pairs, publish};
-use crate::{Commit, Lease, Next, Task, TaskStatus};
+use crate::{Commit, Lease, Next, StoredStatus, StoredTask};
 use std::time::Duration;
 
-fn asked(task: &Task) -> Vec<&str> {
+fn asked(task: &StoredTask) -> Vec<&str> {
     task.asks.iter().map(|(key, _)| key.as_str()).collect()
 }
 
-pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
+pub(super) async fn commit_writes_all_its_parts(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     let all = publish(&[("c", "C?")]).taken(&["a"]).withdrawn(&["b"]);
@@ -16,7 +16,7 @@ pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
     let committed = store.commit(&lease, all.next(Next::HandOn)).await;
     assert!(!committed.answers);
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::InputRequired);
+    assert_eq!(task.status, StoredStatus::InputRequired);
     assert_eq!(task.status_message.as_deref(), Some("waiting"));
     assert_eq!(task.asks, pairs(&[("c", "C?")]));
     let claimed = store.claim().await;
@@ -24,7 +24,7 @@ pub(super) async fn a_commit_writes_all_its_parts(store: Subject) {
     assert_eq!(claimed.answers, Vec::new());
 }
 
-pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
+pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     store.answer(&lease, &[("a", "1")]).await;
     store.requeue(&lease.task).await;
@@ -47,25 +47,25 @@ pub(super) async fn a_lost_commit_writes_nothing(store: Subject) {
     assert_eq!(task.asks, pairs(&[("b", "?"), ("c", "C?")]));
 }
 
-pub(super) async fn the_status_follows_the_asks(store: Subject) {
+pub(super) async fn status_follows_the_asks(store: Subject) {
     let lease = store.lease().await;
     let status = async || store.get(&lease.task).await.status;
     store.commit(&lease, keep()).await;
-    assert_eq!(status().await, TaskStatus::Working);
+    assert_eq!(status().await, StoredStatus::Working);
     store.commit(&lease, asks(&["a", "b"])).await;
-    assert_eq!(status().await, TaskStatus::InputRequired);
+    assert_eq!(status().await, StoredStatus::InputRequired);
     store.answer(&lease, &[("a", "1")]).await;
-    assert_eq!(status().await, TaskStatus::InputRequired);
+    assert_eq!(status().await, StoredStatus::InputRequired);
     store.answer(&lease, &[("b", "1")]).await;
-    assert_eq!(status().await, TaskStatus::Working);
+    assert_eq!(status().await, StoredStatus::Working);
     store.commit(&lease, asks(&["c"])).await;
-    assert_eq!(status().await, TaskStatus::InputRequired);
-    let withdraw = keep().withdrawn(&["c"]).set_down();
+    assert_eq!(status().await, StoredStatus::InputRequired);
+    let withdraw = keep().withdrawn(&["c"]).suspend();
     store.commit(&lease, withdraw).await;
-    assert_eq!(status().await, TaskStatus::Working);
+    assert_eq!(status().await, StoredStatus::Working);
 }
 
-pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
+pub(super) async fn used_key_is_not_published_again(store: Subject) {
     let lease = store.lease().await;
     let used = ["open", "answered", "taken", "no"];
     let with_text = |text| publish(&used.map(|key| (key, text)));
@@ -86,7 +86,7 @@ pub(super) async fn a_used_key_is_not_published_again(store: Subject) {
     assert_eq!(task.asks, pairs(&[("open", "1"), ("two", "1")]));
     store.answer(&lease, &[("open", "O"), ("two", "T")]).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::Working);
+    assert_eq!(task.status, StoredStatus::Working);
 }
 
 pub(super) async fn asks_keep_their_order(store: Subject) {
@@ -100,7 +100,7 @@ pub(super) async fn asks_keep_their_order(store: Subject) {
     assert_eq!(asked(&store.find(&lease.task).await.task), expected);
 }
 
-pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
+pub(super) async fn withdrawn_ask_is_closed(store: Subject) {
     let lease = store.asking(&["a", "b"]).await;
     let withdraw = keep().withdrawn(&["a", "never asked"]);
     store.commit(&lease, withdraw).await;
@@ -109,27 +109,27 @@ pub(super) async fn a_withdrawn_ask_is_closed(store: Subject) {
     assert_eq!(store.answers(&lease).await, Vec::new());
 }
 
-pub(super) async fn an_ask_may_be_published_and_withdrawn_at_once(store: Subject) {
+pub(super) async fn ask_may_be_published_and_withdrawn_at_once(store: Subject) {
     let lease = store.lease().await;
     store.commit(&lease, asks(&["a"]).withdrawn(&["a"])).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::Working);
+    assert_eq!(task.status, StoredStatus::Working);
     store.commit(&lease, publish(&[("a", "again?")])).await;
     assert_eq!(asked(&store.get(&lease.task).await), [""; 0]);
 }
 
-pub(super) async fn a_task_set_down_without_a_limit_waits_until_it_expires(store: Subject) {
+pub(super) async fn task_suspended_without_a_limit_waits_until_it_expires(store: Subject) {
     let lease = store.lease().await;
-    store.commit(&lease, asks(&["a"]).set_down()).await;
+    store.commit(&lease, asks(&["a"]).suspend()).await;
     store.assert_none_due().await;
     let row = store.find(&lease.task).await;
     assert_eq!(row.worker, None);
     assert_eq!(row.due, Some(row.task.created + row.task.ttl));
 }
 
-pub(super) async fn a_task_set_down_with_a_limit_is_due_after_it(store: Subject) {
+pub(super) async fn task_suspended_with_a_limit_is_due_after_it(store: Subject) {
     let lease = store.lease().await;
-    let set_down = |wait| next(Next::SetDown(Some(wait)));
+    let set_down = |wait| next(Next::Suspend(Some(wait)));
     store.commit(&lease, set_down(HOUR / 2)).await;
     store.assert_none_due().await;
     let row = store.find(&lease.task).await;
@@ -143,9 +143,9 @@ pub(super) async fn a_task_set_down_with_a_limit_is_due_after_it(store: Subject)
     assert_eq!(store.claim_soon().await.lease.task, lease.task);
 }
 
-pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
+pub(super) async fn wait_ends_when_the_task_expires(store: Subject) {
     for next in [
-        Next::SetDown(Some(2 * HOUR)),
+        Next::Suspend(Some(2 * HOUR)),
         Next::Retry(2 * HOUR, "later".to_owned()),
     ] {
         let lease = store.lease().await;
@@ -154,11 +154,11 @@ pub(super) async fn a_wait_ends_when_the_task_expires(store: Subject) {
         assert_eq!(row.due, Some(row.task.created + row.task.ttl));
     }
     let lease = store.lease().await;
-    store.then(&lease, Next::SetDown(Some(Duration::MAX))).await;
+    store.then(&lease, Next::Suspend(Some(Duration::MAX))).await;
     store.assert_none_due().await;
 }
 
-pub(super) async fn a_task_handed_on_is_due(store: Subject) {
+pub(super) async fn task_handed_on_is_due(store: Subject) {
     let first = store.lease().await;
     store.then(&first, Next::HandOn).await;
     let second = store.claim().await.lease;
@@ -166,7 +166,7 @@ pub(super) async fn a_task_handed_on_is_due(store: Subject) {
     store.assert_lost(&first).await;
 }
 
-pub(super) async fn a_retry_is_due_after_its_wait(store: Subject) {
+pub(super) async fn retry_is_due_after_its_wait(store: Subject) {
     store.create(new()).await;
     let lease = store.claim().await.lease;
     let retry = |wait| next(Next::Retry(wait, "it broke".to_owned()));
@@ -208,11 +208,11 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
     let claimed = store.claim().await;
     assert_eq!(claimed.attempt, 1, "handing on does not count");
     store
-        .then(&claimed.lease, Next::SetDown(Some(Duration::ZERO)))
+        .then(&claimed.lease, Next::Suspend(Some(Duration::ZERO)))
         .await;
     let claimed = store.claim_soon().await;
-    assert_eq!(claimed.attempt, 1, "setting down does not count");
-    // A failed attempt may have made progress all the same.
+    assert_eq!(claimed.attempt, 1, "suspending does not count");
+    // A failed attempt may still have made progress.
     let both = retry("new").journal("further still").progress();
     store.commit(&claimed.lease, both).await;
     let claimed = store.claim_soon().await;
@@ -220,7 +220,7 @@ pub(super) async fn attempts_are_counted_until_progress(store: Subject) {
     assert_eq!(claimed.last_error.as_deref(), Some("new"));
 }
 
-pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
+pub(super) async fn status_message_stays_until_the_next(store: Subject) {
     let lease = store.lease().await;
     for (said, expected) in [(Some("one"), "one"), (None, "one"), (Some(""), "")] {
         let say = Commit {
@@ -233,7 +233,7 @@ pub(super) async fn a_status_message_stays_until_the_next(store: Subject) {
     }
 }
 
-pub(super) async fn a_status_message_ends_with_its_task(store: Subject) {
+pub(super) async fn status_message_ends_with_its_task(store: Subject) {
     let message = async |lease: &Lease| store.get(&lease.task).await.status_message;
     let at_work = || keep().message("at work");
     for last in [None, Some("done".to_owned())] {
@@ -259,7 +259,7 @@ pub(super) async fn a_status_message_ends_with_its_task(store: Subject) {
     assert_eq!(requeued.task.status_message, None);
 }
 
-async fn assert_ended(store: &Subject, lease: &Lease, status: TaskStatus, outcome: &[u8]) {
+async fn assert_ended(store: &Subject, lease: &Lease, status: StoredStatus, outcome: &[u8]) {
     store.assert_lost(lease).await;
     let task = store.get(&lease.task).await;
     assert_eq!(task.status, status);
@@ -270,25 +270,25 @@ async fn assert_ended(store: &Subject, lease: &Lease, status: TaskStatus, outcom
     assert_eq!((row.due, row.worker), (None, None));
 }
 
-pub(super) async fn a_completed_task_has_ended(store: Subject) {
+pub(super) async fn completed_task_has_ended(store: Subject) {
     let lease = store.lease().await;
     let complete = asks(&["late"]).journal("all");
     let complete = complete.next(Next::Complete(b"result".to_vec()));
     store.commit(&lease, complete).await;
-    assert_ended(&store, &lease, TaskStatus::Completed, b"result").await;
+    assert_ended(&store, &lease, StoredStatus::Completed, b"result").await;
 }
 
-pub(super) async fn a_failed_task_has_ended(store: Subject) {
+pub(super) async fn failed_task_has_ended(store: Subject) {
     store.create(new().ttl(Duration::ZERO)).await;
     let lease = store.claim_soon().await.lease;
     store.then(&lease, Next::Fail(b"error".to_vec())).await;
-    assert_ended(&store, &lease, TaskStatus::Failed, b"error").await;
+    assert_ended(&store, &lease, StoredStatus::Failed, b"error").await;
 }
 
-pub(super) async fn a_repeated_commit_does_no_harm(store: Subject) {
+pub(super) async fn repeated_commit_has_no_effect(store: Subject) {
     let lease = store.asking(&["a"]).await;
     store.answer(&lease, &[("a", "1")]).await;
-    let step = asks(&["b"]).journal("further").taken(&["a"]).set_down();
+    let step = asks(&["b"]).journal("further").taken(&["a"]).suspend();
     for _ in 0..2 {
         assert!(!store.commit(&lease, step.clone()).await.answers);
         let task = store.get(&lease.task).await;
@@ -298,5 +298,5 @@ pub(super) async fn a_repeated_commit_does_no_harm(store: Subject) {
     store.answer(&lease, &[("b", "2")]).await;
     assert_eq!(store.claim().await.answers, pairs(&[("b", "2")]));
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::Working);
+    assert_eq!(task.status, StoredStatus::Working);
 }

@@ -1,7 +1,7 @@
-//! The replay log, and tokens that are too large to travel.
+//! The replay log, and spilled tokens.
 
 use super::support::{HOUR, Subject, flow, sleep_millis};
-use crate::{LogKey, RecordState, Retention, Swept};
+use crate::{LogKey, RecordState, Retention, SweepCounts};
 use std::time::Duration;
 
 const KEEP: Retention = keep(1_000, u64::MAX);
@@ -14,7 +14,7 @@ fn done(value: &str) -> RecordState {
     RecordState::Done(value.to_owned())
 }
 
-pub(super) async fn a_record_begins_once(store: Subject) {
+pub(super) async fn record_begins_once(store: Subject) {
     let flow = flow();
     let key = LogKey::round(flow, 1);
     assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
@@ -25,7 +25,7 @@ pub(super) async fn a_record_begins_once(store: Subject) {
     assert_eq!(store.begin(&other, KEEP).await, RecordState::Fresh);
 }
 
-pub(super) async fn a_finished_record_returns_its_value(store: Subject) {
+pub(super) async fn finished_record_returns_its_value(store: Subject) {
     let key = LogKey::round(flow(), 1);
     store.begin(&key, KEEP).await;
     let long = "x".repeat(1 << 20);
@@ -35,7 +35,7 @@ pub(super) async fn a_finished_record_returns_its_value(store: Subject) {
     }
 }
 
-pub(super) async fn a_forgotten_record_may_begin_again(store: Subject) {
+pub(super) async fn forgotten_record_may_begin_again(store: Subject) {
     let key = LogKey::round(flow(), 1);
     store.begin(&key, KEEP).await;
     store.0.forget(&key).await.expect("no error");
@@ -43,13 +43,13 @@ pub(super) async fn a_forgotten_record_may_begin_again(store: Subject) {
     assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
 }
 
-pub(super) async fn a_record_that_never_began_is_not_finished(store: Subject) {
+pub(super) async fn record_that_never_began_is_not_finished(store: Subject) {
     let key = LogKey::round(flow(), 1);
     store.finish(&key, "never begun").await;
     assert_eq!(store.begin(&key, KEEP).await, RecordState::Fresh);
 }
 
-pub(super) async fn a_record_expires(store: Subject) {
+pub(super) async fn record_expires(store: Subject) {
     let key = LogKey::round(flow(), 1);
     store.begin(&key, keep(1_000, 2_000)).await;
     store.finish(&key, "done").await;
@@ -75,7 +75,7 @@ pub(super) async fn one_of_many_concurrent_begins_is_fresh(store: Subject) {
     }
 }
 
-pub(super) async fn a_spilled_token_is_found(store: Subject) {
+pub(super) async fn spilled_token_is_found(store: Subject) {
     let token = |fill| vec![fill; 300_000];
     assert_eq!(store.spilled("a").await, None);
     store.spill("a", token(1), HOUR).await;
@@ -87,14 +87,14 @@ pub(super) async fn a_spilled_token_is_found(store: Subject) {
     assert_eq!(store.spilled("a").await, Some(token(1)));
 }
 
-pub(super) async fn a_spilled_token_expires(store: Subject) {
+pub(super) async fn spilled_token_expires(store: Subject) {
     store.spill("a", vec![1], Duration::ZERO).await;
     assert_eq!(store.spilled("a").await, None);
     store.spill("a", vec![2], Duration::MAX).await;
     assert_eq!(store.spilled("a").await, Some(vec![2]));
 }
 
-pub(super) async fn a_sweep_deletes_expired_records_and_tokens(store: Subject) {
+pub(super) async fn sweep_deletes_expired_records_and_tokens(store: Subject) {
     let flow = flow();
     for round in 0..3 {
         let key = LogKey::round(flow, round);
@@ -107,10 +107,10 @@ pub(super) async fn a_sweep_deletes_expired_records_and_tokens(store: Subject) {
     store.spill("kept", vec![1], HOUR).await;
     sleep_millis(2).await;
     for count in [2, 1, 0] {
-        let expected = Swept {
+        let expected = SweepCounts {
             records: count,
             tokens: count,
-            ..Swept::default()
+            ..SweepCounts::default()
         };
         assert_eq!(store.sweep(HOUR, 2).await, expected);
     }

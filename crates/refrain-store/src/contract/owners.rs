@@ -1,7 +1,7 @@
 //! Operations of owners: create, get, cancel; and hints.
 
 use super::support::{HOUR, Subject, alice, asks, bob, flow, id, keep, new, next, pairs, wait_for};
-use crate::{Created, Hint, Lease, NewTask, Next, StoreError, TaskId, TaskStatus};
+use crate::{Creation, Hint, Lease, NewTask, Next, StoreError, StoredStatus, TaskId};
 use refrain_core::Principal;
 use std::time::{Duration, SystemTime};
 
@@ -14,7 +14,7 @@ async fn assert_hidden(store: &Subject, id: &TaskId, from: &Principal) {
     assert!(!store.0.cancel(id, from).await.expect("no error"));
 }
 
-pub(super) async fn a_task_is_hidden_from_other_owners(store: Subject) {
+pub(super) async fn task_is_hidden_from_other_owners(store: Subject) {
     let lease = store.asking(&["k"]).await;
     let before = store.revision(&lease.task).await;
     for other in ["bob", "ALICE", ""] {
@@ -24,7 +24,7 @@ pub(super) async fn a_task_is_hidden_from_other_owners(store: Subject) {
     assert_hidden(&store, &id(), &alice()).await;
     assert_eq!(store.revision(&lease.task).await, before);
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::InputRequired);
+    assert_eq!(task.status, StoredStatus::InputRequired);
 }
 
 pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
@@ -39,7 +39,7 @@ pub(super) async fn anonymous_callers_are_one_owner(store: Subject) {
     assert!(cancelled.expect("no error"));
 }
 
-pub(super) async fn a_created_task_is_found(store: Subject) {
+pub(super) async fn created_task_is_found(store: Subject) {
     let given = NewTask {
         status_message: Some("begun".to_owned()),
         ..new()
@@ -49,7 +49,7 @@ pub(super) async fn a_created_task_is_found(store: Subject) {
     for task in [created, found] {
         assert_eq!(task.id, given.id);
         assert_eq!(task.tool, "tool");
-        assert_eq!(task.status, TaskStatus::Working);
+        assert_eq!(task.status, StoredStatus::Working);
         assert_eq!(task.status_message.as_deref(), Some("begun"));
         assert_eq!(task.ttl, HOUR);
         assert_eq!(task.poll_interval, Duration::from_millis(500));
@@ -60,7 +60,7 @@ pub(super) async fn a_created_task_is_found(store: Subject) {
     }
 }
 
-pub(super) async fn the_same_id_is_the_same_task(store: Subject) {
+pub(super) async fn same_id_is_the_same_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let again = NewTask {
@@ -77,7 +77,7 @@ fn with_new_id(task: &NewTask) -> NewTask {
     NewTask { id, ..task.clone() }
 }
 
-pub(super) async fn the_same_flow_is_the_same_task(store: Subject) {
+pub(super) async fn same_flow_is_the_same_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let again = with_new_id(&given).claimed("late", HOUR);
@@ -88,7 +88,7 @@ pub(super) async fn the_same_flow_is_the_same_task(store: Subject) {
     assert_eq!(store.claim().await.lease.task, given.id);
 }
 
-pub(super) async fn a_flow_of_another_owner_is_another_task(store: Subject) {
+pub(super) async fn flow_of_another_owner_is_another_task(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     for owner in [bob(), Principal::anonymous(), Principal::new("")] {
@@ -101,7 +101,7 @@ pub(super) async fn a_flow_of_another_owner_is_another_task(store: Subject) {
     }
 }
 
-pub(super) async fn an_id_of_another_owner_is_rejected(store: Subject) {
+pub(super) async fn id_of_another_owner_is_rejected(store: Subject) {
     let given = new();
     store.create(given.clone()).await;
     let theirs = NewTask {
@@ -119,11 +119,11 @@ pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) 
     let created = store.concurrently(|store, _| create(store, with_new_id(&given)));
     let mut new = 0;
     let mut id = |created| match created {
-        Ok(Created::New(task, _)) => {
+        Ok(Creation::New(task, _)) => {
             new += 1;
             task.id
         }
-        Ok(Created::Before(task)) => task.id,
+        Ok(Creation::Existing(task)) => task.id,
         Err(error) => panic!("{error}"),
     };
     let ids: Vec<TaskId> = created.await.into_iter().map(&mut id).collect();
@@ -131,12 +131,12 @@ pub(super) async fn concurrent_creations_of_a_flow_are_one_task(store: Subject) 
     assert!(ids.iter().all(|id| *id == ids[0]), "all found it");
 }
 
-pub(super) async fn a_cancelled_task_has_ended(store: Subject) {
+pub(super) async fn cancelled_task_has_ended(store: Subject) {
     let lease = store.asking(&["k"]).await;
     store.cancel(&lease.task).await;
     store.assert_lost(&lease).await;
     let task = store.get(&lease.task).await;
-    assert_eq!(task.status, TaskStatus::Cancelled);
+    assert_eq!(task.status, StoredStatus::Cancelled);
     assert!(task.asks.is_empty() && task.outcome.is_none());
     store.assert_none_due().await;
     // A guessed fence holds no lease either.
@@ -152,13 +152,13 @@ pub(super) async fn cancelling_an_ended_task_changes_nothing(store: Subject) {
     let before = store.get(&lease.task).await;
     store.cancel(&lease.task).await;
     let after = store.get(&lease.task).await;
-    assert_eq!(after.status, TaskStatus::Completed);
+    assert_eq!(after.status, StoredStatus::Completed);
     assert_eq!(after.outcome.as_deref(), Some(&b"done"[..]));
     assert_eq!(after.revision, before.revision);
     assert_eq!(after.updated, before.updated);
 }
 
-pub(super) async fn the_revision_grows_with_every_change(store: Subject) {
+pub(super) async fn revision_grows_with_every_change(store: Subject) {
     let task = store.create(new()).await;
     let mut last = task.revision;
     let mut grown = |now: u64, what: &str| {
@@ -214,13 +214,13 @@ pub(super) async fn hints_report_changes(store: Subject) {
     hinted(false, true).await;
     store.answer(&lease, &[("a", "1")]).await;
     hinted(false, false).await;
-    store.then(&lease, Next::SetDown(None)).await;
+    store.then(&lease, Next::Suspend(None)).await;
     hinted(true, true).await;
     let lease = store.claim().await.lease;
     store.then(&lease, Next::HandOn).await;
     hinted(true, true).await;
     let lease = store.claim().await.lease;
-    store.commit(&lease, keep().taken(&["a"]).set_down()).await;
+    store.commit(&lease, keep().taken(&["a"]).suspend()).await;
     store.answer(&lease, &[("b", "2")]).await;
     hinted(true, false).await;
     let lease = store.claim().await.lease;

@@ -1,8 +1,8 @@
-//! A store with helpers for the checks. Operations that fail panic.
+//! A store with helpers for the checks. Failed operations panic.
 
 use crate::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, LogKey, NewTask, Next, RecordState,
-    Retention, Store, StoreError, Swept, Task, TaskId, TaskRow,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, LogKey, NewTask, Next,
+    RecordState, Retention, Store, StoreError, StoredTask, SweepCounts, TaskId, TaskRow,
 };
 use refrain_core::{FlowId, Principal, Source, SystemSource};
 use std::collections::HashSet;
@@ -61,14 +61,15 @@ pub(super) async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
         }
     };
     let value = tokio::time::timeout(PATIENCE, attempts).await;
-    value.expect("it succeeds within a minute")
+    value.expect("the attempt succeeds within a minute")
 }
 
 /// Waits for this hint, ignoring others.
 pub(super) async fn wait_for(hints: &mut broadcast::Receiver<Hint>, wanted: &Hint) {
-    let wait = async { while hints.recv().await.expect("hints go on") != *wanted {} };
+    let wait =
+        async { while hints.recv().await.expect("the channel of hints is open") != *wanted {} };
     let received = tokio::time::timeout(PATIENCE, wait).await;
-    received.unwrap_or_else(|_| panic!("no hint came: {wanted:?}"));
+    received.unwrap_or_else(|_| panic!("no hint received: {wanted:?}"));
 }
 
 #[track_caller]
@@ -140,8 +141,8 @@ impl Commit {
         Self { next, ..self }
     }
 
-    pub(super) fn set_down(self) -> Self {
-        self.next(Next::SetDown(None))
+    pub(super) fn suspend(self) -> Self {
+        self.next(Next::Suspend(None))
     }
 
     pub(super) fn taken(self, taken: &[&str]) -> Self {
@@ -179,25 +180,25 @@ pub(super) struct Subject(pub(super) Arc<dyn Store>);
 
 impl Subject {
     /// Creates a task, which must be new.
-    pub(super) async fn create(&self, new: NewTask) -> Task {
+    pub(super) async fn create(&self, new: NewTask) -> StoredTask {
         match self.0.create(new).await {
-            Ok(Created::New(task, _)) => task,
+            Ok(Creation::New(task, _)) => task,
             other => panic!("the task was not created: {other:?}"),
         }
     }
 
     /// Creates a task that must exist already.
-    pub(super) async fn create_again(&self, new: NewTask) -> Task {
+    pub(super) async fn create_again(&self, new: NewTask) -> StoredTask {
         match self.0.create(new).await {
-            Ok(Created::Before(task)) => task,
+            Ok(Creation::Existing(task)) => task,
             other => panic!("the task did not exist: {other:?}"),
         }
     }
 
-    /// Creates a task that a worker runs already.
+    /// Creates a task that a worker already runs.
     pub(super) async fn create_claimed(&self, new: NewTask, worker: &str, time: Duration) -> Lease {
         match self.0.create(new.claimed(worker, time)).await {
-            Ok(Created::New(_, Some(lease))) => lease,
+            Ok(Creation::New(_, Some(lease))) => lease,
             other => panic!("no lease was given: {other:?}"),
         }
     }
@@ -214,7 +215,7 @@ impl Subject {
         lease
     }
 
-    pub(super) async fn get(&self, id: &TaskId) -> Task {
+    pub(super) async fn get(&self, id: &TaskId) -> StoredTask {
         let task = self.0.get(id, &alice()).await.expect("no error");
         task.expect("the task exists")
     }
@@ -242,7 +243,12 @@ impl Subject {
     }
 
     /// Claims for an hour.
-    pub(super) async fn claim_as(&self, worker: &str, tools: &[&str], most: usize) -> Vec<Claimed> {
+    pub(super) async fn claim_as(
+        &self,
+        worker: &str,
+        tools: &[&str],
+        most: usize,
+    ) -> Vec<ClaimedTask> {
         let tools = keys(tools);
         let claim = Claim {
             worker,
@@ -253,19 +259,19 @@ impl Subject {
         self.0.claim(claim).await.expect("no error")
     }
 
-    pub(super) async fn claim_up_to(&self, most: usize) -> Vec<Claimed> {
+    pub(super) async fn claim_up_to(&self, most: usize) -> Vec<ClaimedTask> {
         self.claim_as("worker", &["tool"], most).await
     }
 
     /// Claims the only task that is due.
-    pub(super) async fn claim(&self) -> Claimed {
+    pub(super) async fn claim(&self) -> ClaimedTask {
         let mut claimed = self.claim_up_to(10).await;
         assert_eq!(claimed.len(), 1, "one task is due");
         claimed.remove(0)
     }
 
     /// Claims a task as soon as one is due.
-    pub(super) async fn claim_soon(&self) -> Claimed {
+    pub(super) async fn claim_soon(&self) -> ClaimedTask {
         until(async || self.claim_up_to(1).await.pop()).await
     }
 
@@ -274,7 +280,7 @@ impl Subject {
         assert!(claimed.is_empty(), "no task is due: {claimed:?}");
     }
 
-    pub(super) async fn commit(&self, lease: &Lease, commit: Commit) -> Committed {
+    pub(super) async fn commit(&self, lease: &Lease, commit: Commit) -> CommitResult {
         let committed = self.0.commit(lease, commit).await;
         committed.expect("the lease is held")
     }
@@ -322,11 +328,11 @@ impl Subject {
         self.0.spilled(id).await.expect("no error")
     }
 
-    pub(super) async fn sweep(&self, keep: Duration, most: usize) -> Swept {
+    pub(super) async fn sweep(&self, keep: Duration, most: usize) -> SweepCounts {
         self.0.sweep(keep, most).await.expect("no error")
     }
 
-    /// Runs `work` eight times at once.
+    /// Runs `work` eight times concurrently.
     pub(super) async fn concurrently<T: Send + 'static, F>(
         &self,
         mut work: impl FnMut(Self, usize) -> F,
@@ -362,12 +368,12 @@ impl Subject {
         let stores = [self, other];
         let claimed = self.concurrently(|_, n| work(stores[n % 2].clone())).await;
         let mut claimed = claimed.concat();
-        // A worker gives up if others have locked all remaining tasks, so some may still be due.
+        // A worker stops when others have locked all remaining tasks, so some may still be due.
         let rest = self.claim_up_to(count).await.into_iter();
         claimed.extend(rest.map(|claimed| claimed.lease.task));
         assert_eq!(claimed.len(), count, "no task is claimed twice");
         let distinct: HashSet<_> = claimed.into_iter().collect();
-        assert_eq!(distinct.len(), count, "no task is left out");
+        assert_eq!(distinct.len(), count, "every task is claimed");
         self.assert_none_due().await;
     }
 }

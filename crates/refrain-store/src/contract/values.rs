@@ -23,7 +23,7 @@ pub(super) async fn bytes_are_kept(store: Subject) {
             journal: Some(bytes.clone()),
             ..keep()
         };
-        store.commit(&claimed.lease, ask.set_down()).await;
+        store.commit(&claimed.lease, ask.suspend()).await;
         let id = &claimed.lease.task;
         assert_eq!(store.get(id).await.asks[0].1, bytes);
         let answered = store.0.answer(id, &alice(), pair).await;
@@ -93,7 +93,7 @@ pub(super) async fn similar_keys_are_different_asks(store: Subject) {
     assert_eq!(store.get(&lease.task).await.asks, left);
 }
 
-pub(super) async fn a_long_time_does_not_overflow(store: Subject) {
+pub(super) async fn long_time_does_not_overflow(store: Subject) {
     let century = Duration::from_secs(100 * 365 * 24 * 3600);
     for ttl in [Duration::MAX, Duration::from_millis(u64::MAX)] {
         let long = NewTask {
@@ -116,18 +116,18 @@ pub(super) async fn a_long_time_does_not_overflow(store: Subject) {
         let claimed = store.claim().await;
         assert!(claimed.left > century);
         store
-            .then(&claimed.lease, Next::SetDown(Some(Duration::MAX)))
+            .then(&claimed.lease, Next::Suspend(Some(Duration::MAX)))
             .await;
         store.sweep(Duration::MAX, usize::MAX).await;
         store.get(&lease.task).await;
     }
 }
 
-pub(super) async fn a_task_without_time_to_live_is_due_at_once(store: Subject) {
+pub(super) async fn task_without_time_to_live_is_due_at_once(store: Subject) {
     let none = new().ttl(Duration::ZERO);
     let lease = store.create_claimed(none, "creator", Duration::ZERO).await;
-    // It is set down without a limit, and due all the same.
-    store.then(&lease, Next::SetDown(None)).await;
+    // It is suspended without a limit, and is due nevertheless.
+    store.then(&lease, Next::Suspend(None)).await;
     let claimed = store.claim_soon().await;
     assert_eq!(claimed.left, Duration::ZERO);
     assert_eq!(claimed.ttl, Duration::ZERO);

@@ -1,14 +1,16 @@
-//! A task in memory, and its changes.
+//! Tasks of the store in memory.
 
-use crate::task::{Claimed, Commit, Committed, Lease, NewTask, Next, Task, TaskRow, TaskStatus};
+use crate::task::{
+    ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
+};
 use crate::time::{length, micros};
 use refrain_core::FlowId;
 use std::time::{Duration, SystemTime};
 
-pub(super) struct Entry {
+pub(super) struct MemoryTask {
     /// The task, without its open asks.
     pub(super) row: TaskRow,
-    /// Its place in the order of creation.
+    /// The sequence number of its creation.
     pub(super) number: u64,
     pub(super) flow: FlowId,
     call: Vec<u8>,
@@ -17,11 +19,11 @@ pub(super) struct Entry {
     ttl: Duration,
     pub(super) ended: Option<SystemTime>,
     pub(super) fence: u64,
-    /// In the order of publishing.
-    asks: Vec<Ask>,
+    /// In the order of their publication.
+    asks: Vec<MemoryAsk>,
 }
 
-struct Ask {
+struct MemoryAsk {
     key: String,
     ask: Vec<u8>,
     state: AskState,
@@ -35,24 +37,24 @@ enum AskState {
     Closed,
 }
 
-/// A length of time that can be added to any time.
+/// Limits a duration, so that it can be added to any time.
 fn bounded(time: Duration) -> Duration {
     length(micros(time))
 }
 
-/// The time so much later.
+/// The time after this wait.
 pub(super) fn after(time: SystemTime, wait: Duration) -> SystemTime {
     time + bounded(wait)
 }
 
-impl Entry {
+impl MemoryTask {
     pub(super) fn new(new: NewTask, number: u64, now: SystemTime) -> Self {
         let (worker, lease) = new.claimed.unzip();
         let claims = u32::from(worker.is_some());
-        let task = Task {
+        let task = StoredTask {
             id: new.id,
             tool: new.tool,
-            status: TaskStatus::Working,
+            status: StoredStatus::Working,
             status_message: new.status_message,
             created: now,
             updated: now,
@@ -90,7 +92,7 @@ impl Entry {
         }
     }
 
-    pub(super) fn task(&self) -> Task {
+    pub(super) fn task(&self) -> StoredTask {
         self.row().task
     }
 
@@ -109,19 +111,19 @@ impl Entry {
 
     /// The unread answers.
     pub(super) fn answers(&self) -> Vec<(String, Vec<u8>)> {
-        let answered = |ask: &Ask| match &ask.state {
+        let answered = |ask: &MemoryAsk| match &ask.state {
             AskState::Answered(answer) => Some((ask.key.clone(), answer.clone())),
             AskState::Open | AskState::Closed => None,
         };
         self.asks.iter().filter_map(answered).collect()
     }
 
-    fn is_unread(&self) -> bool {
-        let answered = |ask: &Ask| matches!(ask.state, AskState::Answered(_));
+    fn has_unread(&self) -> bool {
+        let answered = |ask: &MemoryAsk| matches!(ask.state, AskState::Answered(_));
         self.asks.iter().any(answered)
     }
 
-    /// Counts a change.
+    /// Records a change.
     fn touch(&mut self, now: SystemTime) {
         let task = &mut self.row.task;
         task.revision += 1;
@@ -132,19 +134,24 @@ impl Entry {
     fn set_running(&mut self) {
         let open = self.asks.iter().any(|ask| ask.state == AskState::Open);
         self.row.task.status = match open {
-            true => TaskStatus::InputRequired,
-            false => TaskStatus::Working,
+            true => StoredStatus::InputRequired,
+            false => StoredStatus::Working,
         };
     }
 
-    fn end(&mut self, status: TaskStatus, now: SystemTime) {
+    fn end(&mut self, status: StoredStatus, now: SystemTime) {
         self.row.task.status = status;
         self.ended = Some(now);
         self.row.due = None;
         self.row.worker = None;
     }
 
-    pub(super) fn claim(&mut self, worker: &str, now: SystemTime, until: SystemTime) -> Claimed {
+    pub(super) fn claim(
+        &mut self,
+        worker: &str,
+        now: SystemTime,
+        until: SystemTime,
+    ) -> ClaimedTask {
         let row = &mut self.row;
         row.worker = Some(worker.to_owned());
         row.due = Some(until);
@@ -152,7 +159,7 @@ impl Entry {
         row.task.revision += 1;
         self.fence += 1;
         let row = &self.row;
-        Claimed {
+        ClaimedTask {
             lease: self.lease(),
             owner: row.owner.clone(),
             flow: self.flow,
@@ -196,7 +203,7 @@ impl Entry {
         self.touch(now);
         self.fence += 1;
         self.row.task.status_message = None;
-        self.end(TaskStatus::Cancelled, now);
+        self.end(StoredStatus::Cancelled, now);
     }
 
     pub(super) fn requeue(&mut self, now: SystemTime) {
@@ -215,7 +222,7 @@ impl Entry {
         self.fence += 1;
     }
 
-    pub(super) fn commit(&mut self, commit: Commit, now: SystemTime) -> Committed {
+    pub(super) fn commit(&mut self, commit: Commit, now: SystemTime) -> CommitResult {
         self.touch(now);
         if let Some(journal) = commit.journal {
             self.journal = journal;
@@ -224,7 +231,7 @@ impl Entry {
         if commit.progress {
             row.attempts = 0;
             row.last_error = None;
-        } else if matches!(commit.next, Next::SetDown(_) | Next::HandOn) {
+        } else if matches!(commit.next, Next::Suspend(_) | Next::HandOn) {
             row.attempts = row.attempts.saturating_sub(1);
         }
         if commit.status_message.is_some() || matches!(commit.next, Next::Complete(_)) {
@@ -233,7 +240,7 @@ impl Entry {
         for (key, ask) in commit.publish {
             if self.ask_mut(&key).is_none() {
                 let state = AskState::Open;
-                self.asks.push(Ask { key, ask, state });
+                self.asks.push(MemoryAsk { key, ask, state });
             }
         }
         for key in commit.taken {
@@ -249,39 +256,39 @@ impl Entry {
             }
         }
         self.set_running();
-        self.go_on(commit.next, now);
-        Committed {
+        self.apply_next(commit.next, now);
+        CommitResult {
             revision: self.row.task.revision,
-            answers: self.is_unread(),
+            answers: self.has_unread(),
         }
     }
 
-    fn go_on(&mut self, next: Next, now: SystemTime) {
+    fn apply_next(&mut self, next: Next, now: SystemTime) {
         let expires = self.expires();
         let due = match next {
             Next::Keep => return,
             Next::HandOn => now,
-            Next::SetDown(_) if self.is_unread() => now,
-            Next::SetDown(None) => expires,
-            Next::SetDown(Some(wait)) => expires.min(after(now, wait)),
+            Next::Suspend(_) if self.has_unread() => now,
+            Next::Suspend(None) => expires,
+            Next::Suspend(Some(wait)) => expires.min(after(now, wait)),
             Next::Retry(wait, error) => {
                 self.row.last_error = Some(error);
                 expires.min(after(now, wait))
             }
             Next::Complete(outcome) => {
                 self.row.task.outcome = Some(outcome);
-                return self.end(TaskStatus::Completed, now);
+                return self.end(StoredStatus::Completed, now);
             }
             Next::Fail(outcome) => {
                 self.row.task.outcome = Some(outcome);
-                return self.end(TaskStatus::Failed, now);
+                return self.end(StoredStatus::Failed, now);
             }
         };
         self.row.due = Some(due);
         self.row.worker = None;
     }
 
-    fn ask_mut(&mut self, key: &str) -> Option<&mut Ask> {
+    fn ask_mut(&mut self, key: &str) -> Option<&mut MemoryAsk> {
         self.asks.iter_mut().find(|ask| ask.key == key)
     }
 }

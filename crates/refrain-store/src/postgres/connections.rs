@@ -1,7 +1,7 @@
-//! The connections of a store.
+//! A connection pool.
 //!
-//! The pool of sqlx tests a connection after every use: twice the round trips, and a task for each. Here only successful
-//! operations give back their connection, the latest is used first, and one is tested only after it was idle for a while.
+//! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns tasks. In this pool only
+//! successful operations return their connection, the latest is used first, and only an idle connection is tested.
 
 use crate::store::StoreError;
 use parking_lot::Mutex;
@@ -11,7 +11,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// The time limit of getting a connection.
+/// The time limit for acquiring a connection.
 pub(super) const WAIT: Duration = Duration::from_secs(5);
 /// A connection that was idle for longer is tested before use.
 const FRESH: Duration = Duration::from_secs(1);
@@ -34,24 +34,26 @@ impl Connections {
         }
     }
 
-    /// Runs one operation. A failed one leaves its connection in an unknown state, so that one is closed.
+    /// Runs one operation. If it fails, the state of its connection is unknown, and the connection is closed.
     pub(super) async fn run<T, E: From<StoreError>>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
     ) -> Result<T, E> {
         let (mut connection, _permit) = self.acquire().await?;
         let done = work(&mut connection).await?;
-        self.give_back(connection);
+        self.release(connection);
         Ok(done)
     }
 
     async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
         let busy = "all connections are in use";
-        let permit = soon(busy, async { Ok(self.permits.acquire().await) }).await?;
+        let permit = within_limit(busy, async { Ok(self.permits.acquire().await) }).await?;
         let permit = permit.map_err(|error| StoreError::Unavailable(error.into()))?;
         let connection = match self.take_idle().await {
             Some(connection) => connection,
-            None => soon("timeout while connecting to the database", self.connect()).await?,
+            None => {
+                within_limit("timeout while connecting to the database", self.connect()).await?
+            }
         };
         Ok((connection, permit))
     }
@@ -61,12 +63,12 @@ impl Connections {
         if since.elapsed() < FRESH {
             return Some(connection);
         }
-        let alive = soon("no response to a ping", async {
+        let alive = within_limit("no response to a ping", async {
             Ok(connection.ping().await?)
         })
         .await;
         if alive.is_err() {
-            // Connections that were idle for longer are probably lost, too.
+            // The other connections were idle for longer and are probably lost as well.
             self.idle.lock().clear();
             return None;
         }
@@ -75,12 +77,12 @@ impl Connections {
 
     async fn connect(&self) -> Result<PgConnection, StoreError> {
         let mut connection = PgConnection::connect_with(&self.options).await?;
-        // The server gives up before we do.
+        // Shorter than our own time limit.
         connection.execute("SET statement_timeout = '10s'").await?;
         Ok(connection)
     }
 
-    fn give_back(&self, connection: PgConnection) {
+    fn release(&self, connection: PgConnection) {
         let mut idle = self.idle.lock();
         idle.retain(|(_, since)| since.elapsed() < STALE);
         idle.push((connection, Instant::now()));
@@ -88,7 +90,7 @@ impl Connections {
 }
 
 /// Runs an operation within [`WAIT`].
-async fn soon<T>(
+async fn within_limit<T>(
     what: &str,
     work: impl Future<Output = Result<T, StoreError>>,
 ) -> Result<T, StoreError> {

@@ -1,8 +1,8 @@
 //! Hints between the instances of a fleet.
 //!
-//! A database commits transactions that notify one at a time, each with its wait for the disk. So frequent writes do not
-//! notify: their hints are sent afterwards, together with others that have gathered, by a statement that writes nothing
-//! and waits for no disk. Listeners of the same instance get them at once. Hints are lost while there is no connection.
+//! Postgres serializes the commits of transactions that notify, each with its wait for the disk. So frequent writes do not
+//! notify. Their hints are sent afterwards, in batches, by a statement that writes nothing and needs no disk. Listeners of
+//! the same instance receive them at once. Hints are lost while there is no connection.
 
 use super::connections::{Connections, WAIT};
 use crate::sql::{TIMEOUT, run};
@@ -19,57 +19,57 @@ use tokio::task::AbortHandle;
 const CHANNEL: &str = "refrain";
 const NOTIFY: &str = "SELECT pg_notify($1, hint) FROM unnest($2::text[]) AS hint";
 
-/// How long hints gather for other instances after some were sent.
-const GATHER: Duration = Duration::from_millis(5);
-/// How long a listener waits before it connects again.
-const PAUSE: Duration = Duration::from_secs(1);
-/// How long a listener receives nothing before it tests its connection. It is shorter than [`TIMEOUT`]: a runtime that
-/// wakes for this anyway sets no timer for the limit of each operation.
-const SILENCE: Duration = Duration::from_secs(10);
+/// How long hints are collected into a batch after the previous batch.
+const BATCH_DELAY: Duration = Duration::from_millis(5);
+/// How long a listener waits before it reconnects.
+const RECONNECT_DELAY: Duration = Duration::from_secs(1);
+/// The idle time after which a listener tests its connection. It is shorter than [`TIMEOUT`], so that the runtime wakes
+/// for this and needs no timer for the limit of each operation.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Sends hints to the listeners of this instance and to other instances. Hints that are left when it is dropped are sent.
+/// Sends hints to the listeners of this instance and to other instances. When it is dropped, queued hints are still sent.
 pub(super) struct Notifier {
-    here: broadcast::Sender<Hint>,
-    elsewhere: mpsc::Sender<String>,
+    local: broadcast::Sender<Hint>,
+    remote: mpsc::Sender<String>,
     codec: Codec,
 }
 
 impl Notifier {
-    pub(super) fn start(connections: Connections, here: broadcast::Sender<Hint>) -> Self {
-        let (elsewhere, hints) = mpsc::channel(crate::HINTS);
+    pub(super) fn start(connections: Connections, local: broadcast::Sender<Hint>) -> Self {
+        let (remote, hints) = mpsc::channel(crate::HINTS);
         tokio::spawn(notify(connections, hints));
         let codec = Codec::new();
         Self {
-            here,
-            elsewhere,
+            local,
+            remote,
             codec,
         }
     }
 
     pub(super) fn send(&self, hint: Hint) {
-        // Errors mean that too many hints wait, and that there is no listener here.
-        let _ = self.elsewhere.try_send(self.codec.encode(&hint));
-        let _ = self.here.send(hint);
+        // They fail if the queue is full, or if there is no local listener.
+        let _ = self.remote.try_send(self.codec.encode(&hint));
+        let _ = self.local.send(hint);
     }
 
-    /// Receives the hints of other instances, until it is aborted.
+    /// Receives the hints of other instances until it is aborted.
     pub(super) async fn listen(
         &self,
         options: PgConnectOptions,
     ) -> Result<AbortHandle, StoreError> {
         let first = connect_listener(options.clone()).await?;
-        let (codec, hints) = (self.codec.clone(), self.here.clone());
+        let (codec, hints) = (self.codec.clone(), self.local.clone());
         let listening = async move {
             let mut connected = Ok(first);
             loop {
                 match connected {
                     Ok(mut listener) => {
                         let error = receive(&mut listener, &codec, &hints).await;
-                        tracing::warn!(%error, "the connection that listens for hints was lost");
+                        tracing::warn!(%error, "hint listener disconnected");
                     }
-                    Err(error) => tracing::debug!(%error, "no connection to listen for hints"),
+                    Err(error) => tracing::debug!(%error, "hint listener failed to connect"),
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RECONNECT_DELAY).await;
                 connected = connect_listener(options.clone()).await;
             }
         };
@@ -86,7 +86,7 @@ async fn notify(connections: Connections, mut queue: mpsc::Receiver<String>) {
             tracing::debug!(%error, "failed to send hints");
         }
         hints.clear();
-        tokio::time::sleep(GATHER).await;
+        tokio::time::sleep(BATCH_DELAY).await;
     }
 }
 
@@ -102,17 +102,17 @@ async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx:
     Ok(listener)
 }
 
-/// Passes on hints until the connection is lost.
+/// Forwards hints until the connection is lost.
 async fn receive(
     listener: &mut PgListener,
     codec: &Codec,
     hints: &broadcast::Sender<Hint>,
 ) -> sqlx::Error {
     loop {
-        match tokio::time::timeout(SILENCE, listener.try_recv()).await {
+        match tokio::time::timeout(IDLE_LIMIT, listener.try_recv()).await {
             Ok(Ok(Some(received))) => {
                 if let Some(hint) = codec.decode(received.payload()) {
-                    // An error means that there is no listener.
+                    // It fails if there is no listener.
                     let _ = hints.send(hint);
                 }
             }
@@ -128,28 +128,28 @@ async fn receive(
     }
 }
 
-/// The text of a hint: `+` if the task is due or `-` if not, `w` if its worker wrote it or `o` if not, and its id. A
-/// [`Notifier`] adds a space and its own random name, by which it ignores its own hints.
+/// Encodes a hint as `+` (due) or `-`, `w` (written by the worker) or `o`, and the task id. A [`Notifier`] appends a space
+/// and its random name, and ignores hints with that name.
 #[derive(Clone)]
 struct Codec {
-    here: Arc<str>,
+    name: Arc<str>,
 }
 
 impl Codec {
     fn new() -> Self {
         let mut random = [0; 8];
         SystemSource::new().fill(&mut random);
-        let here = format!("{:016x}", u64::from_le_bytes(random));
-        Self { here: here.into() }
+        let name = format!("{:016x}", u64::from_le_bytes(random));
+        Self { name: name.into() }
     }
 
     fn encode(&self, hint: &Hint) -> String {
         let due = if hint.due { '+' } else { '-' };
         let own = if hint.own { 'w' } else { 'o' };
-        format!("{due}{own}{} {}", hint.task, self.here)
+        format!("{due}{own}{} {}", hint.task, self.name)
     }
 
-    /// `None` for a malformed hint, or one of this instance.
+    /// Decodes a hint. `None`: it is malformed, or from this instance.
     fn decode(&self, text: &str) -> Option<Hint> {
         let (kind, id) = text.split_at_checked(2)?;
         let (due, own) = match kind {
@@ -161,7 +161,7 @@ impl Codec {
         };
         let (id, sender) = id.split_once(' ').unwrap_or((id, ""));
         let task = TaskId::parse(id)?;
-        (sender != &*self.here).then_some(Hint { task, due, own })
+        (sender != &*self.name).then_some(Hint { task, due, own })
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_hint_is_decoded_by_other_instances_only() {
+    fn hints_of_the_same_instance_are_ignored() {
         let (here, elsewhere) = (Codec::new(), Codec::new());
         for (due, own) in [(true, true), (true, false), (false, true), (false, false)] {
             let task = TaskId::new([7; 24]);
@@ -179,7 +179,7 @@ mod tests {
             assert_eq!(here.decode(&text), None);
             assert_eq!(elsewhere.decode(&text), Some(hint));
         }
-        // A statement that notifies by itself adds no name.
+        // Hints sent by statements have no name.
         let hint = here.decode("+w07").expect("a hint");
         assert_eq!((hint.task.as_str(), hint.due, hint.own), ("07", true, true));
         assert_eq!(here.decode("+x07"), None);

@@ -1,13 +1,13 @@
-//! Operations whose statements are those of Postgres.
+//! Operations with Postgres-specific statements.
 //!
-//! Each operation is one statement, and so one round trip and one transaction. A statement sees the tables as they were
-//! when it began, but a row it had to wait for as it is now. So the numbers of open and of unread asks are kept in the row
-//! of the task and never counted anew, and a statement that changes asks locks the row of their task first.
+//! Each operation is one statement: one round trip and one transaction. A statement sees the tables as of its start, but
+//! reads the current version of a row that it waited for. So the numbers of open and unread asks are columns of the task
+//! and are never recounted, and a statement that changes asks locks the row of their task first.
 //!
-//! After a write all returned rows are read, even if there is one: the statement has ended, and cannot fail, only then.
+//! After a write all returned rows are read, even if there is only one: before that, the statement can still fail.
 //!
-//! Where a task is known by its id, the condition for a task that has not ended is `ended IS NULL`: `due IS NOT NULL` would
-//! let the planner use the index of `due` instead of the primary key.
+//! If a task is selected by its id, the condition for "has not ended" is `ended IS NULL`. With `due IS NOT NULL` the
+//! planner could use the index on `due` instead of the primary key.
 
 use super::text::{indexed, written};
 use super::{PgStore, Result};
@@ -15,7 +15,7 @@ use crate::sql::{
     ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
     limit, next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
-use crate::task::{Claim, Commit, Committed, Lease, NewTask, Swept, TaskId};
+use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
 use sqlx::postgres::{PgArguments, Postgres};
@@ -65,7 +65,7 @@ const CANCEL: &str = concat!(
         (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
-/// The index of `due` skips tasks that wait. With 100,000 of them and ten that are due, `EXPLAIN (ANALYZE)` reads ten:
+/// The index on `due` skips waiting tasks: with 100,000 of them and ten due tasks, `EXPLAIN (ANALYZE)` reads ten rows by
 /// `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
 const CLAIM: &str = concat!(
     "WITH found AS MATERIALIZED (
@@ -192,7 +192,7 @@ const SWEEP: &str = concat!(
 );
 
 impl PgStore {
-    /// Inserts a task, and returns when it was created. `None`: its id or its flow exists.
+    /// Inserts a task and returns its creation time. `None`: its id or its flow exists.
     pub(super) async fn insert(
         &self,
         _: &NewTask,
@@ -208,7 +208,7 @@ impl PgStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        // Of several answers to one key, the first counts.
+        // If a key has several answers, the first is used.
         let mut seen = HashSet::new();
         let first = answers
             .into_iter()
@@ -257,7 +257,7 @@ impl PgStore {
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<CommitResult> {
         let has_asks = commit.has_asks();
         let next = NextColumns::from(commit.next);
         let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
@@ -274,7 +274,7 @@ impl PgStore {
             .bind(commit.progress);
         if has_asks {
             for (key, _) in &commit.publish {
-                indexed("the key of an ask", key)?;
+                indexed("ask key", key)?;
             }
             let (keys, asks) = columns(commit.publish);
             query = query.bind(keys).bind(asks);
@@ -285,7 +285,7 @@ impl PgStore {
     }
 
     pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
-        let id = indexed("the id of a token", id)?;
+        let id = indexed("token id", id)?;
         let spill = sqlx::query(SPILL).bind(id).bind(token);
         self.execute(spill.bind(micros(keep))).await.map(drop)
     }
@@ -300,11 +300,11 @@ impl PgStore {
         self.execute(requeue).await.map(drop)
     }
 
-    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<Swept> {
+    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<SweepCounts> {
         let sweep = sqlx::query_as(SWEEP).bind(keep).bind(limit);
         let swept: Vec<(i64, i64, i64)> = self.fetch(sweep).await?;
         let (tasks, records, tokens) = swept.first().copied().unwrap_or_default();
-        Ok(Swept {
+        Ok(SweepCounts {
             tasks: tasks.unsigned_abs(),
             records: records.unsigned_abs(),
             tokens: tokens.unsigned_abs(),
@@ -312,7 +312,7 @@ impl PgStore {
     }
 }
 
-/// Ids, as the parameter of a statement.
+/// Ids, as a statement parameter.
 pub(super) fn id_list(ids: &[String]) -> &[String] {
     ids
 }

@@ -6,8 +6,8 @@
 use crate::store::StoreError;
 use std::borrow::Cow;
 
-/// The largest number of bytes of a text in an index.
-const LONGEST: usize = 2000;
+/// The maximum length of an indexed text, in bytes.
+const MAX_INDEXED: usize = 2000;
 
 /// Encodes text.
 pub(super) fn written(text: &str) -> Cow<'_, str> {
@@ -26,15 +26,15 @@ pub(super) fn read(text: String) -> String {
     }
 }
 
-/// Encodes text for a column with an index.
+/// Encodes text for an indexed column.
 pub(super) fn indexed<'a>(what: &'static str, text: &'a str) -> Result<Cow<'a, str>, StoreError> {
     let text = written(text);
     match text.len() {
-        0..=LONGEST => Ok(text),
+        0..=MAX_INDEXED => Ok(text),
         bytes => Err(StoreError::TooLong {
             what,
             bytes,
-            limit: LONGEST,
+            limit: MAX_INDEXED,
         }),
     }
 }
@@ -44,7 +44,7 @@ mod tests {
     use super::{read, written};
 
     #[test]
-    fn any_text_is_decoded_as_it_was() {
+    fn encoded_text_is_decoded_unchanged() {
         let pieces = ["", "0", "1", "\0", "\u{1a}", "x"];
         for one in pieces {
             for two in pieces {

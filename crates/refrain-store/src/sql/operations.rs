@@ -1,23 +1,23 @@
-//! The traits of a store: operations that SQLite and Postgres share, and delegation to those that they do not.
+//! The implementation of the store traits for SQLite and Postgres.
 
 /// Implements [`TaskStore`](crate::TaskStore) and [`ReplayLog`](refrain_core::ReplayLog), each operation within
-/// [`TIMEOUT`](super::TIMEOUT). The store has the inherent methods that are called here, and a module `text` beside it
+/// [`TIMEOUT`](super::TIMEOUT). The store must have the inherent methods that are called here, and a sibling module `text`
 /// that encodes and decodes text.
 macro_rules! impl_store {
     ($store:ident) => {
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
-            Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Next,
-            Swept, Task, TaskId, TaskRow,
+            Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
+            Next, StoredTask, SweepCounts, TaskId, TaskRow,
         };
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
 
         impl TaskStore for $store {
-            fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+            fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
                 run(async move {
                     let owner = new.owner.id();
-                    let owner = owner.map(|id| text::indexed("the owner of the task", id));
+                    let owner = owner.map(|id| text::indexed("task owner", id));
                     let owner = owner.transpose()?;
                     let (worker, lease) = match &new.claimed {
                         Some((worker, lease)) => (Some(text::written(worker)), micros(*lease)),
@@ -50,7 +50,7 @@ macro_rules! impl_store {
                 &'a self,
                 id: &'a TaskId,
                 owner: &'a Principal,
-            ) -> StoreFuture<'a, Option<Task>> {
+            ) -> StoreFuture<'a, Option<StoredTask>> {
                 run(async move {
                     let owner = owner.id().map(text::written);
                     let get = sqlx::query_as(sql::GET).bind(id.as_str()).bind(owner);
@@ -72,7 +72,7 @@ macro_rules! impl_store {
                 run(self.cancel_task(id, owner))
             }
 
-            fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+            fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
                 run(async move {
                     let (mut claimed, unread) =
                         sql::claimed(self.claim_tasks(claim).await?, text::read)?;
@@ -96,11 +96,11 @@ macro_rules! impl_store {
                 &'a self,
                 lease: &'a Lease,
                 commit: Commit,
-            ) -> StoreFuture<'a, Committed> {
+            ) -> StoreFuture<'a, CommitResult> {
                 run(async move {
-                    let seen = commit.is_seen();
+                    let seen = commit.is_visible();
                     let handed_on = matches!(commit.next, Next::HandOn);
-                    let set_down = matches!(commit.next, Next::SetDown(_));
+                    let set_down = matches!(commit.next, Next::Suspend(_));
                     let committed = self.commit_task(lease, commit).await?;
                     let due = handed_on || (set_down && committed.answers);
                     if seen || due {
@@ -146,7 +146,7 @@ macro_rules! impl_store {
                 run(self.spilled_token(id))
             }
 
-            fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+            fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
                 run(self.sweep_all(micros(keep), sql::limit(most)))
             }
 
@@ -190,7 +190,7 @@ macro_rules! impl_store {
                     }
                     let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
                     let found: Vec<(Option<String>,)> = self.fetch(get.bind(&name)).await?;
-                    // A record that was forgotten in between had begun, too.
+                    // If the record was deleted in between, its work had begun as well.
                     let value = found.into_iter().find_map(|(value,)| value.map(text::read));
                     Ok(value.map_or(RecordState::Begun, RecordState::Done))
                 })

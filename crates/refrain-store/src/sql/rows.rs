@@ -1,8 +1,9 @@
-//! Rows and parameters: tasks as columns.
+//! Conversion between tasks and columns.
 
 use crate::store::StoreError;
 use crate::task::{
-    Claimed, Committed, Created, Lease, NewTask, Next, Task, TaskId, TaskRow, TaskStatus,
+    ClaimedTask, CommitResult, Creation, Lease, NewTask, Next, StoredStatus, StoredTask, TaskId,
+    TaskRow,
 };
 use crate::time::{length, micros};
 use refrain_core::{FlowId, Principal};
@@ -10,18 +11,18 @@ use sqlx::{ColumnIndex, Decode, FromRow, Row, Type};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A number of rows, as the limit of a statement.
+/// Converts a number of rows to a `LIMIT`.
 pub(crate) fn limit(most: usize) -> i64 {
     i64::try_from(most).unwrap_or(i64::MAX)
 }
 
-/// A counter, as a column.
+/// Converts a counter to a column.
 pub(crate) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Decodes text of a table.
-pub(crate) type Text = fn(String) -> String;
+/// Decodes the text of a column.
+pub(crate) type DecodeText = fn(String) -> String;
 
 /// A task, with one of its open asks.
 pub(crate) struct TaskRecord(TaskRow, Option<(String, Vec<u8>)>);
@@ -36,7 +37,7 @@ where
     fn from_row(row: &'r R) -> Result<Self, sqlx::Error> {
         let id = TaskId::stored(row.try_get(0)?);
         let status: String = row.try_get(2)?;
-        let status = TaskStatus::parse(&status).ok_or_else(|| {
+        let status = StoredStatus::parse(&status).ok_or_else(|| {
             sqlx::Error::Decode(format!("unknown status {status:?} of {id:?}").into())
         })?;
         let created: i64 = row.try_get(4)?;
@@ -45,7 +46,7 @@ where
         let due: Option<i64> = row.try_get(12)?;
         let key: Option<String> = row.try_get(15)?;
         let ask: Option<Vec<u8>> = row.try_get(16)?;
-        let task = Task {
+        let task = StoredTask {
             id,
             tool: row.try_get(1)?,
             status,
@@ -70,8 +71,8 @@ where
     }
 }
 
-/// The tasks of these records, which are grouped by task.
-pub(crate) fn tasks(records: Vec<TaskRecord>, text: Text) -> Vec<TaskRow> {
+/// Converts records, which are grouped by task.
+pub(crate) fn tasks(records: Vec<TaskRecord>, text: DecodeText) -> Vec<TaskRow> {
     let mut rows: Vec<TaskRow> = Vec::new();
     for TaskRecord(mut row, ask) in records {
         let ask = ask.map(|(key, ask)| (text(key), ask));
@@ -107,11 +108,11 @@ pub(crate) type ClaimRecord = (
     i64,
 );
 
-/// The tasks of these records, and the ids of those with unread answers.
+/// Converts records, and returns the ids of the tasks with unread answers.
 pub(crate) fn claimed(
     records: Vec<ClaimRecord>,
-    text: Text,
-) -> Result<(Vec<Claimed>, Vec<String>), StoreError> {
+    text: DecodeText,
+) -> Result<(Vec<ClaimedTask>, Vec<String>), StoreError> {
     let (mut tasks, mut with_answers) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
         let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
@@ -123,7 +124,7 @@ pub(crate) fn claimed(
         if unread > 0 {
             with_answers.push(id.clone());
         }
-        tasks.push(Claimed {
+        tasks.push(ClaimedTask {
             lease: lease((id, fence)),
             owner: principal(owner.map(text)),
             flow: FlowId::from_bytes(flow),
@@ -141,11 +142,11 @@ pub(crate) fn claimed(
     Ok((tasks, with_answers))
 }
 
-/// Adds answers to their tasks. They are read after the claim, so no counted answer is missing.
+/// Adds answers to their tasks. They are read after the claim, so that no counted answer is missing.
 pub(crate) fn add_answers(
-    tasks: &mut [Claimed],
+    tasks: &mut [ClaimedTask],
     records: Vec<(String, String, Vec<u8>)>,
-    text: Text,
+    text: DecodeText,
 ) {
     let mut answers: HashMap<String, Vec<(String, Vec<u8>)>> = HashMap::new();
     for (task, key, answer) in records {
@@ -157,20 +158,20 @@ pub(crate) fn add_answers(
     }
 }
 
-/// The task that a creation found instead, from the rows of [`GET_EXISTING`](super::GET_EXISTING).
-pub(crate) fn existing(records: Vec<TaskRecord>, text: Text) -> Result<Created, StoreError> {
+/// The existing task, from the rows of [`GET_EXISTING`](super::GET_EXISTING).
+pub(crate) fn existing(records: Vec<TaskRecord>, text: DecodeText) -> Result<Creation, StoreError> {
     let existing = tasks(records, text).into_iter().next();
     let existing = existing.ok_or(StoreError::IdInUse)?;
-    Ok(Created::Before(existing.task))
+    Ok(Creation::Existing(existing.task))
 }
 
-/// A task that was created at this time.
-pub(crate) fn new_task(new: NewTask, created: i64) -> Created {
+/// A new task that was created at this time.
+pub(crate) fn new_task(new: NewTask, created: i64) -> Creation {
     let lease = new.claimed.as_ref().map(|_| lease((new.id.to_string(), 1)));
-    let task = Task {
+    let task = StoredTask {
         id: new.id,
         tool: new.tool,
-        status: TaskStatus::Working,
+        status: StoredStatus::Working,
         status_message: new.status_message,
         created: moment(created),
         updated: moment(created),
@@ -180,13 +181,13 @@ pub(crate) fn new_task(new: NewTask, created: i64) -> Created {
         asks: Vec::new(),
         outcome: None,
     };
-    Created::New(task, lease)
+    Creation::New(task, lease)
 }
 
-/// The result of a commit, from the `revision` and `unread` of the row that it wrote.
-pub(crate) fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed, StoreError> {
+/// The result of a commit, from the columns `revision` and `unread`.
+pub(crate) fn committed(mut written: Vec<(i64, i64)>) -> Result<CommitResult, StoreError> {
     let (revision, unread) = written.pop().ok_or(StoreError::Lost)?;
-    Ok(Committed {
+    Ok(CommitResult {
         revision: revision.unsigned_abs(),
         answers: unread > 0,
     })
@@ -195,7 +196,7 @@ pub(crate) fn committed(mut written: Vec<(i64, i64)>) -> Result<Committed, Store
 /// The unread answers of a task, from the rows of [`ANSWERS`](super::ANSWERS).
 pub(crate) fn answers(
     records: Vec<(Option<String>, Option<Vec<u8>>)>,
-    text: Text,
+    text: DecodeText,
 ) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
     if records.is_empty() {
         return Err(StoreError::Lost);
@@ -227,7 +228,7 @@ fn attempts(attempts: i64) -> u32 {
     u32::try_from(attempts).unwrap_or(u32::MAX)
 }
 
-/// The parts of [`Next`], as parameters of a statement.
+/// The parts of [`Next`], as statement parameters.
 pub(crate) struct NextColumns {
     pub(crate) kind: &'static str,
     pub(crate) wait: i64,
@@ -239,7 +240,7 @@ impl From<Next> for NextColumns {
     fn from(next: Next) -> Self {
         let (kind, wait, error, outcome) = match next {
             Next::Keep => ("keep", Duration::ZERO, None, None),
-            Next::SetDown(wait) => ("set_down", wait.unwrap_or(Duration::MAX), None, None),
+            Next::Suspend(wait) => ("suspend", wait.unwrap_or(Duration::MAX), None, None),
             Next::HandOn => ("hand_on", Duration::ZERO, None, None),
             Next::Retry(wait, error) => ("retry", wait, Some(error), None),
             Next::Complete(outcome) => ("complete", Duration::ZERO, None, Some(outcome)),

@@ -1,12 +1,11 @@
 //! The tables, and their migrations.
 
-use crate::open::OpenError;
+use crate::open::OpenStoreError;
 
-/// The migrations in the order of their versions, with the types of Postgres. Released ones never change; new ones go to
-/// the end.
+/// The migrations, in the order of their versions, for Postgres. Never change a released migration; append a new one.
 ///
-/// Journals change all the time. With room on each page, and no index on a column that changes with them, an update stays
-/// on its page (HOT).
+/// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
+/// its page (HOT).
 const VERSIONS: &[&str] = &["
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
@@ -77,7 +76,7 @@ CREATE INDEX refrain_notes_until ON refrain_notes (until);
 DROP TABLE refrain_notes;
 "];
 
-/// Replacements that make the tables those of SQLite, where the database numbers the asks.
+/// Replacements that translate the migrations for SQLite, where the database numbers the asks.
 #[cfg(feature = "sqlite")]
 const SQLITE: [(&str, &str); 7] = [
     (" COLLATE \"C\"", ""),
@@ -93,13 +92,13 @@ pub(crate) const SCHEMA_VERSION: &str = "SELECT max(version) FROM refrain_schema
 
 pub(crate) const ADD_SCHEMA_VERSION: &str = "INSERT INTO refrain_schema (version) VALUES ($1)";
 
-/// The migrations that tables of the version `found` lack, with their versions.
+/// The migrations after version `found`, with their versions.
 pub(crate) fn pending_migrations(
     found: Option<i64>,
-) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenError> {
+) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenStoreError> {
     let (found, known) = (found.unwrap_or(0), VERSIONS.len() as i64);
     if found > known {
-        return Err(OpenError::Newer { found, known });
+        return Err(OpenStoreError::Newer { found, known });
     }
     let all = (1..).zip(VERSIONS.iter().copied());
     Ok(all.filter(move |(version, _)| *version > found))

@@ -1,8 +1,7 @@
-//! Statements that SQLite and Postgres both understand, and parts of those that differ. In SQLite, `$1` and `?1` do not
-//! mix: all parameters are written `$1`.
+//! SQL statements and fragments for SQLite and Postgres. All parameters are written `$1`, since SQLite does not allow
+//! mixing `$1` and `?1`.
 //!
-//! In `SET`, columns on the right are the values before the statement. A task that has not ended has `due` set and `ended`
-//! not.
+//! In `SET`, columns on the right have the values before the statement. A task that has not ended has `due` and no `ended`.
 
 /// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
 macro_rules! select_tasks {
@@ -42,7 +41,7 @@ macro_rules! insert_task {
     };
 }
 
-/// Sets what `$new` answers change in a task `t`.
+/// Updates a task `t` after `$new` new answers.
 macro_rules! set_answered {
     ($new:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
@@ -68,7 +67,7 @@ macro_rules! set_answered {
     };
 }
 
-/// Sets a task to cancelled.
+/// Cancels a task.
 macro_rules! set_cancelled {
     ($now:expr, $greatest:literal) => {
         concat!(
@@ -84,7 +83,7 @@ macro_rules! set_cancelled {
     };
 }
 
-/// Sets a task to due. The time to live of a failed task starts again.
+/// Requeues a task. The time to live of a failed task restarts.
 macro_rules! set_requeued {
     ($now:expr, $greatest:literal) => {
         concat!(
@@ -106,14 +105,14 @@ macro_rules! set_requeued {
     };
 }
 
-/// Sets what a commit writes to a task `t` whose asks have changed `open` and `unread` by so much: `$3` number, journal,
-/// message, kind of next, wait, error, outcome, progress.
+/// Writes a commit to a task `t`; `$open` and `$unread` are the changes of these columns. The parameters from `$3`: commit
+/// number, journal, message, kind of next, wait, error, outcome, progress.
 macro_rules! set_committed {
     ($open:literal, $unread:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
             "SET journal = coalesce($4, t.journal),
                 attempts = CASE WHEN $10 THEN 0
-                    WHEN $6 IN ('set_down', 'hand_on') THEN ", $greatest, "(t.attempts - 1, 0) ELSE t.attempts END,
+                    WHEN $6 IN ('suspend', 'hand_on') THEN ", $greatest, "(t.attempts - 1, 0) ELSE t.attempts END,
                 status_message = CASE WHEN $6 = 'complete' THEN $5 ELSE coalesce($5, t.status_message) END,
                 last_error = CASE WHEN $6 = 'retry' THEN $8 WHEN NOT $10 THEN t.last_error END,
                 open = t.open + ", $open, ",
@@ -121,8 +120,8 @@ macro_rules! set_committed {
                 status = CASE WHEN $6 = 'complete' THEN 'completed' WHEN $6 = 'fail' THEN 'failed'
                     WHEN t.open + ", $open, " > 0 THEN 'input_required' ELSE 'working' END,
                 due = CASE WHEN $6 = 'keep' THEN t.due
-                    WHEN $6 = 'hand_on' OR ($6 = 'set_down' AND t.unread + ", $unread, " > 0) THEN ", $now, "
-                    WHEN $6 IN ('set_down', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
+                    WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0) THEN ", $now, "
+                    WHEN $6 IN ('suspend', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
                 worker = CASE WHEN $6 = 'keep' THEN t.worker END,
                 ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
                 outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
@@ -131,14 +130,14 @@ macro_rules! set_committed {
     };
 }
 
-/// The revisions of tasks, whose ids fulfil the condition.
+/// The revisions of the tasks whose ids match the condition.
 macro_rules! revisions {
     ($in_list:literal) => {
         concat!("SELECT id, revision FROM refrain_tasks WHERE id ", $in_list)
     };
 }
 
-/// The unread answers of tasks, whose ids fulfil the condition.
+/// The unread answers of the tasks whose ids match the condition.
 macro_rules! answers_of {
     ($in_list:literal) => {
         concat!(
@@ -160,7 +159,7 @@ pub(crate) const GET: &str = concat!(
     " WHERE t.id = $1 AND t.owner IS NOT DISTINCT FROM $2 ORDER BY a.ord"
 );
 
-/// The tasks of the owner `$1` with the id `$2` or the flow `$3`, the flow's first.
+/// The tasks of the owner `$1` with the id `$2` or the flow `$3`; a match of the flow comes first.
 pub(crate) const GET_EXISTING: &str = concat!(
     select_tasks!("refrain_tasks"),
     " WHERE t.owner IS NOT DISTINCT FROM $1 AND (t.id = $2 OR t.flow = $3)
@@ -182,14 +181,14 @@ pub(crate) const LIST: &str = concat!(
     " ORDER BY t.created DESC, t.id, a.ord"
 );
 
-/// The unread answers of the task `$1` with the fence `$2`; one row of nulls if there are none, no row if the lease is lost.
+/// The unread answers of the task `$1` with the fence `$2`: one row of nulls without answers, no row if the lease is lost.
 pub(crate) const ANSWERS: &str = "
 SELECT a.key, a.answer
 FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'
 WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL
 ORDER BY a.ord";
 
-/// Begins the record `$2` of the flow `$1`, kept until `$3`, unless there is one that is kept past `$4`.
+/// Begins the record `$2` of the flow `$1`, kept until `$3`, unless a record exists that has not expired at `$4`.
 pub(crate) const BEGIN_RECORD: &str = "
 INSERT INTO refrain_log AS l (flow, name, value, until) VALUES ($1, $2, NULL, $3)
 ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until WHERE l.until < $4";

@@ -1,6 +1,7 @@
-//! Operations whose statements are those of SQLite.
+//! Operations with SQLite-specific statements.
 //!
-//! After a write all returned rows are read, even if there is one: the statement ends, and is on disk, only then.
+//! After a write all returned rows are read, even if there is only one: before that, the statement is not complete and not
+//! on disk.
 
 use super::{Result, SqliteStore, begin, now};
 use crate::sql::{
@@ -8,7 +9,7 @@ use crate::sql::{
     next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
 };
 use crate::store::{StoreError, TaskStore};
-use crate::task::{Claim, Commit, Committed, Lease, NewTask, Next, Swept, TaskId};
+use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, Next, SweepCounts, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
 use sqlx::QueryBuilder;
@@ -16,8 +17,8 @@ use sqlx::query::QueryAs;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
 use std::time::Duration;
 
-/// Tasks that one claim takes at most.
-const BATCH: i64 = 1000;
+/// The maximum number of tasks of one claim.
+const MAX_CLAIM: i64 = 1000;
 
 pub(super) const INSERT: &str = concat!(insert_task!("$12"), " RETURNING created");
 
@@ -36,7 +37,7 @@ const ANSWERED: &str = concat!(
     " WHERE id = $1 RETURNING worker IS NULL"
 );
 
-/// Takes those of the tasks `$4` that are still due.
+/// Claims the tasks `$4` that are still due.
 const CLAIM: &str = concat!(
     "UPDATE refrain_tasks
     SET worker = $1, due = $2 + $3, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
@@ -56,8 +57,8 @@ const COMMIT: &str = concat!(
     " WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 RETURNING revision, unread"
 );
 
-/// A commit of a worker that keeps the task, without asks. SQLite writes to the indexes of all columns that a statement
-/// sets, so this one leaves the others out. Its parameters are those of [`COMMIT`].
+/// A commit without asks by a worker that keeps the task, with the parameters of [`COMMIT`]. SQLite updates the indexes of
+/// all columns that a statement sets, so this one omits unchanged columns.
 const KEEP: &str = "
 UPDATE refrain_tasks
 SET journal = coalesce($4, journal),
@@ -99,7 +100,7 @@ DELETE FROM refrain_tokens
 WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $2)";
 
 impl SqliteStore {
-    /// Inserts a task, and returns when it was created. `None`: its id or its flow exists.
+    /// Inserts a task and returns its creation time. `None`: its id or its flow exists.
     pub(super) async fn insert(
         &self,
         new: &NewTask,
@@ -155,9 +156,9 @@ impl SqliteStore {
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
-        // A worker that loses a race tries again, a few times.
+        // A worker that loses a race retries a few times.
         for _ in 0..5 {
-            // Usually nothing is due, and finding that out does not need the connection that writes.
+            // Usually nothing is due, and a reading connection can find that out.
             let found = self.find_due(claim).await?;
             if found.is_empty() {
                 break;
@@ -178,7 +179,7 @@ impl SqliteStore {
         Ok(Vec::new())
     }
 
-    /// Tasks that this worker may take, longest due first. The index of `due` skips those that wait.
+    /// The tasks that this worker may claim, longest due first. The index on `due` skips waiting tasks.
     async fn find_due(&self, claim: Claim<'_>) -> Result<Vec<String>> {
         let now = now();
         let mut find = QueryBuilder::new("SELECT id FROM refrain_tasks WHERE due <= ");
@@ -189,7 +190,7 @@ impl SqliteStore {
             tools.push_bind(tool);
         }
         find.push(")) ORDER BY due LIMIT ");
-        find.push_bind(limit(claim.most).min(BATCH));
+        find.push_bind(limit(claim.most).min(MAX_CLAIM));
         Ok(find.build_query_scalar().fetch_all(&self.readers).await?)
     }
 
@@ -213,7 +214,7 @@ impl SqliteStore {
         Ok(held)
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<Committed> {
+    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<CommitResult> {
         let mut writer = self.writer().await?;
         if !commit.has_asks() {
             let keeps = commit.next == Next::Keep;
@@ -250,7 +251,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<Swept> {
+    pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<SweepCounts> {
         let mut writer = self.writer().await?;
         let mut tx = begin(&mut writer).await?;
         let now = now();
@@ -262,7 +263,7 @@ impl SqliteStore {
         let tokens = sqlx::query(SWEEP_TOKENS).bind(now).bind(limit);
         let tokens = tokens.execute(&mut *tx).await?;
         tx.commit().await?;
-        Ok(Swept {
+        Ok(SweepCounts {
             tasks: tasks.rows_affected(),
             records: log.rows_affected(),
             tokens: tokens.rows_affected(),
@@ -270,19 +271,19 @@ impl SqliteStore {
     }
 }
 
-/// Ids as a JSON array, the parameter of a statement. They are alphanumeric, so none needs escapes.
+/// Ids as a JSON array, for a statement parameter. Ids are alphanumeric and need no escapes.
 pub(super) fn id_list(ids: &[String]) -> String {
     format!("{ids:?}")
 }
 
-/// Writes a commit to its task, whose asks have changed the numbers of open and of unread ones by so much.
+/// Writes a commit to its task, with the changes of its numbers of open and unread asks.
 async fn write(
     writer: &mut SqliteConnection,
     sql: &'static str,
     lease: &Lease,
     commit: Commit,
     (open, unread): (i64, i64),
-) -> Result<Committed> {
+) -> Result<CommitResult> {
     let next = NextColumns::from(commit.next);
     let write = sqlx::query_as(sql)
         .bind(lease.task.as_str())
@@ -301,7 +302,7 @@ async fn write(
     committed(write.fetch_all(writer).await?)
 }
 
-/// Writes the asks of a commit, and returns the changes of the numbers of open and of unread ones.
+/// Writes the asks of a commit, and returns the changes of the numbers of open and unread asks.
 async fn write_asks(
     writer: &mut SqliteConnection,
     task: &TaskId,

@@ -1,4 +1,4 @@
-//! Integration tests of `refrain-store`: the contract on each backend, and each backend's own behaviour.
+//! Integration tests of `refrain-store`: the contract and the specific behaviour of each store.
 
 mod memory;
 mod open;

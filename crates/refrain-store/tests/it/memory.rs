@@ -1,20 +1,20 @@
-//! The store in memory keeps to the contract, and goes by the clock it is given.
+//! The store in memory.
 
 use refrain_core::{FlowId, Principal, Source};
 use refrain_store::{
-    Claim, Claimed, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
+    Claim, ClaimedTask, Commit, MemoryStore, NewTask, Next, Store, TaskId, TaskStore, contract,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
+async fn memory_store_fulfils_the_contract() {
     contract::all(async || Arc::new(MemoryStore::new()) as Arc<dyn Store>).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn its_clones_are_one_store() {
+async fn clones_share_their_content() {
     contract::shared(async || {
         let store = MemoryStore::new();
         let one: Arc<dyn Store> = Arc::new(store.clone());
@@ -24,7 +24,7 @@ async fn its_clones_are_one_store() {
     .await;
 }
 
-/// A clock that stands until it is set.
+/// A manual clock.
 struct Clock(AtomicU64);
 
 impl Source for Clock {
@@ -37,7 +37,7 @@ impl Source for Clock {
     }
 }
 
-async fn claim(store: &MemoryStore) -> Option<Claimed> {
+async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
     let tools = ["tool".to_owned()];
     let claim = Claim {
         worker: "worker",
@@ -49,7 +49,7 @@ async fn claim(store: &MemoryStore) -> Option<Claimed> {
 }
 
 #[tokio::test]
-async fn it_goes_by_the_clock_it_is_given() {
+async fn memory_store_uses_the_given_clock() {
     let clock = Arc::new(Clock(AtomicU64::new(1_000)));
     let store = MemoryStore::with_source(clock.clone());
     let new = NewTask {
@@ -73,7 +73,7 @@ async fn it_goes_by_the_clock_it_is_given() {
     assert_eq!(claimed.attempt, 2);
     assert_eq!(claimed.left, Duration::from_secs(970));
     let set_down = Commit {
-        next: Next::SetDown(Some(Duration::from_secs(100))),
+        next: Next::Suspend(Some(Duration::from_secs(100))),
         ..Commit::default()
     };
     store.commit(&claimed.lease, set_down).await.unwrap();
@@ -82,7 +82,7 @@ async fn it_goes_by_the_clock_it_is_given() {
     clock.0.store(1_130, Ordering::SeqCst);
     let lease = claim(&store).await.unwrap().lease;
     let set_down = Commit {
-        next: Next::SetDown(None),
+        next: Next::Suspend(None),
         ..Commit::default()
     };
     store.commit(&lease, set_down).await.unwrap();

@@ -1,17 +1,17 @@
-//! Stores are opened by their URL, and what is wrong with one is said without repeating it.
+//! Opening stores by their URL. Errors must not contain the URL.
 
-use refrain_store::{OpenError, open};
+use refrain_store::{OpenStoreError, open};
 
-async fn refusal(url: &str) -> String {
+async fn open_error(url: &str) -> String {
     match open(url).await {
-        Err(error @ OpenError::Url(_)) => error.to_string(),
+        Err(error @ OpenStoreError::Url(_)) => error.to_string(),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("{url} was opened"),
     }
 }
 
 #[tokio::test]
-async fn a_url_that_is_none_of_a_store_is_refused() {
+async fn invalid_store_url_is_rejected() {
     for url in [
         "",
         "refrain.db",
@@ -20,29 +20,29 @@ async fn a_url_that_is_none_of_a_store_is_refused() {
         "memory:x",
         "SQLITE:x",
     ] {
-        let said = refusal(url).await;
+        let said = open_error(url).await;
         assert!(
             said.contains("`sqlite:`, `postgres:` or `memory:`"),
             "{said}"
         );
         assert!(!said.contains("hunter2"), "{said}");
     }
-    assert!(refusal("sqlite:").await.contains("names no file"));
-    assert!(refusal("sqlite::memory:").await.contains("`memory:`"));
+    assert!(open_error("sqlite:").await.contains("missing file name"));
+    assert!(open_error("sqlite::memory:").await.contains("`memory:`"));
     assert!(
-        refusal("sqlite:x.db?mode=ro")
+        open_error("sqlite:x.db?mode=ro")
             .await
             .contains("options are not supported")
     );
 }
 
 #[tokio::test]
-async fn the_memory_is_a_store() {
+async fn memory_url_opens_a_store() {
     assert!(open("memory:").await.is_ok());
 }
 
 #[tokio::test]
-async fn a_file_is_a_store() {
+async fn sqlite_url_opens_a_file() {
     let dir = tempfile::tempdir().unwrap();
     for (number, form) in ["sqlite:", "sqlite://"].iter().enumerate() {
         let file = dir.path().join(format!("{number} ä.db"));

@@ -1,13 +1,14 @@
-//! The store in a database keeps to the contract, alone and in a fleet, and outlives what happens to databases.
+//! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
     HOUR, assert_failed, assert_late_failures_are_reported, assert_unavailable, create_leased,
     new_task,
 };
 use refrain_core::Principal;
-use refrain_store::cluster::Cluster;
+use refrain_store::test_postgres::TestPostgres;
 use refrain_store::{
-    Claim, Commit, Created, Hint, NewTask, Next, OpenError, PgStore, TaskStatus, contract, open,
+    Claim, Commit, Creation, Hint, NewTask, Next, OpenStoreError, PgStore, StoredStatus, contract,
+    open,
 };
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, Row};
 use std::sync::Arc;
@@ -17,14 +18,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast::Receiver;
 
-/// What a test waits for happens soon, or never.
+/// The time limit of one wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("it connects")
 }
 
-/// The URL of a new schema of this database, which is made faster than a new database is.
+/// Creates a schema in this database, which is faster than a new database, and returns its URL.
 async fn schema(url: &str) -> String {
     static SCHEMAS: AtomicU32 = AtomicU32::new(0);
     let name = format!("schema{}", SCHEMAS.fetch_add(1, Ordering::SeqCst));
@@ -35,7 +36,7 @@ async fn schema(url: &str) -> String {
     format!("{url}{join}options=-c%20search_path%3D{name}")
 }
 
-/// Tries until it is done.
+/// Repeats `attempt` until it returns a value.
 async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let trying = async {
         loop {
@@ -50,16 +51,16 @@ async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn postgres_store_fulfils_the_contract() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     contract::all(async || open(&schema(&url).await).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_fleet_keeps_to_the_contract() {
-    let cluster = Cluster::shared().unwrap();
-    let database = cluster.database().await.unwrap();
+async fn shared_postgres_store_fulfils_the_contract() {
+    let postgres = TestPostgres::shared().unwrap();
+    let database = postgres.database().await.unwrap();
     contract::shared(async || {
         let url = schema(&database).await;
         (open(&url).await.unwrap(), open(&url).await.unwrap())
@@ -68,15 +69,15 @@ async fn a_fleet_keeps_to_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn many_may_open_a_new_database_at_once() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn concurrent_opens_of_a_new_database_succeed() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let openers = (0..8).map(|id| {
         let url = url.clone();
         tokio::spawn(async move {
             let store = open(&url).await.expect("it opens");
             let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -92,12 +93,12 @@ async fn many_may_open_a_new_database_at_once() {
 
 #[tokio::test]
 async fn session_notes_of_an_earlier_version_are_dropped() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let task = new_task(1);
     let made = open(&url).await.unwrap().create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
-    // As version 2 left it.
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    // The state after version 2.
     let mut connection = connect(&url).await;
     let notes = "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BYTEA, until BIGINT, PRIMARY KEY (session, name))";
     for statement in [
@@ -118,9 +119,9 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
 }
 
 #[tokio::test]
-async fn the_tables_of_a_newer_version_are_left_alone() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn newer_schema_is_not_changed() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     drop(open(&url).await.unwrap());
     sqlx::query("INSERT INTO refrain_schema (version) VALUES (99)")
         .execute(&mut connect(&url).await)
@@ -130,7 +131,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
     assert!(
         matches!(
             error,
-            OpenError::Newer {
+            OpenStoreError::Newer {
                 found: 99,
                 known: 3
             }
@@ -140,9 +141,9 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
 }
 
 #[tokio::test]
-async fn a_hint_reaches_other_instances() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn hint_reaches_other_instances() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let mut hints = other.hints();
     let task = new_task(1).id;
@@ -157,9 +158,9 @@ async fn a_hint_reaches_other_instances() {
 }
 
 #[tokio::test]
-async fn a_hint_is_heard_once_by_every_instance() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn hint_is_received_once_by_every_instance() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let (one, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
     let (mut here, mut elsewhere) = (one.hints(), other.hints());
     let lease = create_leased(&*one, 1).await;
@@ -180,7 +181,7 @@ async fn a_hint_is_heard_once_by_every_instance() {
     };
     assert_eq!(heard(&mut elsewhere).await, hint(true));
     assert_eq!(heard(&mut elsewhere).await, hint(true));
-    // What comes back from the database comes in order: the first two would be there by now, a second time.
+    // Hints arrive in order, so duplicates of the first two would have arrived by now.
     other
         .cancel(&lease.task, &Principal::anonymous())
         .await
@@ -191,11 +192,11 @@ async fn a_hint_is_heard_once_by_every_instance() {
     assert_eq!(heard(&mut elsewhere).await, hint(false));
 }
 
-/// A worker writes while an answer to its task is being written: it waits, and has to see the answer afterwards.
+/// A commit that waits for an answer to the same task must see the answer afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_a_commit_waits_for_is_not_lost() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn answer_written_during_a_commit_is_not_lost() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     for (id, set_down) in [
         (1, Commit::default()),
@@ -219,7 +220,7 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
         let b = vec![("b".to_owned(), b"2".to_vec())];
         assert!(store.answer(&lease.task, &owner, b).await.unwrap());
 
-        // What an answer writes, by hand, so that it can be halted before its end.
+        // The statements of an answer, so that the transaction can be held open.
         let mut connection = connect(&url).await;
         let mut answer = connection.begin().await.unwrap();
         sqlx::query("UPDATE refrain_tasks SET open = open - 1, unread = unread + 1, revision = revision + 1 WHERE id = $1")
@@ -235,7 +236,7 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
         let committing = {
             let (store, lease) = (store.clone(), lease.clone());
             let set_down = Commit {
-                next: Next::SetDown(None),
+                next: Next::Suspend(None),
                 ..set_down
             };
             tokio::spawn(async move { store.commit(&lease, set_down).await })
@@ -269,29 +270,29 @@ async fn an_answer_that_a_commit_waits_for_is_not_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_goes_on_after_the_server_was_restarted() {
-    let cluster = Cluster::start().unwrap();
-    if !cluster.can_stop() {
+async fn store_works_after_a_server_restart() {
+    let postgres = TestPostgres::start().unwrap();
+    if !postgres.can_stop() {
         println!("skipped: the Postgres that was named is not ours to stop");
         return;
     }
-    let url = cluster.database().await.unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
-    cluster.stop().unwrap();
+    postgres.stop().unwrap();
     assert_unavailable(&store.create(new_task(2)).await);
-    cluster.start_again().unwrap();
+    postgres.start_again().unwrap();
     let created = until(async || store.create(new_task(3)).await.ok()).await;
-    assert!(matches!(created, Created::New(..)), "{created:?}");
-    // What was there is there still, and so is the lease.
+    assert!(matches!(created, Creation::New(..)), "{created:?}");
+    // The task and the lease are still valid.
     let done = Commit {
         next: Next::Complete(b"r".to_vec()),
         ..Commit::default()
     };
     until(async || store.commit(&lease, done.clone()).await.ok()).await;
     let row = until(async || store.find(&lease.task).await.ok()).await;
-    assert_eq!(row.unwrap().task.status, TaskStatus::Completed);
-    // Hints come again, too.
+    assert_eq!(row.unwrap().task.status, StoredStatus::Completed);
+    // Hints are received again as well.
     let mut hints = store.hints();
     let mut id = 10;
     until(async || {
@@ -304,7 +305,7 @@ async fn it_goes_on_after_the_server_was_restarted() {
     .unwrap();
 }
 
-/// A way to the server on which bytes can be held up.
+/// A proxy to the server that can delay bytes.
 struct Wire {
     url: String,
     cut: Arc<AtomicBool>,
@@ -354,9 +355,9 @@ async fn carry(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn lost_connection_is_unavailable_and_does_not_hang() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let wire = Wire::to(&url).await;
     let store = open(&wire.url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
@@ -364,7 +365,7 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
         journal: Some(text.as_bytes().to_vec()),
         ..Commit::default()
     };
-    // The statement is known to the server then, and goes out whole the next time.
+    // The statement is prepared then, and is sent in one piece the next time.
     store.commit(&lease, journal("first")).await.unwrap();
     let mut looking = connect(&url).await;
     let held_up: Vec<i32> = sqlx::query_scalar(
@@ -382,7 +383,7 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
     };
     let ended = tokio::time::timeout(PATIENCE, calls).await;
     ended.expect("each call ends by itself");
-    // Its place is taken by another way of going on, before it gets through.
+    // Another commit replaces it before it reaches the server.
     let direct = open(&url).await.unwrap();
     direct.commit(&lease, journal("newer")).await.unwrap();
     wire.cut.store(false, Ordering::SeqCst);
@@ -412,9 +413,9 @@ async fn a_connection_that_is_cut_is_unavailable_and_not_a_hang() {
 }
 
 #[tokio::test]
-async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
-    let cluster = Cluster::shared().unwrap();
-    let store = open(&cluster.database().await.unwrap()).await.unwrap();
+async fn too_long_indexed_value_is_rejected() {
+    let postgres = TestPostgres::shared().unwrap();
+    let store = open(&postgres.database().await.unwrap()).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     let long = "k".repeat(5000);
     let publish = Commit {
@@ -423,14 +424,14 @@ async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
     };
     let refused = store.commit(&lease, publish).await.unwrap_err();
     let said = refused.to_string();
-    assert!(said.contains("key of an ask has 5000 bytes"), "{said}");
+    assert!(said.contains("ask key too long: 5000 bytes"), "{said}");
     let owned = NewTask {
         owner: Principal::new(long.clone()),
         ..new_task(2)
     };
     let said = store.create(owned).await.unwrap_err().to_string();
-    assert!(said.contains("owner of the task has 5000 bytes"), "{said}");
-    // To look for what cannot be there finds nothing.
+    assert!(said.contains("task owner too long: 5000 bytes"), "{said}");
+    // Looking up a value that is too long finds nothing.
     let owner = Principal::anonymous();
     let answer = vec![(long.clone(), b"1".to_vec())];
     assert!(store.answer(&lease.task, &owner, answer).await.unwrap());
@@ -438,11 +439,11 @@ async fn what_does_not_fit_into_an_index_is_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_password_is_never_said() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn errors_do_not_contain_the_password() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = PgStore::open(&url).await.unwrap();
-    let said = format!("{store:?} {cluster:?}");
+    let said = format!("{store:?} {postgres:?}");
     let secret = url.split(['/', '@']).nth(2).unwrap().split_once(':');
     assert!(secret.is_none_or(|(_, secret)| !said.contains(secret)));
     let place = url.split_once('@').unwrap().1;
@@ -461,11 +462,11 @@ async fn a_password_is_never_said() {
     }
 }
 
-/// A transaction may fail as it ends, when all rows were sent already.
+/// A transaction may fail at its commit, after all rows were sent.
 #[tokio::test]
-async fn what_fails_at_its_very_end_is_not_taken_for_done() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn failure_at_commit_is_reported() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let lease = create_leased(&*store, 1).await;
     let refuse = "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$;
@@ -481,11 +482,11 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
     assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
 }
 
-/// With 100,000 tasks that wait, a claim reads those that are due and no others.
+/// With 100,000 waiting tasks, a claim reads only the due ones.
 #[tokio::test]
-async fn tasks_that_wait_cost_a_claim_nothing() {
-    let cluster = Cluster::shared().unwrap();
-    let url = cluster.database().await.unwrap();
+async fn claim_does_not_read_waiting_tasks() {
+    let postgres = TestPostgres::shared().unwrap();
+    let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let mut connection = connect(&url).await;
     sqlx::query(

@@ -1,9 +1,9 @@
-//! The store in a file keeps to the contract, alone and shared with others.
+//! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
     assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
 };
-use refrain_store::{Created, OpenError, SqliteStore, Store, StoreError, contract};
+use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ async fn open(path: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(path).await.expect("it opens"))
 }
 
-/// A connection of somebody else to the same file.
+/// A separate connection to the same file.
 async fn connect(path: &Path) -> SqliteConnection {
     let url = format!("sqlite:{}", path.display());
     SqliteConnection::connect(&url).await.expect("it opens")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn it_keeps_to_the_contract() {
+async fn sqlite_store_fulfils_the_contract() {
     let dir = TempDir::new().unwrap();
     let files = AtomicU32::new(0);
     contract::all(async || {
@@ -32,7 +32,7 @@ async fn it_keeps_to_the_contract() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_that_share_a_file_keep_to_the_contract() {
+async fn shared_sqlite_store_fulfils_the_contract() {
     let dir = TempDir::new().unwrap();
     let files = AtomicU32::new(0);
     contract::shared(async || {
@@ -44,12 +44,12 @@ async fn two_that_share_a_file_keep_to_the_contract() {
 }
 
 #[tokio::test]
-async fn a_task_is_there_after_a_restart() {
+async fn task_survives_a_restart() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
     let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
     let again = open(&path).await;
     let found = again.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
@@ -61,8 +61,8 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
     let made = open(&path).await.create(task.clone()).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
-    // As version 2 left it.
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    // The state after version 2.
     let mut connection = connect(&path).await;
     for statement in [
         "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BLOB, until INTEGER, PRIMARY KEY (session, name))",
@@ -85,7 +85,7 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 8)]
-async fn many_may_open_a_new_file_at_once() {
+async fn concurrent_opens_of_a_new_file_succeed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let openers = (0..8).map(|id| {
@@ -93,7 +93,7 @@ async fn many_may_open_a_new_file_at_once() {
         tokio::spawn(async move {
             let store = open(&path).await;
             let made = store.create(new_task(id)).await;
-            assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
+            assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
         })
     });
     let openers: Vec<_> = openers.collect();
@@ -113,7 +113,7 @@ async fn many_may_open_a_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn the_tables_of_a_newer_version_are_left_alone() {
+async fn newer_schema_is_not_changed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     drop(open(&path).await);
@@ -125,7 +125,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
     assert!(
         matches!(
             error,
-            OpenError::Newer {
+            OpenStoreError::Newer {
                 found: 99,
                 known: 3
             }
@@ -138,7 +138,7 @@ async fn the_tables_of_a_newer_version_are_left_alone() {
 
 #[cfg(unix)]
 #[tokio::test]
-async fn nobody_else_may_read_the_file() {
+async fn new_file_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
@@ -155,7 +155,7 @@ async fn nobody_else_may_read_the_file() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
+async fn locked_file_is_unavailable_and_does_not_hang() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let store = open(&path).await;
@@ -169,15 +169,15 @@ async fn a_file_that_is_being_written_is_unavailable_and_not_a_hang() {
     assert!(matches!(read, Ok(None)), "reading goes on: {read:?}");
     sqlx::query("ROLLBACK").execute(&mut other).await.unwrap();
     let made = store.create(new_task(2)).await;
-    assert!(matches!(made, Ok(Created::New(..))), "{made:?}");
-    // What was refused may have been done when the other had ended. Doing it again does no harm.
+    assert!(matches!(made, Ok(Creation::New(..))), "{made:?}");
+    // The failed operation may have been applied after the other ended. It is safe to repeat it.
     let again = store.create(new_task(1)).await.unwrap();
-    let (Created::New(task, _) | Created::Before(task)) = again;
+    let (Creation::New(task, _) | Creation::Existing(task)) = again;
     assert_eq!(task.id, new_task(1).id);
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_database_is_refused() {
+async fn file_that_is_not_a_database_is_rejected() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("notes.txt");
     std::fs::write(
@@ -187,7 +187,7 @@ async fn a_file_that_is_no_database_is_refused() {
     .unwrap();
     let error = SqliteStore::open(&path).await.unwrap_err();
     assert!(
-        matches!(error, OpenError::Store(StoreError::Corrupt(_))),
+        matches!(error, OpenStoreError::Store(StoreError::Corrupt(_))),
         "{error}"
     );
     let missing = dir.path().join("missing").join("refrain.db");
@@ -195,9 +195,9 @@ async fn a_file_that_is_no_database_is_refused() {
     assert!(said.starts_with("could not create"), "{said}");
 }
 
-/// A transaction may fail as it ends, when all rows were read already.
+/// A transaction may fail at its commit, after all rows were read.
 #[tokio::test]
-async fn what_fails_at_its_very_end_is_not_taken_for_done() {
+async fn failure_at_commit_is_reported() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let store = open(&path).await;
@@ -216,9 +216,9 @@ async fn what_fails_at_its_very_end_is_not_taken_for_done() {
     assert!(row.task.asks.is_empty());
 }
 
-/// What SQLite means to do for the query that every worker asks all the time.
+/// Checks the query plan of the query that workers run most.
 #[tokio::test]
-async fn tasks_that_wait_cost_a_claim_nothing() {
+async fn claim_does_not_read_waiting_tasks() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     drop(open(&path).await);

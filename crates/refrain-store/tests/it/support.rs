@@ -1,7 +1,7 @@
-//! Tasks for the tests of the databases.
+//! Helpers for the tests of the databases.
 
 use refrain_core::{FlowId, Principal};
-use refrain_store::{Commit, Created, Lease, NewTask, Next, Store, StoreError, TaskId};
+use refrain_store::{Commit, Creation, Lease, NewTask, Next, Store, StoreError, TaskId};
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(crate) async fn create_leased(store: &dyn Store, id: u8) -> Lease {
         ..new_task(id)
     };
     match store.create(new).await {
-        Ok(Created::New(_, Some(lease))) => lease,
+        Ok(Creation::New(_, Some(lease))) => lease,
         other => panic!("no lease was given: {other:?}"),
     }
 }
@@ -45,7 +45,7 @@ pub(crate) fn assert_unavailable<T: Debug>(done: &Result<T, StoreError>) {
     assert!(matches!(done, Err(StoreError::Unavailable(_))), "{done:?}");
 }
 
-/// Writes to a store whose transactions fail as they end, and checks that each write reports it.
+/// Writes to a store whose transactions fail at their commit, and checks that each write reports it.
 pub(crate) async fn assert_late_failures_are_reported(store: &dyn Store, lease: &Lease) {
     for next in [Next::Keep, Next::HandOn, Next::Complete(Vec::new())] {
         let commit = Commit {

@@ -4,8 +4,8 @@ use super::until;
 use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, MemoryStore, NewTask,
-    StoreError, StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, MemoryStore,
+    NewTask, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,11 +63,15 @@ impl FaultyStore {
 }
 
 impl TaskStore for FaultyStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.through(self.store.create(new))
     }
 
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+    fn get<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.through(self.store.get(id, owner))
     }
 
@@ -84,7 +88,7 @@ impl TaskStore for FaultyStore {
         self.through(self.store.cancel(id, owner))
     }
 
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         self.through(self.store.claim(claim))
     }
 
@@ -92,7 +96,7 @@ impl TaskStore for FaultyStore {
         self.through(self.store.extend(leases, lease))
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         self.through(self.store.commit(lease, commit))
     }
 
@@ -116,7 +120,7 @@ impl TaskStore for FaultyStore {
         self.through(self.store.spilled(id))
     }
 
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
         self.through(self.store.sweep(keep, most))
     }
 

@@ -4,7 +4,7 @@ use refrain::Elicit;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// The schema of a form, which is flat and has no other keys than the protocol's.
+/// The schema of a form. Checks that it is flat and has only the keys of the protocol.
 fn schema<T: Elicit>() -> Value {
     serde_json::from_str(T::form().json().get()).expect("a form is JSON")
 }
@@ -54,7 +54,7 @@ struct Primitives {
 }
 
 #[test]
-fn primitives_have_their_types() {
+fn primitive_fields_have_their_schema_types() {
     let expected = [
         ("text", "string"),
         ("truth", "boolean"),
@@ -74,7 +74,7 @@ fn primitives_have_their_types() {
     let schema = schema::<Primitives>();
     assert_eq!(schema["type"], "object");
     for (name, kind) in expected {
-        // Unsigned integers too: no limit that the author did not give.
+        // Unsigned integers have no bounds by default either.
         assert_eq!(schema["properties"][name], json!({"type": kind}), "{name}");
     }
     let names: Vec<&str> = expected.iter().map(|(name, _)| *name).collect();
@@ -90,7 +90,7 @@ struct InOrder {
 }
 
 #[test]
-fn fields_stay_in_order_and_options_are_not_required() {
+fn fields_keep_their_order_and_options_are_optional() {
     assert_eq!(
         InOrder::form().json().get(),
         r#"{"type":"object","properties":{"zebra":{"type":"string"},"apple":{"type":"boolean"},"mango":{"type":"integer"}},"required":["zebra","apple"]}"#
@@ -114,7 +114,7 @@ struct Described {
 }
 
 #[test]
-fn titles_and_descriptions() {
+fn titles_and_descriptions_are_in_the_schema() {
     assert_eq!(
         schema::<Described>()["properties"],
         json!({
@@ -142,7 +142,7 @@ struct Formats {
 }
 
 #[test]
-fn formats() {
+fn formats_are_in_the_schema() {
     assert_eq!(
         schema::<Formats>(),
         json!({
@@ -176,7 +176,7 @@ struct Choices {
 }
 
 #[test]
-fn enums_are_single_choices() {
+fn enum_field_is_a_single_choice() {
     assert_eq!(
         property::<Choices>("plain"),
         json!({"type": "string", "enum": ["fixed", "duplicate", "won't fix"]})
@@ -196,7 +196,7 @@ fn enums_are_single_choices() {
 }
 
 #[test]
-fn lists_of_enums_are_multiple_choices() {
+fn vec_of_enum_is_a_multiple_choice() {
     assert_eq!(
         property::<Choices>("several"),
         json!({
@@ -241,7 +241,7 @@ struct Limits {
 }
 
 #[test]
-fn limits() {
+fn bounds_are_in_the_schema() {
     assert_eq!(
         schema::<Limits>()["properties"],
         json!({
@@ -279,7 +279,7 @@ fn three() -> u8 {
 }
 
 #[test]
-fn defaults() {
+fn defaults_are_in_the_schema() {
     assert_eq!(
         schema::<Defaults>()["properties"]
             .as_object()
@@ -301,7 +301,7 @@ fn defaults() {
 }
 
 #[test]
-fn a_default_of_serde_makes_a_field_optional_and_one_of_the_form_does_not() {
+fn only_a_serde_default_makes_a_field_optional() {
     assert_eq!(
         schema::<Defaults>()["required"],
         json!(["text", "truth", "whole", "number", "round", "color"])
@@ -321,7 +321,7 @@ struct AllOptional {
 }
 
 #[test]
-fn names_and_defaults_of_the_whole_struct() {
+fn container_attributes_apply_to_all_fields() {
     assert_eq!(
         schema::<AllOptional>(),
         json!({
@@ -335,7 +335,7 @@ fn names_and_defaults_of_the_whole_struct() {
     );
 }
 
-/// The form of a struct and the choices of an enum in one of serde's cases, and that serde reads them.
+/// Checks the form of a struct and the choices of an enum with one of serde's rename rules.
 macro_rules! case {
     ($test:ident, $case:literal, $field:literal, $variant:literal) => {
         #[test]
@@ -385,7 +385,7 @@ case!(
 struct Confirm {}
 
 #[test]
-fn a_form_may_have_no_fields() {
+fn form_without_fields_is_allowed() {
     assert_eq!(
         schema::<Confirm>(),
         json!({"type": "object", "properties": {}})
@@ -393,7 +393,7 @@ fn a_form_may_have_no_fields() {
 }
 
 #[test]
-fn what_the_form_lets_pass_serde_reads() {
+fn valid_form_content_deserializes() {
     let answer = json!({
         "plain": "won't fix",
         "titled": "Green",
@@ -409,7 +409,7 @@ fn what_the_form_lets_pass_serde_reads() {
 }
 
 #[test]
-fn a_skipped_variant_is_not_offered() {
+fn skipped_variant_is_not_a_choice() {
     let answer = json!({"plain": "internal", "titled": "Red", "several": ["fixed"]});
     let rejected = Choices::form().check(&answer).expect_err("no such choice");
     assert_eq!(
@@ -419,6 +419,6 @@ fn a_skipped_variant_is_not_offered() {
 }
 
 #[test]
-fn the_form_is_built_once() {
+fn form_is_built_once() {
     assert!(std::ptr::eq(Choices::form(), Choices::form()));
 }

@@ -1,4 +1,4 @@
-//! The builders that `#[tool]`, `#[prompt]` and `#[resource]` give out.
+//! The builders that `#[tool]`, `#[prompt]` and `#[resource]` return.
 
 use refrain::runtime::PROTOCOL_VERSION;
 use refrain::server::{Prompt, Resource, ResourceTemplate, Server, Tool, serve_stdio};
@@ -65,7 +65,7 @@ async fn place(_cx: Cx, place: Place) -> Result<String> {
     Ok(place.location)
 }
 
-/// Tools can be made inside of other items too.
+/// Tools can be associated functions.
 struct Tracker;
 
 impl Tracker {
@@ -77,7 +77,7 @@ impl Tracker {
 }
 
 #[test]
-fn a_tool_has_the_name_and_the_documentation_of_its_function() {
+fn tool_takes_name_and_docs_from_its_function() {
     let tool: Tool = get_weather();
     let info = tool.info();
     assert_eq!(info.name, "get_weather");
@@ -90,7 +90,7 @@ fn a_tool_has_the_name_and_the_documentation_of_its_function() {
 }
 
 #[test]
-fn keys_take_precedence() {
+fn keys_override_name_and_docs() {
     let tool = set();
     assert_eq!(tool.info().name, "weather.set");
     assert_eq!(tool.info().title.as_deref(), Some("Set the weather"));
@@ -99,21 +99,21 @@ fn keys_take_precedence() {
 }
 
 #[test]
-fn a_raw_name_is_sent_without_its_mark() {
+fn raw_identifier_loses_its_prefix() {
     let tool = r#move();
     assert_eq!(tool.info().name, "move");
     assert_eq!(tool.info().description, None);
 }
 
 #[test]
-fn an_associated_function_can_be_a_tool() {
+fn associated_function_can_be_a_tool() {
     let tool = Tracker::close();
     assert_eq!(tool.info().name, "close");
     assert_eq!(tool.info().description.as_deref(), Some("Closes an item."));
 }
 
 #[test]
-fn flags_reach_the_builder() {
+fn flags_are_passed_to_the_builder() {
     for tool in [pay(), vote()] {
         let name = tool.info().name.clone();
         let error = Server::builder("test", "1").tool(tool).build().unwrap_err();
@@ -122,7 +122,7 @@ fn flags_reach_the_builder() {
 }
 
 #[test]
-fn a_prompt_has_its_arguments() {
+fn prompt_lists_its_arguments() {
     let prompt: Prompt = review();
     let info = prompt.info();
     assert_eq!(info.name, "review");
@@ -132,7 +132,7 @@ fn a_prompt_has_its_arguments() {
     assert_eq!(info.arguments[0].name, "location");
 }
 
-/// What a server with the resources of this file answers over its line protocol.
+/// The response of a server with the resources of this file, over stdio.
 async fn answer(method: &str, mut params: Value) -> Value {
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": PROTOCOL_VERSION,
@@ -172,7 +172,7 @@ async fn answer(method: &str, mut params: Value) -> Value {
 }
 
 #[tokio::test]
-async fn a_uri_without_braces_is_a_resource() {
+async fn uri_without_braces_is_a_resource() {
     let listed = answer("resources/list", json!({})).await;
     assert_eq!(
         listed["resources"],
@@ -189,7 +189,7 @@ async fn a_uri_without_braces_is_a_resource() {
 }
 
 #[tokio::test]
-async fn a_uri_with_braces_is_a_template() {
+async fn uri_with_braces_is_a_template() {
     let listed = answer("resources/templates/list", json!({})).await;
     assert_eq!(
         listed["resourceTemplates"],
@@ -200,7 +200,7 @@ async fn a_uri_with_braces_is_a_template() {
 }
 
 #[tokio::test]
-async fn a_tool_is_called() {
+async fn registered_tool_can_be_called() {
     let call = json!({"name": "get_weather", "arguments": {"location": "Oslo"}});
     let result = answer("tools/call", call).await;
     assert_eq!(result["content"][0]["text"], "Oslo: sunny");

@@ -1,4 +1,4 @@
-//! Nothing can be asked outside a call: a server has no way to ask, and nobody but a call has a `Cx`.
+//! A server cannot ask outside of a call: only a call has a `Cx`.
 
 use refrain::{Cx, ask::SamplingParams, server::Server};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A mistake in the body is reported in the body.
+//! An error in the body is reported in the body.
 
 use refrain::{Cx, Result, tool};
 

@@ -1,4 +1,4 @@
-//! Mistakes in an enum of choices.
+//! Invalid enums of choices.
 
 #![allow(unreachable_patterns)]
 

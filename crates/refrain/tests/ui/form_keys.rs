@@ -1,4 +1,4 @@
-//! Mistakes in the keys of a form's fields.
+//! Invalid keys of form fields.
 
 use refrain::Elicit;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! What cannot be a form at all.
+//! Types that cannot be a form.
 
 #![allow(unreachable_patterns)]
 

@@ -1,4 +1,4 @@
-//! Forms are flat.
+//! Field types that a form does not support.
 
 use refrain::Elicit;
 use serde::Deserialize;
@@ -23,6 +23,6 @@ enum Color {
 }
 
 fn main() {
-    // The type still has a form, so that its uses are not reported too.
+    // The type still has a form, so that its uses cause no further errors.
     let _ = <Form as Elicit>::form();
 }

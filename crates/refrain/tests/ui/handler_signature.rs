@@ -1,4 +1,4 @@
-//! Each mistake in the signature is named at its place, several of them at once.
+//! Invalid signatures: all errors are reported together.
 
 #![allow(unused_imports)]
 
@@ -63,6 +63,6 @@ impl Tracker {
 struct NotAFunction;
 
 fn main() {
-    // The uses of a function with a mistake are not reported too.
+    // Uses of an invalid function cause no further errors.
     let _ = (not_async(), no_arguments(), Tracker::method());
 }

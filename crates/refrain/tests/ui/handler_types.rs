@@ -1,4 +1,4 @@
-//! Types that do not fit are reported at the function, by the bounds of the builder.
+//! Invalid types, which the trait bounds of the builder report at the function.
 
 use refrain::{Cx, Result, tool};
 

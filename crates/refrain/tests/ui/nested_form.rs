@@ -1,4 +1,4 @@
-//! A struct inside of a form: only the bound can tell, and it tells where the field is.
+//! A struct inside a form, which a trait bound reports at the field.
 
 use refrain::Elicit;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Mistakes with `#[prompt]`.
+//! Invalid uses of `#[prompt]`.
 
 #![allow(unused_imports)]
 

@@ -1,4 +1,4 @@
-//! Mistakes with `#[resource]`.
+//! Invalid uses of `#[resource]`.
 
 use refrain::{Cx, Result, resource};
 

@@ -1,4 +1,4 @@
-//! Mistakes in the keys of `#[tool]`.
+//! Invalid keys of `#[tool]`.
 
 use refrain::{Cx, Result, tool};
 

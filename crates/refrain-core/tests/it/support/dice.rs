@@ -1,4 +1,4 @@
-//! Chance that is the same at every run.
+//! Deterministic randomness.
 
 use super::mix;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
@@ -6,7 +6,7 @@ use refrain_core::Pressure;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Numbers out of a seed.
+/// A seeded random number generator.
 pub(crate) struct Dice(AtomicU64);
 
 impl Dice {
@@ -19,16 +19,16 @@ impl Dice {
     }
 }
 
-/// Hands a flow on at every fourth place, on average.
-pub(crate) struct Whim(pub(crate) Arc<Dice>);
+/// Hands a flow on with a probability of one quarter.
+pub(crate) struct RandomPressure(pub(crate) Arc<Dice>);
 
-impl Pressure for Whim {
+impl Pressure for RandomPressure {
     fn should_hand_on(&self) -> bool {
         self.0.throw(4) == 0
     }
 }
 
-/// Makes up cases: the same at every run, unless told otherwise.
+/// A deterministic generator of cases.
 pub(crate) fn runner(cases: u32) -> TestRunner {
     let config = Config::default();
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() {

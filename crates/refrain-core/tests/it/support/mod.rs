@@ -1,4 +1,4 @@
-//! Plays calls, round by round, each round on a fresh instance that shares nothing but the keys.
+//! Plays calls round by round, each round on a new instance that shares only the keys.
 
 pub(crate) mod dice;
 pub(crate) mod program;
@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Where every test begins: some second of the year 2027.
+/// The start time of every test, in the year 2027.
 pub(crate) const NOON: u64 = 1_800_000_000;
 
-/// A clock that stands until it is set, and bytes that differ at every call.
+/// A manual clock, and a deterministic random source.
 pub(crate) struct Clock {
     seconds: AtomicU64,
     drawn: AtomicU64,
@@ -56,7 +56,7 @@ impl Source for Clock {
     }
 }
 
-/// Splitmix64: one number out of another.
+/// Splitmix64.
 pub(crate) fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -74,7 +74,7 @@ impl Pressure for Switch {
     }
 }
 
-/// Lines written down by a handler, across rounds.
+/// Lines that a handler writes, across rounds.
 #[derive(Clone, Default)]
 pub(crate) struct Book(Arc<Mutex<Vec<String>>>);
 
@@ -92,7 +92,7 @@ impl Book {
     }
 }
 
-/// A form with one whole number from 0 to 1000, called `v`.
+/// A form with an integer `v` from 0 to 1000.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 pub(crate) struct Num {
     pub(crate) v: i64,
@@ -105,7 +105,7 @@ impl Elicit for Num {
     }
 }
 
-/// A form with one string, called `name`.
+/// A form with a string `name`.
 #[derive(Debug, Clone, PartialEq, serde::Deserialize)]
 pub(crate) struct Name {
     pub(crate) name: String,
@@ -118,7 +118,7 @@ impl Elicit for Name {
     }
 }
 
-/// What an accepted form looks like on the wire.
+/// An accepted form on the wire.
 pub(crate) fn accept(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
@@ -128,7 +128,7 @@ pub(crate) fn num(v: i64) -> Value {
     accept(&json!({ "v": v }))
 }
 
-/// The words of an ask that have any.
+/// The message of an ask.
 pub(crate) fn message(ask: &Ask) -> String {
     match ask {
         Ask::Form { message, .. } | Ask::Url { message, .. } => message.clone(),
@@ -136,7 +136,7 @@ pub(crate) fn message(ask: &Ask) -> String {
     }
 }
 
-/// A handler as a flow takes it; what it returns becomes the member `out` of the result.
+/// Makes a handler whose return value becomes the member `out` of the result.
 pub(crate) fn handler<T, F, Fut>(run: F) -> impl Fn(Cx) -> HandlerFuture
 where
     F: Fn(Cx) -> Fut,
@@ -154,7 +154,7 @@ where
     }
 }
 
-/// How a round ended, as its client sees it.
+/// The end of a round, from the client's view.
 #[derive(Debug)]
 pub(crate) enum RoundEnd {
     Asked {
@@ -166,10 +166,10 @@ pub(crate) enum RoundEnd {
     Fault(Fault),
     Panicked(String),
     Crashed,
-    Refused(StartError),
+    Rejected(StartError),
 }
 
-/// One round that was played.
+/// A completed round.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) end: RoundEnd,
@@ -194,7 +194,7 @@ impl Round {
         }
     }
 
-    /// The words of the ask with this wire key.
+    /// The message of the ask with this wire key.
     pub(crate) fn message(&self, key: &str) -> String {
         match &self.end {
             RoundEnd::Asked { asks, .. } => {
@@ -205,11 +205,11 @@ impl Round {
         }
     }
 
-    pub(crate) fn is_shed(&self) -> bool {
+    pub(crate) fn is_handed_on(&self) -> bool {
         matches!(&self.end, RoundEnd::Asked { shed: true, .. })
     }
 
-    /// What the handler returned.
+    /// The return value of the handler.
     pub(crate) fn out(&self) -> Value {
         match &self.end {
             RoundEnd::Done(Ok(value)) => value.clone(),
@@ -232,7 +232,7 @@ impl Round {
     }
 }
 
-/// What surrounds the calls of one test.
+/// The environment of a test's calls.
 #[derive(Clone)]
 pub(crate) struct World {
     pub(crate) keys: KeyRing,
@@ -245,7 +245,7 @@ pub(crate) struct World {
     pub(crate) log_level: Option<LogLevel>,
     pub(crate) wants_progress: bool,
     pub(crate) principal: Principal,
-    /// What the client calls the call: a repeated first request is the same flow.
+    /// The client's id of the call: a repeated first request is the same flow.
     pub(crate) call_id: &'static str,
 }
 
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// A fresh instance.
+    /// The sealer of a new instance.
     pub(crate) fn sealer(&self) -> Sealer {
         Sealer::new(self.keys.clone(), self.options.clone(), self.clock.clone())
     }
@@ -305,7 +305,7 @@ impl World {
         self.request(handler, None, &json!({}), None).await
     }
 
-    /// A first request that brings answers along.
+    /// A first request with answers.
     pub(crate) async fn first_with(
         &self,
         handler: &impl Fn(Cx) -> HandlerFuture,
@@ -324,7 +324,7 @@ impl World {
         self.request(handler, Some(token), answers, None).await
     }
 
-    /// One request to a fresh instance, which may be made to crash.
+    /// A request to a new instance, which may crash.
     pub(crate) async fn request(
         &self,
         handler: &impl Fn(Cx) -> HandlerFuture,
@@ -336,7 +336,7 @@ impl World {
             .await
     }
 
-    /// The same, with the answers as they are on the wire.
+    /// The same, with the answers as JSON text.
     pub(crate) async fn request_text(
         &self,
         handler: &impl Fn(Cx) -> HandlerFuture,
@@ -361,7 +361,7 @@ impl World {
             Ok(start) => start,
             Err(error) => {
                 return Round {
-                    end: RoundEnd::Refused(error),
+                    end: RoundEnd::Rejected(error),
                     notes: Vec::new(),
                     stats: Stats::default(),
                     settles: 0,
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// Plays a call to its end, every round on a fresh instance.
+    /// Plays a call to its end, every round on a new instance.
     pub(crate) async fn play(
         &self,
         handler: &impl Fn(Cx) -> HandlerFuture,
@@ -432,7 +432,7 @@ pub(crate) fn answers_to(
     Value::Object(given.collect())
 }
 
-/// Drives a flow until it is over. A flow that hangs fails the test in the end.
+/// Drives a flow until it ends. A flow that hangs fails the test.
 pub(crate) async fn drive(flow: &mut Flow, notes: &mut Vec<Note>) -> (Event, u32) {
     let mut settles = 0;
     loop {

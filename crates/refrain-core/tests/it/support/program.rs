@@ -1,4 +1,4 @@
-//! Random handlers: small programs, how they are made up, run through a [`Cx`], and run in one's head.
+//! Random handlers: programs, their generation, their execution through a [`Cx`], and their expected results.
 
 use super::{Num, mix};
 use futures_util::future::{BoxFuture, FutureExt, join_all, select_all};
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A handler. Every node has a value, and parents mix the values of their children.
+/// A handler as a tree. Every node has a value, which parents combine from their children.
 #[derive(Clone, Debug)]
 pub(crate) enum Node {
     Ask {
@@ -21,23 +21,23 @@ pub(crate) enum Node {
         yields: u8,
         fails: bool,
     },
-    /// An await that Refrain knows nothing of.
+    /// A foreign future.
     Foreign(u8),
     Random,
-    /// A sleep of so many seconds.
+    /// A sleep of this many seconds.
     Sleep {
         name: String,
         seconds: u8,
     },
-    /// From here on the call is a task.
+    /// Detaches the call.
     Detach,
-    /// Counts with a checkpoint after each number.
+    /// Counts, with a checkpoint after each number.
     Count {
         name: String,
         to: u8,
     },
     Seq(Vec<Node>),
-    /// Runs the first; if its value is even the second, else the third.
+    /// Runs the first node, then the second if its value is even, otherwise the third.
     Branch(Box<[Node; 3]>),
     Loop {
         times: u8,
@@ -63,7 +63,7 @@ pub(crate) fn programs() -> impl Strategy<Value = Node> {
     trees(leaves())
 }
 
-/// The same, with sleeps, and with places where the call becomes a task.
+/// The same, with sleeps and detaches.
 pub(crate) fn task_programs() -> impl Strategy<Value = Node> {
     let sleep = (0..5u8).prop_map(|seconds| Sleep {
         name: String::new(),
@@ -105,7 +105,7 @@ fn trees(leaf: impl Strategy<Value = Node> + 'static) -> impl Strategy<Value = N
         ]
     });
     tree.prop_map(|mut tree| {
-        tree.take_out_races(false);
+        tree.remove_foreign_races(false);
         tree.name(&mut 0, &mut 0);
         tree
     })
@@ -134,8 +134,8 @@ impl Node {
         }
     }
 
-    /// What races is seen only through a journal: awaits that no journal knows must not race.
-    fn take_out_races(&mut self, racing: bool) {
+    /// Removes foreign futures from races, since their order is not journaled.
+    fn remove_foreign_races(&mut self, racing: bool) {
         if racing {
             match self {
                 Foreign(_) | Count { .. } | Random | Detach => *self = Seq(Vec::new()),
@@ -145,11 +145,11 @@ impl Node {
         }
         let racing = racing || matches!(self, Select(_) | Unordered(_));
         for child in self.children_mut() {
-            child.take_out_races(racing);
+            child.remove_foreign_races(racing);
         }
     }
 
-    /// Gives names: one of its own to each node of a scope, the same ones again in other scopes.
+    /// Assigns names that are unique within a scope and repeat in other scopes.
     fn name(&mut self, next: &mut u32, scopes: &mut u32) {
         let mut fresh = |prefix: &str| {
             *next += 1;
@@ -175,45 +175,45 @@ impl Node {
         is(self) || self.children().into_iter().any(|child| child.any(is))
     }
 
-    /// Does it await things that no journal knows of?
+    /// Returns whether it awaits foreign futures.
     pub(crate) fn is_foreign(&self) -> bool {
         self.any(|n| matches!(n, Foreign(_) | Count { .. } | Spawn { .. } | Detach))
     }
 
-    /// Does what it does depend on what is done first?
+    /// Returns whether it contains a race.
     pub(crate) fn is_racing(&self) -> bool {
         self.any(|n| matches!(n, Select(_) | Unordered(_)))
     }
 
-    /// Are there racing futures that may be ready by themselves? Then the order of polls is the handler's own doing,
-    /// and what it sees may depend on it.
+    /// Returns whether racing futures may be ready immediately. Then the winner depends on the order of polls,
+    /// and the history may differ.
     pub(crate) fn depends_on_polls(&self) -> bool {
         let idle = |node: &Node| match node {
-            Select(nodes) | Unordered(nodes) => !nodes.iter().all(Node::surely_acts),
+            Select(nodes) | Unordered(nodes) => !nodes.iter().all(Node::always_acts),
             _ => false,
         };
         self.any(idle)
     }
 
-    /// Does it surely ask or do something, on every way through it?
-    fn surely_acts(&self) -> bool {
+    /// Returns whether every path through it has an operation.
+    fn always_acts(&self) -> bool {
         match self {
             Ask { .. } | Step { .. } | Sleep { .. } => true,
-            Select(nodes) => nodes.iter().all(Self::surely_acts),
+            Select(nodes) => nodes.iter().all(Self::always_acts),
             Branch(nodes) => {
                 let [first, even, odd] = &**nodes;
-                first.surely_acts() || (even.surely_acts() && odd.surely_acts())
+                first.always_acts() || (even.always_acts() && odd.always_acts())
             }
-            _ => self.children().into_iter().any(Self::surely_acts),
+            _ => self.children().into_iter().any(Self::always_acts),
         }
     }
 
-    /// Is every ask made at most once, under its plain name?
+    /// Returns whether every ask is made at most once, under its plain name.
     pub(crate) fn is_plain(&self) -> bool {
         !self.any(|n| matches!(n, Loop { .. } | Scope { .. }))
     }
 
-    /// The names of the asks and the paths they are made at.
+    /// The names of the asks, and their paths.
     pub(crate) fn asks(&self, path: &str) -> Vec<(String, String)> {
         if let Ask { name } = self {
             return vec![(name.clone(), path.to_owned())];
@@ -225,7 +225,7 @@ impl Node {
     }
 }
 
-/// What a client answers to the ask made at this path: now and then a no.
+/// The client's answer to the ask at this path, sometimes a decline.
 pub(crate) fn answer_at(path: &str) -> Option<i64> {
     let seed = path
         .bytes()
@@ -248,42 +248,42 @@ fn join(a: i64, b: i64) -> i64 {
     (a * 31 + b + 1) % 1009
 }
 
-/// What one round saw and did.
+/// The history of one round.
 #[derive(Default)]
 pub(crate) struct Trace {
-    /// What each strand of the handler saw, in order.
+    /// The history of each strand of the handler, in order.
     pub(crate) seen: Mutex<BTreeMap<String, Vec<String>>>,
     pub(crate) started: Mutex<Vec<String>>,
     pub(crate) finished: Mutex<Vec<String>>,
-    /// Steps that are no longer at work, finished or dropped, but for those that are to be tried again.
+    /// Steps that ended or were dropped, except those that will be retried.
     pub(crate) ended: Mutex<Vec<String>>,
-    /// Steps whose values the handler got.
+    /// Steps whose values were delivered.
     pub(crate) got: Mutex<Vec<String>>,
     /// The idempotency keys of steps.
     pub(crate) keys: Mutex<Vec<(String, String)>>,
-    /// Asks that the handler waits for.
+    /// Asks that the handler awaits.
     pub(crate) asking: Mutex<BTreeSet<String>>,
-    /// How many steps, computations and foreign awaits are going on.
+    /// The number of running steps, computations and foreign futures.
     pub(crate) at_work: AtomicUsize,
-    /// Steps of a task fail now and then, to be tried again, where this is not 0.
+    /// If not 0, steps of a task sometimes fail with a retryable error.
     pub(crate) mood: AtomicU64,
 }
 
 impl Trace {
-    fn fails_for_now(&self) -> bool {
+    fn fails_retryably(&self) -> bool {
         let mood = self.mood.load(Ordering::SeqCst);
         mood != 0 && mix(self.mood.fetch_add(1, Ordering::SeqCst)).is_multiple_of(12)
     }
 }
 
-/// Something that goes on in a handler, until this is dropped.
-struct AtWork {
+/// Counts running work until it is dropped.
+struct RunningWork {
     trace: Arc<Trace>,
     cx: Cx,
     step: Option<String>,
 }
 
-impl AtWork {
+impl RunningWork {
     fn new(trace: &Arc<Trace>, cx: &Cx, step: Option<String>) -> Self {
         trace.at_work.fetch_add(1, Ordering::SeqCst);
         Self {
@@ -294,46 +294,46 @@ impl AtWork {
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RunningWork {
     fn drop(&mut self) {
         self.trace.at_work.fetch_sub(1, Ordering::SeqCst);
-        // What is dropped with the whole handler is not at its end.
+        // Work that is dropped with the handler has not ended.
         if self.cx.cancelled().now_or_never().is_none() {
             self.trace.ended.lock().unwrap().extend(self.step.take());
         }
     }
 }
 
-/// An ask that the handler waits for, until this is dropped.
-struct Asking<'a>(&'a Place);
+/// Records an awaited ask until it is dropped.
+struct AwaitedAsk<'a>(&'a Position);
 
-impl<'a> Asking<'a> {
-    fn new(at: &'a Place) -> Self {
+impl<'a> AwaitedAsk<'a> {
+    fn new(at: &'a Position) -> Self {
         at.trace.asking.lock().unwrap().insert(at.path.clone());
         Self(at)
     }
 }
 
-impl Drop for Asking<'_> {
+impl Drop for AwaitedAsk<'_> {
     fn drop(&mut self) {
         self.0.trace.asking.lock().unwrap().remove(&self.0.path);
     }
 }
 
-/// A place in a running program.
+/// A position in a running program.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     cx: Cx,
     path: String,
     strand: String,
     trace: Arc<Trace>,
-    /// Each branch of a join sees a history of its own.
+    /// Whether each branch of a join has a separate history.
     strands: bool,
-    /// Turns the order in which racing futures are polled.
+    /// Rotates the order in which racing futures are polled.
     turn: usize,
 }
 
-impl Place {
+impl Position {
     pub(crate) fn new(cx: Cx, trace: Arc<Trace>, strands: bool, turn: usize) -> Self {
         Self {
             cx,
@@ -372,8 +372,8 @@ impl Place {
     }
 }
 
-impl Place {
-    /// The children, numbered, in an order that differs from round to round as it does in `select!`.
+impl Position {
+    /// The numbered children, in an order that differs between rounds as in `select!`.
     fn racing(&self, nodes: &[Node]) -> Vec<(usize, BoxFuture<'static, i64>)> {
         let mut racing: Vec<_> = self.children(nodes).into_iter().enumerate().collect();
         racing.rotate_left(self.turn % nodes.len());
@@ -381,8 +381,8 @@ impl Place {
     }
 }
 
-/// Runs a program through its place's [`Cx`].
-pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
+/// Runs a program through a [`Cx`].
+pub(crate) fn run(node: Node, at: Position) -> BoxFuture<'static, i64> {
     async move {
         match node {
             Ask { name } => ask(name, &at).await,
@@ -392,21 +392,21 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
                 fails,
             } => step(name, yields, fails, &at).await,
             Foreign(yields) => {
-                let _at_work = AtWork::new(&at.trace, &at.cx, None);
+                let _at_work = RunningWork::new(&at.trace, &at.cx, None);
                 for _ in 0..yields {
                     tokio::task::yield_now().await;
                 }
                 1
             }
             Random => {
-                // The order of uses is all that tells them apart.
+                // Only the order of uses distinguishes them.
                 if !at.strands {
                     at.saw(at.cx.random());
                 }
                 2
             }
             Sleep { name, seconds } => {
-                // The order of uses is all that tells sleeps of one scope apart.
+                // Only the order of uses distinguishes the sleeps of one scope.
                 let cx = at.cx.scope(name);
                 cx.sleep(Duration::from_secs(seconds.into())).await;
                 at.saw("slept");
@@ -481,8 +481,8 @@ pub(crate) fn run(node: Node, at: Place) -> BoxFuture<'static, i64> {
     .boxed()
 }
 
-async fn ask(name: String, at: &Place) -> i64 {
-    let asking = Asking::new(at);
+async fn ask(name: String, at: &Position) -> i64 {
+    let asking = AwaitedAsk::new(at);
     let answer = at.cx.elicit::<Num>(name, at.path.clone()).await;
     drop(asking);
     match answer {
@@ -498,16 +498,16 @@ async fn ask(name: String, at: &Place) -> i64 {
     }
 }
 
-async fn step(name: String, yields: u8, fails: bool, at: &Place) -> i64 {
+async fn step(name: String, yields: u8, fails: bool, at: &Position) -> i64 {
     let (trace, path, cx) = (at.trace.clone(), at.path.clone(), at.cx.clone());
     let work = |key| async move {
         trace.keys.lock().unwrap().push((path.clone(), key));
         trace.started.lock().unwrap().push(path.clone());
-        let mut at_work = AtWork::new(&trace, &cx, Some(path.clone()));
+        let mut at_work = RunningWork::new(&trace, &cx, Some(path.clone()));
         for _ in 0..yields {
             tokio::task::yield_now().await;
         }
-        if cx.is_task() && trace.fails_for_now() {
+        if cx.is_task() && trace.fails_retryably() {
             at_work.step = None;
             return Err(Error::retry("not now"));
         }
@@ -532,8 +532,8 @@ async fn step(name: String, yields: u8, fails: bool, at: &Place) -> i64 {
     }
 }
 
-async fn count(name: String, to: u8, at: &Place) -> i64 {
-    let _at_work = AtWork::new(&at.trace, &at.cx, None);
+async fn count(name: String, to: u8, at: &Position) -> i64 {
+    let _at_work = RunningWork::new(&at.trace, &at.cx, None);
     let from: u8 = at.cx.resume(&name).unwrap().unwrap_or(0);
     for i in from..to {
         at.cx.checkpoint(name.clone(), &(i + 1)).await.unwrap();
@@ -541,7 +541,7 @@ async fn count(name: String, to: u8, at: &Place) -> i64 {
     i64::from(to)
 }
 
-async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Place) -> i64 {
+async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Position) -> i64 {
     let mut set = tokio::task::JoinSet::new();
     for (i, node) in tasks.into_iter().enumerate() {
         let mut task = at.child(i).strand();
@@ -553,7 +553,7 @@ async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Place) -> i64 {
     let mut values = BTreeMap::new();
     while let Some(done) = set.join_next().await {
         let Ok((i, value)) = done else {
-            // The call is over, and so is everything here.
+            // The call has ended.
             return std::future::pending().await;
         };
         values.insert(i, value);
@@ -561,12 +561,15 @@ async fn spawn(scoped: bool, tasks: Vec<Node>, at: &Place) -> i64 {
     values.into_values().fold(0, join)
 }
 
-/// The value and the effects of a program in which nothing races, without any Refrain.
-pub(crate) fn in_ones_head(node: &Node, path: &str, effects: &mut BTreeSet<String>) -> i64 {
+/// The value and the effects of a program without races, computed without Refrain.
+pub(crate) fn expected_result(node: &Node, path: &str, effects: &mut BTreeSet<String>) -> i64 {
     let mut all = |nodes: &[Node]| {
         let each = nodes.iter().enumerate();
         each.fold(0, |value, (i, node)| {
-            join(value, in_ones_head(node, &format!("{path}.{i}"), effects))
+            join(
+                value,
+                expected_result(node, &format!("{path}.{i}"), effects),
+            )
         })
     };
     match node {
@@ -582,14 +585,17 @@ pub(crate) fn in_ones_head(node: &Node, path: &str, effects: &mut BTreeSet<Strin
         Count { to, .. } => i64::from(*to),
         Seq(nodes) | Join(nodes) | Spawn { tasks: nodes, .. } => all(nodes),
         Branch(nodes) => {
-            let value = in_ones_head(&nodes[0], &format!("{path}.0"), effects);
+            let value = expected_result(&nodes[0], &format!("{path}.0"), effects);
             let next = if value % 2 == 0 { 1 } else { 2 };
-            in_ones_head(&nodes[next], &format!("{path}.{next}"), effects)
+            expected_result(&nodes[next], &format!("{path}.{next}"), effects)
         }
         Loop { times, body } => (0..*times).fold(0, |value, i| {
-            join(value, in_ones_head(body, &format!("{path}.0#{i}"), effects))
+            join(
+                value,
+                expected_result(body, &format!("{path}.0#{i}"), effects),
+            )
         }),
-        Scope { body, .. } => in_ones_head(body, &format!("{path}.0"), effects),
+        Scope { body, .. } => expected_result(body, &format!("{path}.0"), effects),
         Select(_) | Unordered(_) => unreachable!("what races cannot be told beforehand"),
     }
 }

@@ -1,4 +1,4 @@
-//! A store for one task, and instances that take it up, run it and lose it.
+//! A store for one task, and instances that resume, run and lose it.
 
 use super::{Book, NOON, World, message};
 use refrain_core::{
@@ -14,31 +14,31 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
 
-/// Passes in which nothing moves, after which a flow counts as waiting.
+/// The number of polls without progress after which a flow counts as waiting.
 const STILL: u32 = 40;
 
-/// What of a task is kept outside of its flow.
+/// The stored state of a task.
 #[derive(Default)]
 pub(crate) struct Store {
     journal: Vec<u8>,
-    /// Asks that are published and have no answer.
+    /// Published asks without an answer.
     pub(crate) open: BTreeMap<String, Ask>,
-    /// Answers that came in and are not in the journal.
+    /// Received answers that are not in the journal.
     pub(crate) answers: Vec<(String, String)>,
-    /// Every ask that was ever published, in order.
+    /// All asks that were published, in order.
     pub(crate) published: Vec<(String, Ask)>,
     pub(crate) withdrawn: Vec<String>,
     keys: BTreeSet<String>,
 }
 
 impl Store {
-    /// A task that has not run yet.
+    /// A new task.
     pub(crate) fn new() -> Self {
         let flow = FlowId::from_bytes([7; 16]);
         Self::of(&Snapshot::first(flow, u64::MAX))
     }
 
-    /// A task made of this.
+    /// A task with this snapshot.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         Self {
             journal: encode(snapshot),
@@ -46,17 +46,17 @@ impl Store {
         }
     }
 
-    /// The task as it is written.
+    /// The stored snapshot.
     pub(crate) fn snapshot(&self) -> Snapshot {
         decode(&self.journal)
     }
 
-    /// Where an instance that takes the task up begins.
+    /// The start for an instance that resumes the task.
     pub(crate) fn start(&self) -> Start {
         Start::task(self.snapshot(), &self.answers)
     }
 
-    /// Writes all of it.
+    /// Applies a write.
     pub(crate) fn commit(&mut self, write: &PendingWrite) -> Result<(), String> {
         for key in &write.taken {
             let answered = self.answers.iter().any(|(answered, _)| answered == key);
@@ -66,7 +66,7 @@ impl Store {
         }
         self.answers.retain(|(key, _)| !write.taken.contains(key));
         for key in &write.withdrawn {
-            // The client may have answered in the meantime.
+            // The client may have answered meanwhile.
             let answered = self.answers.iter().any(|(answered, _)| answered == key);
             if self.open.remove(key).is_none() && !answered {
                 return Err(format!("{key} was withdrawn and is not open"));
@@ -85,7 +85,7 @@ impl Store {
         Ok(())
     }
 
-    /// The client answers. `false`: nobody asks under this key.
+    /// Stores the client's answer. `false`: no ask is open under this key.
     pub(crate) fn answer(&mut self, key: &str, answer: &Value) -> bool {
         let open = self.open.remove(key).is_some();
         if open {
@@ -99,12 +99,12 @@ impl Store {
         self.open.keys().map(String::as_str).collect()
     }
 
-    /// Every key that was published, in order.
+    /// All published keys, in order.
     pub(crate) fn all_keys(&self) -> Vec<&str> {
         self.published.iter().map(|(key, _)| key.as_str()).collect()
     }
 
-    /// The words of the ask that is open under this key.
+    /// The message of the ask that is open under this key.
     pub(crate) fn message(&self, key: &str) -> String {
         message(&self.open[key])
     }
@@ -124,9 +124,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Snapshot {
     snapshot
 }
 
-/// A write, as its store saw it.
+/// The summary of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WriteSummary {
     pub(crate) asks: Vec<String>,
     pub(crate) taken: Vec<String>,
     pub(crate) withdrawn: Vec<String>,
@@ -134,7 +134,7 @@ pub(crate) struct Written {
     pub(crate) then: AfterWrite,
 }
 
-impl Written {
+impl WriteSummary {
     fn of(write: &PendingWrite) -> Self {
         Self {
             asks: write.asks.iter().map(|(key, _)| key.clone()).collect(),
@@ -150,7 +150,7 @@ impl Written {
     }
 }
 
-/// How an instance came to let go of a task.
+/// Why an instance stopped running a task.
 #[derive(Debug)]
 pub(crate) enum Stop {
     Rests {
@@ -162,12 +162,12 @@ pub(crate) enum Stop {
     Fault(Fault),
     Panicked(String),
     Crashed,
-    /// It waits for something that is neither an answer nor a time.
+    /// It waits for a foreign future.
     Waits,
 }
 
 impl Stop {
-    /// What the handler returned.
+    /// The return value of the handler.
     pub(crate) fn out(&self) -> Value {
         match self {
             Self::Done(Ok(value)) => value.clone(),
@@ -189,7 +189,7 @@ impl Stop {
         }
     }
 
-    /// It rests, and nothing else can be at work.
+    /// Asserts that the task rests and no foreign future can make progress.
     #[track_caller]
     pub(crate) fn is_at_rest(&self) {
         let rests = matches!(
@@ -202,7 +202,7 @@ impl Stop {
         assert!(rests, "expected rest, got {self:?}");
     }
 
-    /// What an event that ends a flow says.
+    /// Converts the final event of a flow.
     pub(crate) fn of(event: Event) -> Self {
         match event {
             Event::Ended(End::Complete(body)) => {
@@ -219,15 +219,15 @@ impl Stop {
     }
 }
 
-/// An instance at work on a task.
+/// An instance that runs a task.
 pub(crate) struct Instance {
     pub(crate) flow: Flow,
-    pub(crate) writes: Vec<Written>,
+    pub(crate) writes: Vec<WriteSummary>,
     pub(crate) notes: Vec<Note>,
 }
 
 impl Instance {
-    /// Takes a task up.
+    /// Resumes a task.
     pub(crate) fn new(
         world: &World,
         store: &Store,
@@ -244,10 +244,10 @@ impl Instance {
         }
     }
 
-    /// Goes on to the next event that has to be dealt with. `None`: the flow waits.
+    /// Polls until the next event. `None`: the flow waits.
     pub(crate) async fn event(&mut self) -> Option<Event> {
         let begun = Instant::now();
-        let woken = Arc::new(Woken::default());
+        let woken = Arc::new(WakeFlag::default());
         let mut still = 0;
         while still < STILL {
             assert!(begun.elapsed() < Duration::from_secs(20), "the flow hangs");
@@ -267,18 +267,18 @@ impl Instance {
         None
     }
 
-    /// Writes into the store, and lets the flow go on.
-    pub(crate) fn write(&mut self, store: &mut Store, write: &PendingWrite) -> Written {
+    /// Writes to the store and confirms the write.
+    pub(crate) fn write(&mut self, store: &mut Store, write: &PendingWrite) -> WriteSummary {
         store.commit(write).expect("a store takes this");
-        let written = Written::of(write);
+        let written = WriteSummary::of(write);
         self.writes.push(written.clone());
         assert!(self.writes.len() < 1000, "it writes without end");
         self.flow.confirm_write();
         written
     }
 
-    /// Goes on to the next write. `None`: the flow waits.
-    pub(crate) async fn next_write(&mut self, store: &mut Store) -> Option<Written> {
+    /// Polls until the next write. `None`: the flow waits.
+    pub(crate) async fn next_write(&mut self, store: &mut Store) -> Option<WriteSummary> {
         match self.event().await? {
             Event::Write(write) => Some(self.write(store, &write)),
             other => panic!("expected a write, got {other:?}"),
@@ -302,18 +302,18 @@ impl Instance {
         }
     }
 
-    /// The client answers while the flow is in memory.
+    /// Delivers the client's answer while the flow is in memory.
     pub(crate) fn answer(&mut self, store: &mut Store, key: &str, answer: &Value) {
         assert!(store.answer(key, answer), "{key} is not open");
         self.flow.answer(key, &answer.to_string());
     }
 }
 
-/// Remembers that it was woken.
+/// A waker that records a wake.
 #[derive(Default)]
-pub(crate) struct Woken(AtomicBool);
+pub(crate) struct WakeFlag(AtomicBool);
 
-impl Woken {
+impl WakeFlag {
     pub(crate) fn is_woken(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
@@ -323,13 +323,13 @@ impl Woken {
     }
 }
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::SeqCst);
     }
 }
 
-/// What tasks are run with.
+/// The environment of tasks.
 pub(crate) fn env(world: &World) -> Env {
     Env {
         can_detach: true,
@@ -337,7 +337,7 @@ pub(crate) fn env(world: &World) -> Env {
     }
 }
 
-/// Takes a task up on a fresh instance, and runs it until it leaves memory or waits.
+/// Resumes a task on a new instance, and runs it until it leaves memory or waits.
 pub(crate) async fn run(
     world: &World,
     store: &mut Store,
@@ -346,13 +346,13 @@ pub(crate) async fn run(
     Instance::new(world, store, handler).run(store).await
 }
 
-/// Work that writes a line and gives its length.
+/// Writes a line and returns its length.
 pub(crate) async fn noted(book: &Book, line: &str) -> Result<usize> {
     book.write(line);
     ok(line.len())
 }
 
-/// A gate that work can wait at.
+/// A gate that blocks work until it is opened.
 pub(crate) fn gate() -> (watch::Sender<bool>, watch::Receiver<bool>) {
     watch::channel(false)
 }

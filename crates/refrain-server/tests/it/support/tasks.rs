@@ -5,7 +5,7 @@ pub(crate) use refrain_testkit::net::{FaultyStore, TASKS};
 use super::Request;
 use refrain_core::{FlowId, Principal};
 use refrain_server::TaskOptions;
-use refrain_store::{Commit, Created, Lease, NewTask, Next, TaskId, TaskStore};
+use refrain_store::{Commit, Creation, Lease, NewTask, Next, TaskId, TaskStore};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +83,7 @@ pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Prin
         claimed: Some(("the test".into(), LONG)),
     };
     match store.create(new).await.expect("a task") {
-        Created::New(_, Some(lease)) => Work { store, lease },
+        Creation::New(_, Some(lease)) => Work { store, lease },
         other => panic!("expected a new task with a lease, not {other:?}"),
     }
 }

@@ -1,6 +1,6 @@
-//! A server in a temporary directory.
+//! A Postgres server in a temporary directory.
 
-use super::ClusterError;
+use super::TestPostgresError;
 use std::fs::{File, Permissions};
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, TcpListener};
@@ -11,15 +11,15 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-type Result<T> = std::result::Result<T, ClusterError>;
+type Result<T> = std::result::Result<T, TestPostgresError>;
 
 /// The superuser of the database.
 pub(super) const SUPERUSER: &str = "refrain";
 
-/// The time limit of starting on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit for starting on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Runs a server until its standard input is closed, which the end of this process does in any case.
+/// Runs a server until its standard input is closed, which happens at the latest when this process ends.
 const WATCH: &str = r#"
 exec 3<&0
 "$@" 3<&- </dev/null &
@@ -32,7 +32,7 @@ kill "$watch" 2>/dev/null
 exit "$code"
 "#;
 
-pub(super) struct Server {
+pub(super) struct PostgresServer {
     pub(super) port: u16,
     bin: PathBuf,
     /// The user and group that run it, if this process is root.
@@ -41,7 +41,7 @@ pub(super) struct Server {
     dir: TempDir,
 }
 
-impl Server {
+impl PostgresServer {
     pub(super) fn start(password: &str) -> Result<Self> {
         let bin = find_programs()?;
         let user = find_user()?;
@@ -66,7 +66,7 @@ impl Server {
             dir,
         };
         let mut initdb = server.command(server.bin.join("initdb"));
-        // The password stays on this machine, and SCRAM is slow in a client that is not optimised.
+        // Not SCRAM: it is slow in an unoptimised client, and the password stays on this machine.
         initdb.args(["--pgdata", "data", "--username", SUPERUSER]);
         initdb.args(["--auth", "password", "--pwfile", "password"]);
         initdb.args(["--encoding", "UTF8", "--no-locale", "--no-sync"]);
@@ -74,13 +74,13 @@ impl Server {
         let done = done.map_err(failed("run initdb"))?;
         if !done.status.success() {
             let (program, output) = ("initdb", String::from_utf8_lossy(&done.stderr).into());
-            return Err(ClusterError::Program { program, output });
+            return Err(TestPostgresError::Program { program, output });
         }
         server.run()?;
         Ok(server)
     }
 
-    /// Starts the server on its port, the first time on a free one.
+    /// Starts the server on its port, which is a free one at the first start.
     pub(super) fn run(&mut self) -> Result<()> {
         if self.running.is_some() {
             return Ok(());
@@ -111,7 +111,7 @@ impl Server {
             "listen_addresses=127.0.0.1",
             "unix_socket_directories=",
             "max_connections=300",
-            // Stopping waits for connections that have not authenticated, by default for a minute.
+            // Otherwise stopping waits up to a minute for unauthenticated connections.
             "authentication_timeout=15",
             &format!("port={port}"),
         ] {
@@ -127,12 +127,12 @@ impl Server {
         let begun = Instant::now();
         while !self.is_ready(port)? {
             let ended = child.try_wait().map_err(failed("wait for Postgres"))?;
-            if ended.is_some() || begun.elapsed() > PATIENCE {
+            if ended.is_some() || begun.elapsed() > START_TIMEOUT {
                 drop(input);
                 let _ = child.wait();
                 let output = std::fs::read_to_string(self.dir.path().join("log"));
                 let (program, output) = ("postgres", output.unwrap_or_default());
-                return Err(ClusterError::Program { program, output });
+                return Err(TestPostgresError::Program { program, output });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -148,7 +148,7 @@ impl Server {
         Ok(status.map_err(failed("run pg_isready"))?.success())
     }
 
-    /// Stops the server. Connections are cut, confirmed writes are kept.
+    /// Stops the server. Connections are closed; confirmed writes are kept.
     pub(super) fn stop(&mut self) -> Result<()> {
         if let Some((mut child, input)) = self.running.take() {
             drop(input);
@@ -167,13 +167,13 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for PostgresServer {
     fn drop(&mut self) {
         let _ = self.stop();
     }
 }
 
-/// The user and group to run the server. Postgres refuses to run as root.
+/// The user and group of the server, since Postgres does not run as root.
 fn find_user() -> Result<Option<(u32, u32)>> {
     if std::fs::metadata("/proc/self").map_or(1, |me| me.uid()) != 0 {
         return Ok(None);
@@ -190,15 +190,15 @@ fn find_user() -> Result<Option<(u32, u32)>> {
         Some((user[2].parse().ok()?, user[3].parse().ok()?))
     };
     let user = find("postgres").or_else(|| find("nobody"));
-    user.map(Some).ok_or(ClusterError::NoUser)
+    user.map(Some).ok_or(TestPostgresError::NoUser)
 }
 
-/// The directory of the programs: that of `pg_config`, then those of Debian with the latest first, then `PATH`.
+/// The directory of the programs: from `pg_config`, then Debian's with the latest version first, then `PATH`.
 fn find_programs() -> Result<PathBuf> {
-    let mut places = Vec::new();
+    let mut dirs = Vec::new();
     if let Ok(config) = Command::new("pg_config").arg("--bindir").output() {
         let bin = String::from_utf8_lossy(&config.stdout);
-        places.push(PathBuf::from(bin.trim()));
+        dirs.push(PathBuf::from(bin.trim()));
     }
     let versions = std::fs::read_dir("/usr/lib/postgresql")
         .into_iter()
@@ -211,15 +211,15 @@ fn find_programs() -> Result<PathBuf> {
         })
         .collect();
     versions.sort();
-    places.extend(versions.into_iter().rev().map(|(_, bin)| bin));
+    dirs.extend(versions.into_iter().rev().map(|(_, bin)| bin));
     let path = std::env::var_os("PATH").unwrap_or_default();
-    places.extend(std::env::split_paths(&path));
+    dirs.extend(std::env::split_paths(&path));
     let complete = |bin: &PathBuf| {
         let programs = ["initdb", "postgres", "pg_isready"];
         programs.iter().all(|program| bin.join(program).is_file())
     };
-    let found = places.into_iter().find(complete);
-    found.ok_or(ClusterError::NotInstalled)
+    let found = dirs.into_iter().find(complete);
+    found.ok_or(TestPostgresError::NotInstalled)
 }
 
 fn free_port() -> io::Result<u16> {
@@ -227,6 +227,6 @@ fn free_port() -> io::Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-fn failed(action: &'static str) -> impl FnOnce(io::Error) -> ClusterError {
-    move |source| ClusterError::Io { action, source }
+fn failed(action: &'static str) -> impl FnOnce(io::Error) -> TestPostgresError {
+    move |source| TestPostgresError::Io { action, source }
 }

@@ -1,9 +1,9 @@
-//! Operations of operators: list, find, requeue, sweep.
+//! Administration: list, find, requeue, sweep.
 
 use super::support::{
     HOUR, Subject, alice, asks, bob, id, new, pairs, publish, sleep_millis, until,
 };
-use crate::{Lease, ListTasks, Next, Swept, TaskId, TaskStatus};
+use crate::{Lease, ListTasks, Next, StoredStatus, SweepCounts, TaskId};
 use refrain_core::Principal;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ async fn list(store: &Subject, most: usize) -> Vec<TaskId> {
     rows.into_iter().map(|row| row.task.id).collect()
 }
 
-pub(super) async fn an_operator_sees_every_task(store: Subject) {
+pub(super) async fn list_contains_tasks_of_all_owners(store: Subject) {
     for owner in [alice(), bob(), Principal::anonymous(), Principal::new("")] {
         let task = store.create(new().owner(&owner)).await;
         let row = store.find(&task.id).await;
@@ -32,7 +32,7 @@ pub(super) async fn an_operator_sees_every_task(store: Subject) {
     assert!(unknown.is_none());
 }
 
-pub(super) async fn the_latest_tasks_are_listed_first(store: Subject) {
+pub(super) async fn latest_tasks_are_listed_first(store: Subject) {
     let mut ids = Vec::new();
     for _ in 0..3 {
         ids.insert(0, store.create(new()).await.id);
@@ -43,7 +43,7 @@ pub(super) async fn the_latest_tasks_are_listed_first(store: Subject) {
     assert!(list(&store, 0).await.is_empty());
 }
 
-pub(super) async fn a_list_can_be_filtered(store: Subject) {
+pub(super) async fn list_can_be_filtered(store: Subject) {
     let both = [("a", "A?"), ("b", "B?")];
     let asking = store.lease().await;
     store.commit(&asking, publish(&both)).await;
@@ -66,18 +66,18 @@ pub(super) async fn a_list_can_be_filtered(store: Subject) {
         (other, Vec::new()),
         (done.task, Vec::new()),
     ];
-    let input = Some(TaskStatus::InputRequired);
+    let input = Some(StoredStatus::InputRequired);
     assert_eq!(listed(input, None).await, all[..1]);
     assert_eq!(listed(None, Some("other")).await, all[1..2]);
     assert_eq!(listed(None, Some("tool")).await.len(), 2);
-    let completed = Some(TaskStatus::Completed);
+    let completed = Some(StoredStatus::Completed);
     assert_eq!(listed(completed, Some("tool")).await, all[2..]);
     assert!(listed(completed, Some("other")).await.is_empty());
     all.sort();
     assert_eq!(listed(None, None).await, all);
 }
 
-pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
+pub(super) async fn requeued_task_is_due_at_once(store: Subject) {
     let unknown = store.0.requeue(&id()).await.expect("no error");
     assert!(unknown.is_none());
     store.create(new()).await;
@@ -88,28 +88,28 @@ pub(super) async fn a_requeued_task_is_due_at_once(store: Subject) {
     let row = store.requeue(&lease.task).await;
     assert_eq!(row.attempts, 0);
     assert_eq!(row.worker, None);
-    assert_eq!(row.task.status, TaskStatus::Working);
+    assert_eq!(row.task.status, StoredStatus::Working);
     assert_eq!(row.task.ttl, HOUR, "its time to live is unchanged");
     let claimed = store.claim().await;
     assert_eq!(claimed.lease.task, lease.task);
     assert_eq!(claimed.attempt, 1);
-    // A task that waits for an answer is due, too.
-    let ask = asks(&["a"]).set_down();
+    // A task that waits for an answer becomes due as well.
+    let ask = asks(&["a"]).suspend();
     store.commit(&claimed.lease, ask).await;
     let row = store.requeue(&lease.task).await;
-    assert_eq!(row.task.status, TaskStatus::InputRequired);
+    assert_eq!(row.task.status, StoredStatus::InputRequired);
     assert_eq!(row.task.asks, pairs(&[("a", "?")]));
     store.claim().await;
 }
 
-pub(super) async fn a_requeued_task_is_lost_to_its_worker(store: Subject) {
+pub(super) async fn requeued_task_is_lost_to_its_worker(store: Subject) {
     let lease = store.lease().await;
     store.requeue(&lease.task).await;
     store.assert_lost(&lease).await;
     assert!(store.claim().await.lease.fence > lease.fence);
 }
 
-pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
+pub(super) async fn failed_task_can_be_requeued(store: Subject) {
     let ttl = Duration::from_millis(50);
     store.create(new().ttl(ttl)).await;
     let lease = store.claim_soon().await.lease;
@@ -118,7 +118,7 @@ pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
     store.then(&lease, Next::Fail(b"error".to_vec())).await;
     let failed = store.get(&lease.task).await;
     let row = store.requeue(&lease.task).await;
-    assert_eq!(row.task.status, TaskStatus::InputRequired, "as before");
+    assert_eq!(row.task.status, StoredStatus::InputRequired, "as before");
     assert_eq!(row.task.asks, pairs(&[("b", "?")]));
     assert_eq!(row.task.outcome, None);
     assert_eq!(row.attempts, 0);
@@ -135,14 +135,14 @@ pub(super) async fn a_failed_task_can_be_requeued(store: Subject) {
     assert_eq!(task.outcome.as_deref(), Some(&b"after all"[..]));
 }
 
-pub(super) async fn a_completed_or_cancelled_task_is_not_requeued(store: Subject) {
+pub(super) async fn completed_or_cancelled_task_is_not_requeued(store: Subject) {
     let done = store.lease().await;
     store.then(&done, Next::Complete(b"r".to_vec())).await;
     let cancelled = store.lease().await;
     store.cancel(&cancelled.task).await;
     for (id, status) in [
-        (&done.task, TaskStatus::Completed),
-        (&cancelled.task, TaskStatus::Cancelled),
+        (&done.task, StoredStatus::Completed),
+        (&cancelled.task, StoredStatus::Cancelled),
     ] {
         let before = store.get(id).await;
         let row = store.requeue(id).await;
@@ -175,50 +175,50 @@ async fn assert_deleted(store: &Subject, id: &TaskId) {
     assert!(store.0.find(id).await.expect("no error").is_none());
 }
 
-pub(super) async fn a_sweep_deletes_ended_tasks(store: Subject) {
+pub(super) async fn sweep_deletes_ended_tasks(store: Subject) {
     let ended = create_ended(&store, Duration::ZERO).await;
     let kept = create_ended(&store, HOUR).await;
     sweep_tasks(&store, 1).await;
     assert_deleted(&store, &ended.task).await;
     store.find(&kept.task).await;
     let rest = store.sweep(Duration::ZERO, 100).await;
-    assert_eq!(rest, Swept::default());
+    assert_eq!(rest, SweepCounts::default());
 }
 
-pub(super) async fn a_sweep_keeps_other_tasks(store: Subject) {
+pub(super) async fn sweep_keeps_other_tasks(store: Subject) {
     // One task has expired but not ended, the other ended just now.
     let running = store.create(new().ttl(Duration::ZERO)).await.id;
     let ended = create_ended(&store, Duration::ZERO).await;
     sleep_millis(2).await;
     for keep in [HOUR, Duration::MAX] {
-        assert_eq!(store.sweep(keep, 100).await, Swept::default());
+        assert_eq!(store.sweep(keep, 100).await, SweepCounts::default());
     }
     sweep_tasks(&store, 1).await;
     assert_deleted(&store, &ended.task).await;
     assert_eq!(store.claim().await.lease.task, running);
 }
 
-pub(super) async fn a_sweep_is_limited(store: Subject) {
+pub(super) async fn sweep_is_limited(store: Subject) {
     for _ in 0..5 {
         create_ended(&store, Duration::ZERO).await;
     }
     sleep_millis(2).await;
     let none = store.sweep(Duration::ZERO, 0).await;
-    assert_eq!(none, Swept::default());
+    assert_eq!(none, SweepCounts::default());
     let two = store.sweep(Duration::ZERO, 2).await;
     assert!(two.tasks <= 2, "{two:?}");
     sweep_tasks(&store, 5 - two.tasks).await;
     assert!(list(&store, 100).await.is_empty());
 }
 
-pub(super) async fn a_swept_task_may_be_created_again(store: Subject) {
+pub(super) async fn swept_task_may_be_created_again(store: Subject) {
     let again = new().ttl(Duration::ZERO);
     let create = async || store.create_claimed(again.clone(), "creator", HOUR).await;
     let lease = create().await;
     store.commit(&lease, asks(&["a"])).await;
     store.then(&lease, Next::Fail(Vec::new())).await;
     sweep_tasks(&store, 1).await;
-    // Nothing of its past is left, even with the same id.
+    // No data of the deleted task is left, even with the same id.
     let lease = create().await;
     store.commit(&lease, publish(&[("a", "new?")])).await;
     let task = store.get(&lease.task).await;

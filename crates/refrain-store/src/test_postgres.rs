@@ -1,14 +1,14 @@
 //! A Postgres server for tests.
 //!
-//! It runs the programs of an installed Postgres in a temporary directory. If `REFRAIN_TEST_POSTGRES` is set, the server
-//! of that URL is used instead; its user must be allowed to create databases.
+//! It runs an installed Postgres in a temporary directory. If `REFRAIN_TEST_POSTGRES` is set, the server of that URL is used
+//! instead; its user must be allowed to create databases.
 //!
 //! ```no_run
-//! use refrain_store::cluster::Cluster;
+//! use refrain_store::test_postgres::TestPostgres;
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let cluster = Cluster::shared()?;
-//! let store = refrain_store::open(&cluster.database().await?).await?;
+//! let postgres = TestPostgres::shared()?;
+//! let store = refrain_store::open(&postgres.database().await?).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -17,20 +17,20 @@ mod server;
 
 use parking_lot::Mutex;
 use refrain_core::{Source, SystemSource};
-use server::Server;
+use server::PostgresServer;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use std::sync::{Arc, Weak};
 use std::{fmt, io};
 
-/// The variable with the URL of a server to use.
+/// The environment variable with the URL of a server.
 const VARIABLE: &str = "REFRAIN_TEST_POSTGRES";
 
 /// Why the Postgres server for tests cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ClusterError {
-    /// The URL in the variable is malformed. The parser's error may repeat its password, so it is left out.
+pub enum TestPostgresError {
+    /// The URL in the variable is malformed. The parser's error is omitted, since it may contain the password.
     #[error("{VARIABLE} is not a Postgres URL")]
     Url,
     /// The programs of Postgres are missing.
@@ -57,8 +57,8 @@ pub enum ClusterError {
         /// Its log.
         output: String,
     },
-    /// The server of the variable cannot be stopped.
-    #[error("the server of {VARIABLE} cannot be stopped")]
+    /// The server in the variable was not started here and cannot be stopped.
+    #[error("the server in {VARIABLE} was not started here and cannot be stopped")]
     NotOwned,
     /// The server rejected a connection or statement.
     #[error("Postgres failed: {0}")]
@@ -66,20 +66,20 @@ pub enum ClusterError {
 }
 
 /// A Postgres server that runs until this is dropped.
-pub struct Cluster {
+pub struct TestPostgres {
     options: PgConnectOptions,
-    /// `None`: the server of the variable.
-    server: Option<Mutex<Server>>,
+    /// `None`: the server in the variable is used.
+    server: Option<Mutex<PostgresServer>>,
 }
 
-impl Cluster {
-    /// Starts a server, or uses the one of the variable.
-    pub fn start() -> Result<Self, ClusterError> {
+impl TestPostgres {
+    /// Starts a server, or uses the one in the variable.
+    pub fn start() -> Result<Self, TestPostgresError> {
         let (options, server) = match std::env::var(VARIABLE) {
-            Ok(url) => (url.parse().map_err(|_| ClusterError::Url)?, None),
+            Ok(url) => (url.parse().map_err(|_| TestPostgresError::Url)?, None),
             Err(_) => {
                 let password = random();
-                let server = Server::start(&password)?;
+                let server = PostgresServer::start(&password)?;
                 let options = PgConnectOptions::new_without_pgpass()
                     .host("127.0.0.1")
                     .port(server.port)
@@ -92,20 +92,20 @@ impl Cluster {
         Ok(Self { options, server })
     }
 
-    /// One server for all tests of this process that run at the same time.
-    pub fn shared() -> Result<Arc<Self>, ClusterError> {
-        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+    /// Returns one server for all concurrent tests of this process.
+    pub fn shared() -> Result<Arc<Self>, TestPostgresError> {
+        static SHARED: Mutex<Weak<TestPostgres>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock();
-        if let Some(cluster) = shared.upgrade() {
-            return Ok(cluster);
+        if let Some(postgres) = shared.upgrade() {
+            return Ok(postgres);
         }
-        let cluster = Arc::new(Self::start()?);
-        *shared = Arc::downgrade(&cluster);
-        Ok(cluster)
+        let postgres = Arc::new(Self::start()?);
+        *shared = Arc::downgrade(&postgres);
+        Ok(postgres)
     }
 
-    /// The URL of a new database.
-    pub async fn database(&self) -> Result<String, ClusterError> {
+    /// Creates a database and returns its URL.
+    pub async fn database(&self) -> Result<String, TestPostgresError> {
         let name = format!("refrain_test_{}", random());
         let mut connection = PgConnection::connect_with(&self.options).await?;
         let create = format!("CREATE DATABASE {name}");
@@ -116,34 +116,34 @@ impl Cluster {
     }
 
     /// Stops the server and starts it again.
-    pub fn restart(&self) -> Result<(), ClusterError> {
+    pub fn restart(&self) -> Result<(), TestPostgresError> {
         self.stop()?;
         self.start_again()
     }
 
     /// Stops the server. Connections are cut.
-    pub fn stop(&self) -> Result<(), ClusterError> {
+    pub fn stop(&self) -> Result<(), TestPostgresError> {
         self.owned()?.lock().stop()
     }
 
     /// Starts the server again, on the same port.
-    pub fn start_again(&self) -> Result<(), ClusterError> {
+    pub fn start_again(&self) -> Result<(), TestPostgresError> {
         self.owned()?.lock().run()
     }
 
-    /// Whether the server can be stopped. That of the variable cannot.
+    /// Returns whether the server can be stopped. The server in the variable cannot.
     pub fn can_stop(&self) -> bool {
         self.server.is_some()
     }
 
-    fn owned(&self) -> Result<&Mutex<Server>, ClusterError> {
-        self.server.as_ref().ok_or(ClusterError::NotOwned)
+    fn owned(&self) -> Result<&Mutex<PostgresServer>, TestPostgresError> {
+        self.server.as_ref().ok_or(TestPostgresError::NotOwned)
     }
 }
 
-impl fmt::Debug for Cluster {
+impl fmt::Debug for TestPostgres {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cluster").finish_non_exhaustive()
+        f.debug_struct("TestPostgres").finish_non_exhaustive()
     }
 }
 
