@@ -1,10 +1,9 @@
-//! Instructions and heap allocations per request, counted by valgrind: other work of the machine does not change them.
+//! Instructions and heap allocations per request, counted by valgrind independently of the machine's load.
 //!
-//! A server is run twice under a tool, for N and for 2N requests, one after the other over one connection. Start, warm-up
-//! and end cost the same in both, so the difference of the tool's totals is the cost of N requests.
+//! Each server runs twice under a tool, with N and with 2N sequential requests on one connection. The difference of the
+//! totals is the cost of N requests, without start, warm-up and shutdown.
 //!
-//! An allocation is a call that returns a block, growing one included. Only the system's allocator is counted; a server
-//! with another one would show none.
+//! Reallocations count as allocations. Only the system's allocator is counted.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -16,14 +15,14 @@ use crate::error::Error;
 use crate::load::{Workload, sequence};
 use crate::server::Program;
 
-/// N.
+/// N: the number of requests in the shorter run.
 const REQUESTS: u64 = 2000;
-/// Valgrind is some fifty times slower than the processor.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Programs run about fifty times slower under valgrind.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The cost of one request. For the full exchange: the cost of both requests.
+/// The cost of one request, or of both requests of a full exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(crate) struct Counts {
+pub(crate) struct RequestCounts {
     /// Instructions in user mode.
     pub(crate) instructions: f64,
     /// Heap allocations.
@@ -31,28 +30,28 @@ pub(crate) struct Counts {
 }
 
 /// A tool of valgrind.
-struct Tool {
+struct ValgrindTool {
     name: &'static str,
     options: &'static [&'static str],
-    /// The text before the total in the tool's log, and after it.
+    /// The texts around the total in the tool's log.
     before: &'static str,
     after: &'static str,
 }
 
-const CALLGRIND: Tool = Tool {
+const CALLGRIND: ValgrindTool = ValgrindTool {
     name: "callgrind",
     options: &["--callgrind-out-file=/dev/null"],
     before: "Collected :",
     after: "",
 };
-const MEMCHECK: Tool = Tool {
+const MEMCHECK: ValgrindTool = ValgrindTool {
     name: "memcheck",
     options: &["--leak-check=no", "--undef-value-errors=no"],
     before: "total heap usage:",
     after: " allocs",
 };
 
-impl Tool {
+impl ValgrindTool {
     /// The total in the tool's log.
     fn total(&self, log: &str) -> Option<u64> {
         let rest = log.lines().find_map(|line| line.split_once(self.before))?.1;
@@ -64,35 +63,35 @@ impl Tool {
     }
 }
 
-/// The reason why the counts cannot be taken here, if there is one.
+/// Why valgrind cannot be used, if it cannot.
 pub(crate) fn obstacle() -> Option<String> {
     let tried = Command::new("valgrind").arg("--version").output();
     match tried {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("`valgrind --version` failed: {}", output.status)),
-        Err(error) => Some(format!("valgrind cannot be run: {error}")),
+        Err(error) => Some(format!("could not run valgrind: {error}")),
     }
 }
 
-/// Counts the cost of one workload on one server.
+/// RequestCounts the cost of one workload on one server.
 pub(crate) async fn count(
     program: &Program,
     workload: Workload,
     core: usize,
-) -> Result<Counts, Error> {
+) -> Result<RequestCounts, Error> {
     let per_request = async |tool| {
         let once = total(&tool, program, workload, core, REQUESTS).await?;
         let twice = total(&tool, program, workload, core, 2 * REQUESTS).await?;
         Ok::<f64, Error>((twice as f64 - once as f64) / REQUESTS as f64)
     };
-    Ok(Counts {
+    Ok(RequestCounts {
         instructions: per_request(CALLGRIND).await?,
         allocations: per_request(MEMCHECK).await?,
     })
 }
 
 async fn total(
-    tool: &Tool,
+    tool: &ValgrindTool,
     program: &Program,
     workload: Workload,
     core: usize,
@@ -100,18 +99,20 @@ async fn total(
 ) -> Result<u64, Error> {
     const WARM_UP: u64 = 20;
 
-    let log = tempfile::NamedTempFile::new().map_err(Error::system("no temporary file"))?;
+    let log = tempfile::NamedTempFile::new()
+        .map_err(Error::system("could not create a temporary file"))?;
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
     let mut under = vec!["valgrind".into(), tool_option, log_option];
     under.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(core, &under, PATIENCE).await?;
-    sequence(&server, workload, WARM_UP + requests, PATIENCE).await?;
+    let server = program.start(core, &under, TIMEOUT).await?;
+    sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 
-    let log = std::fs::read_to_string(log.path()).map_err(Error::system("valgrind's log"))?;
+    let log = std::fs::read_to_string(log.path())
+        .map_err(Error::system("could not read valgrind's log"))?;
     let (tool_name, server) = (tool.name, program.name);
     tool.total(&log).ok_or(Error::NoTotal {
         tool: tool_name,

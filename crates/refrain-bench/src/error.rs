@@ -1,4 +1,4 @@
-//! Errors of a run, each with what to look at next.
+//! Errors of a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use tokio::task::JoinError;
 use crate::load::Workload;
 use crate::wire::WireError;
 
-/// The reason why a run could not be finished.
+/// A failed run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(
@@ -22,8 +22,8 @@ pub(crate) enum Error {
         path.display()
     )]
     NoServer { path: PathBuf },
-    /// A server did not start or end as it should.
-    #[error("{server} {what}; its last lines:\n{tail}")]
+    /// A server did not start or stop correctly.
+    #[error("{server} {what}; last lines of its log:\n{tail}")]
     Server {
         server: &'static str,
         what: String,
@@ -31,8 +31,8 @@ pub(crate) enum Error {
     },
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    /// A file of /proc without an expected field.
-    #[error("{path} has no readable {field}")]
+    /// A file of /proc lacks a field.
+    #[error("{path}: missing or invalid {field}")]
     Unreadable { path: String, field: &'static str },
     #[error("{server}, {workload}: {source}")]
     WrongReply {
@@ -48,13 +48,13 @@ pub(crate) enum Error {
         server: &'static str,
         log: String,
     },
-    #[error("{0}; leave it out with `--store sqlite`")]
+    #[error("{0}; use `--store sqlite` to skip Postgres")]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("the store holds {0} tasks: name an empty database for the benchmark")]
+    #[error("the database contains {0} tasks; the benchmark needs an empty one")]
     InUse(i64),
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -67,25 +67,25 @@ pub(crate) enum Error {
         expected: &'static str,
         reply: String,
     },
-    #[error("{completed} of {lives} tasks are completed")]
+    #[error("only {completed} of {lives} tasks were completed")]
     Incomplete { completed: u64, lives: u64 },
-    #[error("the floor's worker failed")]
+    #[error("the worker of the floor failed")]
     FloorWorker,
-    #[error("the idle instance ended with {0}")]
+    #[error("the idle instance exited with {0}")]
     IdleInstance(ExitStatus),
     #[error("interrupted")]
     Interrupted,
 }
 
 impl Error {
-    /// Adds to an I/O error what was being done.
+    /// Adds the failed operation to an I/O error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 }
 
-/// The reason why an argument of the command line is invalid.
+/// An invalid command-line argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
     #[error("expected a number of seconds between 0.01 and 3600")]

@@ -1,7 +1,7 @@
-//! The sealing floor: the least a server can do and still serve a sealed dialogue.
+//! The sealing floor: the minimal server for a dialogue with sealed tokens, as the baseline of the benchmark.
 //!
-//! One borrowed parse, one AES-256-GCM seal or open, one fixed reply, on raw hyper. It checks no header, no argument, no
-//! capability and no expiry. The cost of Refrain above the floor is the cost of its checks and its replay.
+//! Each request costs one parse, one AES-256-GCM seal or open and one fixed reply, on plain hyper. There are no checks of
+//! headers, arguments, capabilities or expiry. Refrain's cost above the floor is the cost of its checks and its replay.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -28,7 +28,7 @@ use tokio::net::TcpListener;
 use crate::error::Error;
 use crate::interrupted;
 
-/// How many bytes a token seals: about the size of a journal after one question.
+/// The number of sealed bytes in a token, about the size of a journal after one ask.
 const PAYLOAD: usize = 200;
 
 const ASK: &str = r#","result":{"resultType":"input_required","inputRequests":{"github_login":{"method":"elicitation/create","params":{"mode":"form","message":"Please provide your GitHub username","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}},"requestState":""#;
@@ -36,19 +36,19 @@ const WEATHER: &str = r#","result":{"resultType":"complete","content":[{"type":"
 const ECHO: &str = r#","result":{"resultType":"complete","content":[{"type":"text","text":"#;
 
 #[derive(Deserialize)]
-struct Envelope<'a> {
+struct RequestEnvelope<'a> {
     #[serde(rename = "jsonrpc")]
     _jsonrpc: &'a str,
     #[serde(borrow)]
     id: &'a RawValue,
     method: &'a str,
     #[serde(borrow)]
-    params: Params<'a>,
+    params: RequestParams<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Params<'a> {
+struct RequestParams<'a> {
     name: &'a str,
     #[serde(borrow)]
     arguments: &'a RawValue,
@@ -64,11 +64,11 @@ struct EchoArguments<'a> {
     text: &'a str,
 }
 
-/// The floor does not serve this request.
+/// A request that the floor does not support.
 #[derive(Debug)]
-struct Refused;
+struct UnsupportedRequest;
 
-/// The key and the counter of its nonces.
+/// The key and the nonce counter.
 struct Floor {
     key: LessSafeKey,
     sealed: AtomicU64,
@@ -85,7 +85,7 @@ impl Floor {
     }
 
     /// Appends `base64url(nonce ‖ ciphertext ‖ tag)` to the reply.
-    fn seal(&self, reply: &mut String) -> Result<(), Refused> {
+    fn seal(&self, reply: &mut String) -> Result<(), UnsupportedRequest> {
         let mut nonce = [0; NONCE_LEN];
         let count = self.sealed.fetch_add(1, Ordering::Relaxed);
         nonce[NONCE_LEN - 8..].copy_from_slice(&count.to_be_bytes());
@@ -99,30 +99,35 @@ impl Floor {
                 Aad::empty(),
                 &mut token[NONCE_LEN..],
             )
-            .map_err(|_| Refused)?;
+            .map_err(|_| UnsupportedRequest)?;
         token.extend_from_slice(tag.as_ref());
         URL_SAFE_NO_PAD.encode_string(&token, reply);
         Ok(())
     }
 
-    fn open(&self, token: &str) -> Result<(), Refused> {
-        let mut bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| Refused)?;
-        let (nonce, sealed) = bytes.split_at_mut_checked(NONCE_LEN).ok_or(Refused)?;
-        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| Refused)?;
+    fn open(&self, token: &str) -> Result<(), UnsupportedRequest> {
+        let mut bytes = URL_SAFE_NO_PAD
+            .decode(token)
+            .map_err(|_| UnsupportedRequest)?;
+        let (nonce, sealed) = bytes
+            .split_at_mut_checked(NONCE_LEN)
+            .ok_or(UnsupportedRequest)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).map_err(|_| UnsupportedRequest)?;
         let payload = self
             .key
             .open_in_place(nonce, Aad::empty(), sealed)
-            .map_err(|_| Refused)?;
+            .map_err(|_| UnsupportedRequest)?;
         std::hint::black_box(payload);
         Ok(())
     }
 
-    /// One request body in, one reply body out.
-    fn reply(&self, body: &[u8]) -> Result<Vec<u8>, Refused> {
-        let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(|_| Refused)?;
+    /// Returns the reply body for a request body.
+    fn reply(&self, body: &[u8]) -> Result<Vec<u8>, UnsupportedRequest> {
+        let envelope: RequestEnvelope<'_> =
+            serde_json::from_slice(body).map_err(|_| UnsupportedRequest)?;
         let params = envelope.params;
         if envelope.method != "tools/call" {
-            return Err(Refused);
+            return Err(UnsupportedRequest);
         }
         let mut reply = String::with_capacity(768);
         reply.push_str(r#"{"jsonrpc":"2.0","id":"#);
@@ -130,12 +135,12 @@ impl Floor {
         match (params.name, params.request_state) {
             ("echo", None) => {
                 let arguments: EchoArguments<'_> =
-                    serde_json::from_str(params.arguments.get()).map_err(|_| Refused)?;
+                    serde_json::from_str(params.arguments.get()).map_err(|_| UnsupportedRequest)?;
                 reply.push_str(ECHO);
                 let mut reply = reply.into_bytes();
-                // Through the serialiser, since the text may need escapes.
+                // Serialized, because the text may need escapes.
                 let text = format_args!("Echo: {}", arguments.text);
-                serde_json::to_writer(&mut reply, &text).map_err(|_| Refused)?;
+                serde_json::to_writer(&mut reply, &text).map_err(|_| UnsupportedRequest)?;
                 reply.extend_from_slice(br#"}],"isError":false}}"#);
                 return Ok(reply);
             }
@@ -148,7 +153,7 @@ impl Floor {
                 self.open(token)?;
                 reply.push_str(WEATHER);
             }
-            _ => return Err(Refused),
+            _ => return Err(UnsupportedRequest),
         }
         Ok(reply.into_bytes())
     }
@@ -160,7 +165,7 @@ async fn answer(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let reply = match request.into_body().collect().await {
         Ok(body) => floor.reply(&body.to_bytes()),
-        Err(_) => Err(Refused),
+        Err(_) => Err(UnsupportedRequest),
     };
     let mut response = Response::new(Full::default());
     match reply {
@@ -170,7 +175,7 @@ async fn answer(
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             *response.body_mut() = Full::new(Bytes::from(body));
         }
-        Err(Refused) => *response.status_mut() = StatusCode::BAD_REQUEST,
+        Err(UnsupportedRequest) => *response.status_mut() = StatusCode::BAD_REQUEST,
     }
     Ok(response)
 }
@@ -178,7 +183,9 @@ async fn answer(
 /// Serves the floor until SIGTERM or SIGINT.
 pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
     let floor = Arc::new(Floor::new().map_err(|_| {
-        Error::system("the system's random source")(std::io::ErrorKind::Unsupported.into())
+        Error::system("could not read the system's random source")(
+            std::io::ErrorKind::Unsupported.into(),
+        )
     })?);
     let listener = TcpListener::bind(listen)
         .await
@@ -204,7 +211,7 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
         let floor = Arc::clone(&floor);
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(Arc::clone(&floor), request));
-            // A connection that breaks concerns only its client, which counts it as an error.
+            // The load reports broken connections.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -216,7 +223,7 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    fn call(floor: &Floor, params: &str) -> Result<serde_json::Value, Refused> {
+    fn call(floor: &Floor, params: &str) -> Result<serde_json::Value, UnsupportedRequest> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
         let reply = floor.reply(body.as_bytes())?;
         Ok(serde_json::from_slice(&reply).unwrap())

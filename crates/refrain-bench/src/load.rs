@@ -1,6 +1,6 @@
-//! The load: workloads, and how many of them a server does in a slice of time.
+//! The load generator: workloads, and the number of requests that a server completes in a time slice.
 //!
-//! Every reply is checked. A connection that gets a wrong one stops, and then the slice is an error.
+//! Every reply is checked. A wrong reply fails the slice.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::error::Error;
-use crate::server::{Server, cpu_seconds};
+use crate::server::{ServerProcess, cpu_seconds};
 use crate::stats::Sample;
-use crate::wire::{Connection, WireError, echo, round_1, round_2, token};
+use crate::wire::{HttpConnection, WireError, echo, round_1, round_2, token};
 
-/// How long a slice may take beyond its own length.
+/// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
 
 pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
@@ -32,7 +32,7 @@ pub(crate) enum Workload {
     Round1,
     /// `get_weather` with an answer and a token: the server opens and replays.
     Round2,
-    /// Round 1, then round 2 with its token. Counted as one.
+    /// Round 1, then round 2 with its token, counted as one request.
     Exchange,
 }
 
@@ -55,29 +55,29 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Connections to one server, and the requests that they share.
+/// Connections to one server, and the requests to send.
 #[derive(Debug)]
 pub(crate) struct Load<'s> {
-    server: &'s Server,
+    server: &'s ServerProcess,
     workload: Workload,
     /// The first request of the workload, and a text in its reply.
     request: (String, &'static str),
-    /// The answer to a dialogue that was opened before all others.
+    /// The answer to the dialogue that was opened first.
     round_2: String,
-    connections: Vec<Connection>,
+    connections: Vec<HttpConnection>,
 }
 
 impl<'s> Load<'s> {
-    /// Connects, and sends one request on each connection so that it is warm.
+    /// Connects, and sends one warm-up request on each connection.
     pub(crate) async fn open(
-        server: &'s Server,
+        server: &'s ServerProcess,
         workload: Workload,
         connections: u16,
     ) -> Result<Self, Error> {
         let address = server.address;
         let opened = async {
             let asking = round_1(address, "New York");
-            let mut first = Connection::open(address).await?;
+            let mut first = HttpConnection::open(address).await?;
             let round_2 = round_2(address, token(first.exchange(&asking, ASKED).await?)?);
             let request = match workload {
                 Workload::Echo => (echo(address), ECHOED),
@@ -86,7 +86,7 @@ impl<'s> Load<'s> {
             };
             let mut open = Vec::new();
             for _ in 0..connections {
-                open.push(Connection::open(address).await?);
+                open.push(HttpConnection::open(address).await?);
             }
             Ok((request, round_2, open))
         };
@@ -102,11 +102,11 @@ impl<'s> Load<'s> {
         Ok(load)
     }
 
-    /// Gives every connection its share of the work and waits for all of them, or for the first failure.
+    /// Runs work on every connection and waits for all of them, or for the first failure.
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&mut Connection, u64) -> Result<u64, WireError>,
+        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, WireError>,
     ) -> Result<u64, Error> {
         let numbered = self.connections.iter_mut().zip(0..);
         let running = numbered.map(|(connection, index)| work(connection, index));
@@ -121,17 +121,17 @@ impl<'s> Load<'s> {
         in_time(self.server, self.workload, limit, joined).await
     }
 
-    /// Does the workload over and over on each connection, at least once, until `is_over` says so of the number done.
+    /// Repeats the workload on each connection, at least once, until `is_done` returns true for its count.
     async fn repeat(
         &mut self,
         limit: Duration,
-        is_over: impl Fn(u64) -> bool,
+        is_done: impl Fn(u64) -> bool,
     ) -> Result<u64, Error> {
         let (address, workload) = (self.server.address, self.workload);
         let (request, expected) = self.request.clone();
         let all = self.all(limit, async |connection, _| {
             let mut done = 0;
-            while done == 0 || !is_over(done) {
+            while done == 0 || !is_done(done) {
                 let body = connection.exchange(&request, expected).await?;
                 if workload == Workload::Exchange {
                     let answer = round_2(address, token(body)?);
@@ -144,11 +144,11 @@ impl<'s> Load<'s> {
         all.await
     }
 
-    /// Opens dialogues for different places and leaves them.
+    /// Opens dialogues with different arguments and does not answer them.
     pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
         let connections = self.connections.len().max(1) as u64;
         let count = numbers.end - numbers.start;
-        // A thousand a second is far below any server worth measuring.
+        // Any server completes at least a thousand per second.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
         let opened = self.all(limit, async |connection, index| {
@@ -162,8 +162,8 @@ impl<'s> Load<'s> {
         opened.await.map(drop)
     }
 
-    /// Answers the dialogue that was opened before these connections.
-    pub(crate) async fn answer_the_first(mut self) -> Result<(), Error> {
+    /// Answers the dialogue that was opened first.
+    pub(crate) async fn answer_first(mut self) -> Result<(), Error> {
         self.connections.truncate(1);
         self.workload = Workload::Round2;
         self.request = (self.round_2.clone(), ANSWERED);
@@ -171,9 +171,9 @@ impl<'s> Load<'s> {
     }
 }
 
-/// Waits for replies up to a limit.
+/// Applies a timeout to replies.
 async fn in_time<T>(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     limit: Duration,
     work: impl Future<Output = Result<T, WireError>>,
@@ -189,7 +189,7 @@ async fn in_time<T>(
 
 /// Loads one server with one workload for a slice of time.
 pub(crate) async fn slice(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     connections: u16,
     length: Duration,
@@ -204,9 +204,9 @@ pub(crate) async fn slice(
     })
 }
 
-/// Does a workload `count` times, one after the other on one connection.
+/// Runs a workload `count` times sequentially on one connection.
 pub(crate) async fn sequence(
-    server: &Server,
+    server: &ServerProcess,
     workload: Workload,
     count: u64,
     limit: Duration,

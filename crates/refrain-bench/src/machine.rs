@@ -14,7 +14,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads /proc; missing values are "unknown".
+    /// Reads /proc. Missing values become "unknown".
     pub(crate) fn read() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -55,7 +55,7 @@ fn processor(cpuinfo: &str) -> (&str, usize) {
     (model, values("processor").count())
 }
 
-/// Pins this thread to one core, with all threads and processes that it starts from now on.
+/// Pins this thread to a core. New threads and processes inherit the setting.
 pub(crate) fn pin(core: usize) -> Result<(), Error> {
     let mut cores = CpuSet::new();
     if core < CpuSet::MAX_CPU {
@@ -64,10 +64,11 @@ pub(crate) fn pin(core: usize) -> Result<(), Error> {
     set_cores(&cores, core)
 }
 
-/// Does something on another core, such as starting a process that stays there.
+/// Runs a function on another core, for example to start a process there.
 pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Error> {
     let before = sched_getaffinity(None);
-    let before = before.map_err(|error| Error::system("no list of cores")(error.into()))?;
+    let before =
+        before.map_err(|error| Error::system("could not read the CPU affinity")(error.into()))?;
     pin(core)?;
     let done = work();
     set_cores(&before, core)?;

@@ -1,4 +1,4 @@
-//! Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
+//! Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 //!
 //! ```text
 //! cargo build --profile dist
@@ -7,13 +7,12 @@
 //! target/dist/refrain-bench tasks --json tasks.json
 //! ```
 //!
-//! The floor ([`floor`]) is the least a server can do for the same dialogue. Each server is pinned to one core and the
-//! load ([`load`]) to another. Slices of both servers are interleaved, so that other work of the machine slows down both.
-//! Throughput and processor time are medians of slices; instructions and allocations ([`counts`]) come from valgrind and
-//! do not depend on how busy the machine is.
+//! The floor ([`floor`]) is a minimal server for the same dialogue. The servers run on one core and the load ([`load`])
+//! on another. Slices of both servers alternate, so that other load on the machine affects both. Throughput and CPU time
+//! are medians of slices. Instructions and allocations ([`counts`]) come from valgrind.
 //!
-//! To see how far the machine itself strays, measure the floor against itself: the program also has a command `serve`, so
-//! `--refrain target/dist/refrain-bench` should give ratios of 1.
+//! To measure the noise of the machine, compare the floor with itself: `--refrain target/dist/refrain-bench` should yield
+//! ratios of 1.
 //!
 //! [`tasks`] are measured in this process, on real databases.
 
@@ -43,7 +42,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::error::{ArgumentError, Error};
 
-/// Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
+/// Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -61,10 +60,10 @@ enum Command {
         listen: SocketAddr,
     },
     /// Measure both servers and print a table.
-    Run(run::Options),
-    /// Measure tasks and the same written by hand, and print a table.
-    Tasks(tasks::Options),
-    /// Serve as the instance that is left alone with tasks that wait.
+    Run(run::RunOptions),
+    /// Measure tasks and the same work in hand-written SQL, and print a table.
+    Tasks(tasks::TaskBenchOptions),
+    /// Run the idle instance of the measurement of waiting tasks.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
 }
@@ -86,7 +85,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(anstream::stderr(), "refrain-bench: {error}");
+            let _ = writeln!(anstream::stderr(), "error: {error}");
             ExitCode::FAILURE
         }
     }
@@ -102,7 +101,7 @@ fn run_on<T>(
     runtime.block_on(work)
 }
 
-/// A progress line on stderr; hidden if stderr is not a terminal.
+/// A progress line on stderr, hidden unless stderr is a terminal.
 fn spinner() -> ProgressBar {
     ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear)
 }
@@ -118,7 +117,7 @@ async fn interrupted() -> Result<(), Error> {
     }
 }
 
-/// Does a measurement, unless it is interrupted. Dropping it ends its child processes.
+/// Runs a measurement until it is interrupted. Dropping it stops its child processes.
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::select! {
         done = work => done,
@@ -126,20 +125,20 @@ async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> 
     }
 }
 
-fn measure(options: &run::Options) -> Result<(), Error> {
+fn measure(options: &run::RunOptions) -> Result<(), Error> {
     machine::pin(options.load_core)?;
     let measured = unless_interrupted(run::run(options));
     let report = run_on(Builder::new_current_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-fn measure_tasks(options: &tasks::Options) -> Result<(), Error> {
+fn measure_tasks(options: &tasks::TaskBenchOptions) -> Result<(), Error> {
     let measured = unless_interrupted(tasks::run(options));
     let report = run_on(Builder::new_multi_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-/// Prints a report, and writes its JSON to a file if there is one.
+/// Prints a report, and writes its JSON to a file if a path is given.
 fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), Error> {
     anstream::stdout()
         .write_all(text.as_bytes())

@@ -1,4 +1,4 @@
-//! A whole run: both servers started, slices interleaved, counts and memory where asked for.
+//! A speed run: starts both servers, alternates slices, and optionally measures counts and memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,36 +10,36 @@ use crate::counts;
 use crate::error::Error;
 use crate::load::{Load, Workload, slice};
 use crate::machine::Machine;
-use crate::report::{Measures, Memory, Report, Row};
-use crate::server::{Program, Server, resident_kib};
+use crate::report::{Measures, Memory, SpeedReport, WorkloadRow};
+use crate::server::{Program, ServerProcess, resident_kib};
 use crate::{seconds, spinner};
 
-/// How long a server may take to start and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest warm-up of one workload.
+/// The timeout for starting and stopping a server.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum warm-up time of a workload in seconds.
 const WARM_UP: f64 = 0.5;
-/// Resident memory is read after each of these parts of the dialogues.
+/// The number of equal parts of the dialogues after which resident memory is read.
 const PARTS: u64 = 10;
 
-/// The options of `run`. The report has those that shape its numbers.
+/// The options of `run`. The JSON report contains those that affect the results.
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Options {
-    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` beside this program].
+pub(crate) struct RunOptions {
+    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` in the directory of this program].
     #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
     #[serde(skip)]
     refrain: Option<PathBuf>,
-    /// Measure the floor alone.
+    /// Measure only the floor.
     #[arg(long)]
     #[serde(skip)]
     floor_only: bool,
-    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
+    /// The length of a slice. CPU times are inaccurate below one second.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) seconds_per_slice: f64,
-    /// Slices for each workload and server; 0 leaves out throughput and CPU time.
+    /// The number of slices for each workload and server. 0 skips throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     pub(crate) slices: usize,
-    /// Connections of the load.
+    /// The number of connections.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
     /// The core the servers are pinned to.
@@ -48,28 +48,28 @@ pub(crate) struct Options {
     /// The core the load is pinned to.
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub(crate) load_core: usize,
-    /// Count heap allocations and instructions per request as well, with valgrind.
+    /// Also count heap allocations and instructions per request with valgrind.
     #[arg(long)]
     #[serde(skip)]
     allocations: bool,
-    /// Leave this many dialogues waiting and watch Refrain's resident memory meanwhile.
+    /// Measure Refrain's resident memory while this number of dialogues waits.
     #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
     #[serde(skip)]
     memory: Option<u64>,
-    /// Write everything measured, every slice included, to this file as JSON.
+    /// Write the complete report with every slice to this file as JSON.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Does the run.
-pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
+/// Runs the measurements.
+pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> {
     let progress = spinner();
     let mut programs = vec![Program::floor()?];
     if !options.floor_only {
         programs.push(Program::refrain(options.refrain.clone())?);
     }
-    let mut rows = Workload::ALL.map(|workload| Row {
+    let mut rows = Workload::ALL.map(|workload| WorkloadRow {
         workload,
         servers: vec![Measures::default(); programs.len()],
     });
@@ -82,14 +82,16 @@ pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
     };
     let memory = match (options.memory, programs.get(1)) {
         (Some(dialogues), Some(program)) => {
-            let server = program.start(options.server_core, &[], PATIENCE).await?;
+            let server = program
+                .start(options.server_core, &[], SERVER_TIMEOUT)
+                .await?;
             let memory = watch(&server, dialogues, options.connections, &progress).await?;
             server.stop().await?;
             Some(memory)
         }
         _ => None,
     };
-    Ok(Report {
+    Ok(SpeedReport {
         machine: Machine::read(),
         options,
         rows: rows.into(),
@@ -98,17 +100,21 @@ pub(crate) async fn run(options: &Options) -> Result<Report<'_>, Error> {
     })
 }
 
-/// Loads the servers in turn, workload by workload, slice by slice.
+/// Measures the servers in turn, workload by workload, slice by slice.
 async fn time(
     programs: &[Program],
-    options: &Options,
-    rows: &mut [Row],
+    options: &RunOptions,
+    rows: &mut [WorkloadRow],
     progress: &ProgressBar,
 ) -> Result<(), Error> {
     progress.set_message("starting the servers");
     let mut servers = Vec::new();
     for program in programs {
-        servers.push(program.start(options.server_core, &[], PATIENCE).await?);
+        servers.push(
+            program
+                .start(options.server_core, &[], SERVER_TIMEOUT)
+                .await?,
+        );
     }
     let warm_up = Duration::from_secs_f64(options.seconds_per_slice.min(WARM_UP));
     for workload in Workload::ALL {
@@ -120,13 +126,13 @@ async fn time(
 
     let length = Duration::from_secs_f64(options.seconds_per_slice);
     for number in 1..=options.slices {
-        for Row {
+        for WorkloadRow {
             workload,
             servers: measures,
         } in rows.iter_mut()
         {
             let mut pairs: Vec<_> = servers.iter().zip(measures).collect();
-            // The second server may find the machine warmer: take turns.
+            // Alternate the order, because the second server may find warm caches.
             if number % 2 == 0 {
                 pairs.reverse();
             }
@@ -144,17 +150,17 @@ async fn time(
     Ok(())
 }
 
-/// Counts under valgrind. Returns the reason if that is impossible here.
+/// RequestCounts under valgrind. Returns the reason if that is impossible here.
 async fn count(
     programs: &[Program],
-    options: &Options,
-    rows: &mut [Row],
+    options: &RunOptions,
+    rows: &mut [WorkloadRow],
     progress: &ProgressBar,
 ) -> Result<Option<String>, Error> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
-    for Row { workload, servers } in rows {
+    for WorkloadRow { workload, servers } in rows {
         for (program, measures) in programs.iter().zip(servers) {
             progress.set_message(format!("counting: {}, {workload}", program.name));
             let counts = counts::count(program, *workload, options.server_core).await?;
@@ -164,10 +170,11 @@ async fn count(
     Ok(None)
 }
 
-/// Opens dialogues, each for another place, leaves them after round 1, and reads the server's resident memory meanwhile.
-/// The dialogue that was opened before all others is answered at the end, as proof that they only wait.
+/// Measures the server's resident memory while it has more and more dialogues that wait after round 1.
+///
+/// Finally answers the dialogue that was opened first, to show that the dialogues are still alive.
 async fn watch(
-    server: &Server,
+    server: &ServerProcess,
     dialogues: u64,
     connections: u16,
     progress: &ProgressBar,
@@ -180,7 +187,7 @@ async fn watch(
             .await?;
         resident.push(resident_kib(server.pid)?);
     }
-    load.answer_the_first().await?;
+    load.answer_first().await?;
     Ok(Memory {
         dialogues,
         growth: resident[PARTS as usize] as f64 / resident[1].max(1) as f64,

@@ -1,4 +1,4 @@
-//! The servers under test: child processes that are pinned to a core and killed when their [`Server`] is dropped.
+//! The servers under test: child processes that are pinned to a core and killed on drop.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -18,12 +18,12 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::machine::on_core;
 
-/// Ticks per second of the times in /proc, the same on every Linux that is in use.
+/// Clock ticks per second in /proc.
 const TICKS: f64 = 100.0;
-/// How many of a server's last lines an error shows.
+/// The number of log lines in an error.
 const TAIL: usize = 20;
 
-/// A server that can be started.
+/// A server program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -36,13 +36,13 @@ type Tail = Arc<Mutex<VecDeque<String>>>;
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct ServerProcess {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
     child: Child,
     tail: Tail,
-    patience: Duration,
+    timeout_limit: Duration,
 }
 
 impl Program {
@@ -55,7 +55,7 @@ impl Program {
         })
     }
 
-    /// Refrain's server, by default the one beside this program.
+    /// Refrain's server, by default the one in the directory of this program.
     pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path,
@@ -72,20 +72,20 @@ impl Program {
     }
 
     /// Starts the server on a free port and waits until it prints its URL. `under` is a program with its arguments that
-    /// runs the server, or empty; `patience` limits the start and the stop.
+    /// runs the server, or empty; `timeout_limit` limits the start and the stop.
     pub(crate) async fn start(
         &self,
         core: usize,
         under: &[OsString],
-        patience: Duration,
-    ) -> Result<Server, Error> {
+        timeout_limit: Duration,
+    ) -> Result<ServerProcess, Error> {
         let mut line = under.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
         let mut command = Command::new(&line[0]);
         command
             .args(&line[1..])
             .args(["--listen", "127.0.0.1:0"])
-            // The user's own log filter would be measured too.
+            // The user's log filter would distort the measurement.
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -99,31 +99,31 @@ impl Program {
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(read_log(stderr, tail.clone(), found));
         }
-        let what = match (timeout(patience, address).await, child.id()) {
+        let what = match (timeout(timeout_limit, address).await, child.id()) {
             (Ok(Ok(address)), Some(pid)) => {
-                return Ok(Server {
+                return Ok(ServerProcess {
                     name: self.name,
                     address,
                     pid,
                     child,
                     tail,
-                    patience,
+                    timeout_limit,
                 });
             }
-            (Err(_), _) => format!("did not print its URL on stderr within {patience:?}"),
-            _ => match timeout(patience, child.wait()).await {
-                Ok(Ok(status)) => format!("ended early ({status})"),
-                _ => "closed its stderr and did not end".to_owned(),
+            (Err(_), _) => format!("did not print its URL to stderr within {timeout_limit:?}"),
+            _ => match timeout(timeout_limit, child.wait()).await {
+                Ok(Ok(status)) => format!("exited early ({status})"),
+                _ => "closed its stderr but did not exit".to_owned(),
             },
         };
-        Err(failed(self.name, what, &tail))
+        Err(failure(self.name, what, &tail))
     }
 }
 
-impl Server {
-    /// Ends the server with SIGTERM and waits for it; anything but a clean end is an error.
+impl ServerProcess {
+    /// Stops the server with SIGTERM. An unclean exit is an error.
     pub(crate) async fn stop(mut self) -> Result<(), Error> {
-        // `id` exists only until the child has been waited for, so the id is not reused.
+        // `id` returns `None` after the child was reaped, so the id cannot belong to another process.
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let ended = async {
             if let Some(pid) = id.and_then(Pid::from_raw) {
@@ -131,22 +131,24 @@ impl Server {
             }
             self.child.wait().await
         };
-        let what = match timeout(self.patience, ended).await {
+        let what = match timeout(self.timeout_limit, ended).await {
             Ok(Ok(status)) if status.success() => return Ok(()),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("still running after {:?}", self.patience),
+            Err(_) => format!("still running after {:?}", self.timeout_limit),
         };
-        let what = format!("did not end cleanly on SIGTERM: {what}");
-        Err(failed(self.name, what, &self.tail))
+        let what = format!("did not exit cleanly on SIGTERM: {what}");
+        Err(failure(self.name, what, &self.tail))
     }
 }
 
 pub(crate) fn this_program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(Error::system("this program has no path"))
+    std::env::current_exe().map_err(Error::system(
+        "could not determine the path of this program",
+    ))
 }
 
-fn failed(server: &'static str, what: String, tail: &Tail) -> Error {
+fn failure(server: &'static str, what: String, tail: &Tail) -> Error {
     let lines = Vec::from(tail.lock().clone());
     let tail = match lines.is_empty() {
         true => "(none)".to_owned(),
@@ -155,7 +157,7 @@ fn failed(server: &'static str, what: String, tail: &Tail) -> Error {
     Error::Server { server, what, tail }
 }
 
-/// Reads a log to its end, so that the server never waits for a full pipe, and reports the first address in it.
+/// Drains a log, so that the pipe never fills up, and reports the first address in it.
 async fn read_log(stderr: ChildStderr, tail: Tail, found: oneshot::Sender<SocketAddr>) {
     let mut found = Some(found);
     let mut lines = BufReader::new(stderr).lines();
@@ -179,7 +181,7 @@ fn address_in(line: &str) -> Option<SocketAddr> {
     url.strip_suffix("/mcp")?.parse().ok()
 }
 
-/// Processor time that a process has used with all its threads, in user mode and in the kernel.
+/// The CPU time of a process with all its threads, in user and kernel mode.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let ticks = read_field(format!("/proc/{pid}/stat"), "utime and stime", cpu_ticks)?;
     Ok(ticks as f64 / TICKS)

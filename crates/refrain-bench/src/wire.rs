@@ -1,7 +1,6 @@
-//! Requests as bytes, and one keep-alive HTTP/1.1 connection that reads no more of a reply than it has to.
+//! Serialized requests, and a minimal keep-alive HTTP/1.1 client.
 //!
-//! Requests carry what the public clients send: both media types, the three request headers of the protocol and a full
-//! `_meta`.
+//! The requests have the headers and the `_meta` of real clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The longest reply that is read.
+/// The maximum length of a reply in bytes.
 const REPLY_LIMIT: usize = 256 * 1024;
 /// The text that `echo` is called with.
 const ECHO_TEXT: &str = "what was done is refrained from";
@@ -59,7 +58,7 @@ fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -
     )
 }
 
-/// The reason why a reply is missing or wrong.
+/// A missing or wrong reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]
@@ -68,12 +67,12 @@ pub(crate) enum WireError {
     NotHttp(#[from] httparse::Error),
     #[error("HTTP status {status}, body: {body}")]
     Status { status: u16, body: String },
-    /// A stream, where a single JSON answer was expected.
-    #[error("the reply has no usable content-length")]
+    /// A stream instead of a single JSON reply.
+    #[error("the reply has no valid content-length")]
     NoLength,
     #[error("the reply has more than {REPLY_LIMIT} bytes")]
     TooLong,
-    #[error("{0} bytes came after the end of the reply")]
+    #[error("{0} unexpected bytes after the reply")]
     Surplus(usize),
     #[error("the reply does not contain {expected:?}: {body}")]
     Unexpected {
@@ -86,20 +85,20 @@ pub(crate) enum WireError {
 
 /// An open connection and the bytes of the last reply.
 #[derive(Debug)]
-pub(crate) struct Connection {
+pub(crate) struct HttpConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// Where the parts of a reply lie.
+/// The offsets of the parts of a reply.
 #[derive(Debug, PartialEq, Eq)]
-struct Head {
+struct ReplyHead {
     status: u16,
     body: usize,
     end: usize,
 }
 
-impl Connection {
+impl HttpConnection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, WireError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -117,7 +116,7 @@ impl Connection {
     ) -> Result<&[u8], WireError> {
         self.stream.write_all(request.as_bytes()).await?;
         let (mut filled, mut head) = (0, None);
-        let Head { status, body, end } = loop {
+        let ReplyHead { status, body, end } = loop {
             if filled == self.buffer.len() {
                 return Err(WireError::TooLong);
             }
@@ -145,7 +144,7 @@ impl Connection {
     }
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
+fn parse_head(bytes: &[u8]) -> Result<Option<ReplyHead>, WireError> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(body) = response.parse(bytes)? else {
@@ -157,7 +156,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<Head>, WireError> {
         .and_then(|header| std::str::from_utf8(header.value).ok())
         .and_then(|value| value.trim().parse().ok())
         .ok_or(WireError::NoLength)?;
-    Ok(Some(Head {
+    Ok(Some(ReplyHead {
         status: response.code.unwrap_or(0),
         body,
         end: body.checked_add(length).ok_or(WireError::TooLong)?,
@@ -187,7 +186,7 @@ pub(crate) fn token(body: &[u8]) -> Result<&str, WireError> {
     })
 }
 
-/// The beginning of a body, for an error message.
+/// The start of a body, for an error message.
 fn excerpt(body: &[u8]) -> String {
     const SHOWN: usize = 400;
     let mut text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).into_owned();
@@ -233,7 +232,7 @@ mod tests {
     #[test]
     fn head_is_found_when_it_is_complete() {
         let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
-        let whole = Head {
+        let whole = ReplyHead {
             status: 200,
             body: 38,
             end: 40,

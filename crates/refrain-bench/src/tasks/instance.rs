@@ -1,6 +1,6 @@
-//! Refrain's side: an instance with a worker, and clients of it without a transport.
+//! Refrain's side: an instance with a worker, and clients without a transport.
 //!
-//! A client waits for its task as a listener would, by the store's hints, and does not poll.
+//! A client waits for its task by the store's hints instead of polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -19,23 +19,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::counted::Counted;
+use super::counting_store::CountingStore;
 use crate::error::Error;
 use crate::wire::ANSWER;
 
-/// How long a client waits for a hint before it sends `tasks/get`.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How often it does that.
-const LOOKS: u32 = 15;
+/// The time without a hint after which a client sends `tasks/get`.
+const HINT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum number of these requests.
+const MAX_POLLS: u32 = 15;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
 #[derive(Deserialize)]
-struct Login {
+struct LoginForm {
     name: String,
 }
 
-impl Elicit for Login {
+impl Elicit for LoginForm {
     fn form() -> &'static Form {
         static FORM: OnceLock<Form> = OnceLock::new();
         FORM.get_or_init(|| Form::new([Field::string("name")]))
@@ -44,13 +44,13 @@ impl Elicit for Login {
 
 #[derive(Deserialize, JsonSchema)]
 struct Weather {
-    /// Where.
+    /// The name of the town.
     location: String,
 }
 
-/// The tool of the documents: it asks once.
+/// The example tool of the MRTR proposal, which asks once.
 async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
-    let login: Login = cx
+    let login: LoginForm = cx
         .elicit("github_login", "Please provide your GitHub username")
         .await?;
     let (name, location) = (login.name, args.location);
@@ -67,36 +67,36 @@ pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<
 }
 
 /// An instance with a worker, and the hints for its clients. Dropping it stops the worker.
-pub(crate) struct Instance {
+pub(crate) struct TaskInstance {
     server: Server,
-    pub(crate) store: Arc<Counted>,
-    heard: Arc<Heard>,
+    pub(crate) store: Arc<CountingStore>,
+    hint_counts: Arc<HintCounts>,
     _work: JoinSet<()>,
 }
 
-impl Instance {
-    pub(crate) fn start(store: Arc<Counted>) -> Result<Self, Error> {
+impl TaskInstance {
+    pub(crate) fn start(store: Arc<CountingStore>) -> Result<Self, Error> {
         let server = server(store.clone(), TaskOptions::default())?;
-        let heard = Arc::new(Heard::default());
+        let hint_counts = Arc::new(HintCounts::default());
         let mut work = JoinSet::new();
-        work.spawn(listen(store.hints(), heard.clone()));
+        work.spawn(listen(store.hints(), hint_counts.clone()));
         let worker = server.clone();
         work.spawn(async move { worker.work(std::future::pending()).await });
         Ok(Self {
             server,
             store,
-            heard,
+            hint_counts,
             _work: work,
         })
     }
 
-    /// The whole life of a task: called, asked, answered, completed.
+    /// Runs a complete task: create, ask, answer, complete.
     pub(crate) async fn life(&self) -> Result<(), Error> {
         let id = self.open().await?;
         let update = format!(r#""taskId":"{id}",{ANSWER}"#);
         self.request("tasks/update", &update).await?;
         self.until(&id, 2, "completed").await?;
-        self.heard.forget(&id);
+        self.hint_counts.forget(&id);
         Ok(())
     }
 
@@ -123,12 +123,12 @@ impl Instance {
         }
     }
 
-    /// Waits for so many hints of a task, or, if hints were missed, for its status.
+    /// Waits for this number of hints or, if hints were lost, for a status.
     async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
-        let mut heard = self.heard.of(id).subscribe();
-        for _ in 0..LOOKS {
-            let often = heard.wait_for(|heard| *heard >= times);
-            if timeout(PATIENCE, often).await.is_ok() {
+        let mut hint_counts = self.hint_counts.of(id).subscribe();
+        for _ in 0..MAX_POLLS {
+            let often = hint_counts.wait_for(|hint_counts| *hint_counts >= times);
+            if timeout(HINT_TIMEOUT, often).await.is_ok() {
                 return Ok(());
             }
             let get = format!(r#""taskId":"{id}""#);
@@ -138,8 +138,8 @@ impl Instance {
             }
         }
         Err(Error::TimedOut {
-            what: format!("a task that should become {status}"),
-            limit: PATIENCE * LOOKS,
+            what: format!("waiting for the task status {status}"),
+            limit: HINT_TIMEOUT * MAX_POLLS,
         })
     }
 
@@ -171,11 +171,11 @@ fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
     }
 }
 
-/// The number of hints for each task.
+/// The number of hints per task.
 #[derive(Default)]
-struct Heard(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
+struct HintCounts(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
 
-impl Heard {
+impl HintCounts {
     fn of(&self, id: &TaskId) -> watch::Sender<u32> {
         self.0.lock().entry(id.clone()).or_default().clone()
     }
@@ -185,11 +185,11 @@ impl Heard {
     }
 }
 
-async fn listen(mut hints: Receiver<Hint>, heard: Arc<Heard>) {
+async fn listen(mut hints: Receiver<Hint>, hint_counts: Arc<HintCounts>) {
     loop {
         match hints.recv().await {
-            Ok(hint) if hint.own => heard.of(&hint.task).send_modify(|times| *times += 1),
-            // A client whose hint was lost sends `tasks/get`.
+            Ok(hint) if hint.own => hint_counts.of(&hint.task).send_modify(|times| *times += 1),
+            // Clients send `tasks/get` after lost hints.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

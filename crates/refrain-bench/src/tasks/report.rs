@@ -1,4 +1,4 @@
-//! The report of a run on tasks, as text and as JSON.
+//! The report of the task benchmark as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -6,16 +6,16 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Options;
+use super::TaskBenchOptions;
 use super::idle::Idle;
 use crate::machine::Machine;
 use crate::stats::{Sample, Spread, median, ratio};
 use crate::table::{BOLD, DIM, grid, number, verdict};
 
-/// The lowest ratio of lives per second that reaches the target.
+/// The target: Refrain completes at least this share of the floor's tasks per second.
 const TARGET: f64 = 0.6;
 
-/// The same work by both sides, slice by slice.
+/// The slices of both sides for the same work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
     pub(crate) floor: Vec<Sample>,
@@ -44,19 +44,19 @@ impl Pairs {
     }
 }
 
-/// Counts of one life of a task.
+/// Counts per task.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PerTask {
     pub(crate) floor_commits: f64,
     pub(crate) refrain_commits: f64,
-    /// Refrain's calls of its store, by operation.
+    /// Refrain's store calls, by operation.
     pub(crate) calls: BTreeMap<&'static str, f64>,
 }
 
 /// The results on one store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OnStore {
+pub(crate) struct StoreResults {
     pub(crate) database: String,
     pub(crate) life: Pairs,
     pub(crate) get: Pairs,
@@ -64,8 +64,8 @@ pub(crate) struct OnStore {
     pub(crate) idle: Vec<Idle>,
 }
 
-impl OnStore {
-    /// Tasks per second over the floor's.
+impl StoreResults {
+    /// The ratio of tasks per second to the floor's.
     fn throughput(&self) -> Option<f64> {
         let ratio = self.life.ratio(Sample::per_second);
         ratio.map(|ratio| ratio.median)
@@ -86,26 +86,26 @@ impl OnStore {
 
 /// The report of a run.
 #[derive(Debug)]
-pub(crate) struct Report<'a> {
+pub(crate) struct TaskReport<'a> {
     pub(crate) machine: Machine,
-    pub(crate) options: &'a Options,
-    pub(crate) stores: Vec<OnStore>,
+    pub(crate) options: &'a TaskBenchOptions,
+    pub(crate) stores: Vec<StoreResults>,
 }
 
-impl Report<'_> {
-    /// The whole report, every slice included.
+impl TaskReport<'_> {
+    /// The complete report with every slice.
     pub(crate) fn json(&self) -> Value {
         json!({
             "machine": self.machine,
             "settings": self.options,
-            "stores": self.stores.iter().map(OnStore::json).collect::<Vec<_>>(),
+            "stores": self.stores.iter().map(StoreResults::json).collect::<Vec<_>>(),
         })
     }
 
     /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a String does not fail, here and below.
+        // Writing to a String does not fail.
         for store in &self.stores {
             let _ = writeln!(out, "{BOLD}{}{BOLD:#}", store.database);
             pairs_lines(&mut out, store);
@@ -126,7 +126,7 @@ impl Report<'_> {
     }
 }
 
-fn pairs_lines(out: &mut String, store: &OnStore) {
+fn pairs_lines(out: &mut String, store: &StoreResults) {
     if store.life.floor.is_empty() {
         return;
     }
@@ -148,13 +148,13 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
         }
         line
     };
-    let [life, get] = [("lives of a task", &store.life), ("tasks/get", &store.get)].map(line);
+    let [life, get] = [("complete tasks", &store.life), ("tasks/get", &store.get)].map(line);
     grid(out, 1, &[headings.map(str::to_owned).into(), life, get]);
     if let Some(ratio) = store.throughput() {
         let verdict = verdict(Some(ratio >= TARGET));
         let _ = writeln!(
             out,
-            "lives of a task, Refrain's over the floor's  >= {TARGET}  {ratio:.2}  {verdict}"
+            "complete tasks, relative to the floor  >= {TARGET}  {ratio:.2}  {verdict}"
         );
     }
 }
@@ -167,7 +167,7 @@ fn per_task_lines(out: &mut String, per_task: &PerTask) {
         .collect();
     let _ = writeln!(
         out,
-        "commits of a life: floor {:.2}, Refrain {:.2}; Refrain's calls of its store: {}",
+        "commits per task: floor {:.2}, Refrain {:.2}; Refrain's store calls: {}",
         per_task.floor_commits,
         per_task.refrain_commits,
         calls.join(", "),
@@ -183,7 +183,7 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
         "CPU ms/s",
         "resident KiB",
         "calls/s",
-        "µs a call",
+        "µs per call",
     ];
     let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
@@ -210,15 +210,15 @@ mod tests {
     use super::*;
     use clap::Parser as _;
 
-    fn options() -> Options {
+    fn options() -> TaskBenchOptions {
         match crate::Cli::parse_from(["refrain-bench", "tasks"]).command {
             crate::Command::Tasks(options) => options,
             other => panic!("{other:?}"),
         }
     }
 
-    /// On one store, on which Refrain does 0.8 times what the floor does.
-    fn example(options: &Options) -> Report<'_> {
+    /// A report in which Refrain completes 0.8 times as many tasks as the floor.
+    fn example(options: &TaskBenchOptions) -> TaskReport<'_> {
         let samples = |done: u64| {
             let sample = |slice: u32| Sample {
                 done,
@@ -239,7 +239,7 @@ mod tests {
             calls: 3.0,
             call_micros: 80.0,
         };
-        let store = OnStore {
+        let store = StoreResults {
             database: "Some SQL 1".to_owned(),
             life: pairs(),
             get: pairs(),
@@ -250,7 +250,7 @@ mod tests {
             },
             idle: [0, 10, 100].map(idle).into(),
         };
-        Report {
+        TaskReport {
             machine: Machine::read(),
             options,
             stores: vec![store],
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn text_has_ratios_commits_and_the_cost_of_waiting() {
+    fn text_has_ratios_commits_and_idle_cost() {
         let options = options();
         let text = example(&options).text();
         let text = anstream::adapter::strip_str(&text).to_string();
         for expected in [
-            "lives of a task",
+            "complete tasks",
             "0.80 (0.80 - 0.80)",
             ">= 0.6  0.80  held",
             "floor 4.50, Refrain 4.25",
@@ -276,18 +276,18 @@ mod tests {
     }
 
     #[test]
-    fn ratio_below_the_target_is_not_held() {
+    fn ratio_below_the_target_is_missed() {
         let options = options();
         let mut report = example(&options);
         for sample in &mut report.stores[0].life.refrain {
             sample.done = 500;
         }
-        assert!(report.text().contains("not held"));
+        assert!(report.text().contains("missed"));
         assert_eq!(report.json()["stores"][0]["target"]["held"], false);
     }
 
     #[test]
-    fn json_keeps_every_slice() {
+    fn json_has_all_slices() {
         let options = options();
         let json = example(&options).json();
         let store = &json["stores"][0];

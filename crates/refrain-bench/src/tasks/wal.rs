@@ -1,25 +1,25 @@
-//! SQLite's log of changes (WAL), as far as its commits are concerned.
+//! Counts commits in SQLite's write-ahead log (WAL).
 
 use std::path::Path;
 
 use crate::error::Error;
 
-/// The log beside a file: the salt that tells it from an earlier one, and the number of its commits.
+/// The state of a WAL: its salt, which changes at a reset, and the number of commits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Log {
+pub(crate) struct WalState {
     salt: [u8; 8],
     commits: u64,
 }
 
-impl Log {
+impl WalState {
     pub(crate) fn read(file: &Path) -> Result<Self, Error> {
         let path = format!("{}-wal", file.display());
         let bytes = std::fs::read(&path).map_err(Error::system(path))?;
         Ok(Self::parse(&bytes).unwrap_or_default())
     }
 
-    /// Its head has 32 bytes, the size of a page and the salt among them. Each page in it has a head of 24 bytes: with the
-    /// last page of a commit is the size of the whole file, and behind that the salt.
+    /// The header has 32 bytes with the page size and the salt. Each frame has a header of 24 bytes: the last frame of a
+    /// commit has the size of the database, and all frames have the salt.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const HEAD: usize = 32;
         const PAGE_HEAD: usize = 24;
@@ -33,7 +33,7 @@ impl Log {
         Some(Self { salt, commits })
     }
 
-    /// A log whose changes were all in the file already may have begun anew, once.
+    /// The number of new commits. The WAL may have been reset once in between.
     pub(crate) fn commits_since(&self, before: &Self) -> u64 {
         match self.salt == before.salt {
             true => self.commits - before.commits,

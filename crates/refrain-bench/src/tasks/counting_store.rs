@@ -12,48 +12,48 @@ use refrain_store::{
 };
 use tokio::sync::broadcast;
 
-/// The number of calls and their time in all.
+/// The number of calls and their total time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Calls {
+pub(crate) struct StoreCalls {
     pub(crate) count: u64,
     pub(crate) time: Duration,
 }
 
 /// The calls of a store, by operation.
-pub(crate) type Counts = BTreeMap<&'static str, Calls>;
+pub(crate) type CallCounts = BTreeMap<&'static str, StoreCalls>;
 
 /// A store that counts its calls.
-pub(crate) struct Counted {
+pub(crate) struct CountingStore {
     store: Arc<dyn Store>,
-    counts: Mutex<Counts>,
+    counts: Mutex<CallCounts>,
 }
 
-impl Counted {
+impl CountingStore {
     pub(crate) fn new(store: Arc<dyn Store>) -> Arc<Self> {
         let counts = Mutex::default();
         Arc::new(Self { store, counts })
     }
 
-    pub(crate) fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> CallCounts {
         self.counts.lock().clone()
     }
 
     /// All calls together.
-    pub(crate) fn total(&self) -> Calls {
+    pub(crate) fn total(&self) -> StoreCalls {
         let counts = self.counts.lock();
-        Calls {
+        StoreCalls {
             count: counts.values().map(|calls| calls.count).sum(),
             time: counts.values().map(|calls| calls.time).sum(),
         }
     }
 
-    fn counted<'a, T: Send + 'a>(
+    fn count_call<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
         work: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            // At the beginning: the effect of a call can be seen, and counted as done, before it returns.
+            // Count at the start, because the effect of a call can be visible before it returns.
             self.update(name, |calls| calls.count += 1);
             let begun = Instant::now();
             let done = work.await;
@@ -62,18 +62,18 @@ impl Counted {
         })
     }
 
-    fn update(&self, name: &'static str, change: impl FnOnce(&mut Calls)) {
+    fn update(&self, name: &'static str, change: impl FnOnce(&mut StoreCalls)) {
         change(self.counts.lock().entry(name).or_default());
     }
 }
 
-impl TaskStore for Counted {
+impl TaskStore for CountingStore {
     fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
-        self.counted("create", self.store.create(new))
+        self.count_call("create", self.store.create(new))
     }
 
     fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
-        self.counted("get", self.store.get(id, owner))
+        self.count_call("get", self.store.get(id, owner))
     }
 
     fn answer<'a>(
@@ -82,31 +82,31 @@ impl TaskStore for Counted {
         owner: &'a Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool> {
-        self.counted("answer", self.store.answer(id, owner, answers))
+        self.count_call("answer", self.store.answer(id, owner, answers))
     }
 
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        self.counted("cancel", self.store.cancel(id, owner))
+        self.count_call("cancel", self.store.cancel(id, owner))
     }
 
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
-        self.counted("claim", self.store.claim(claim))
+        self.count_call("claim", self.store.claim(claim))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
-        self.counted("extend", self.store.extend(leases, lease))
+        self.count_call("extend", self.store.extend(leases, lease))
     }
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
-        self.counted("commit", self.store.commit(lease, commit))
+        self.count_call("commit", self.store.commit(lease, commit))
     }
 
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        self.counted("answers", self.store.answers(lease))
+        self.count_call("answers", self.store.answers(lease))
     }
 
     fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        self.counted("revisions", self.store.revisions(tasks))
+        self.count_call("revisions", self.store.revisions(tasks))
     }
 
     fn hints(&self) -> broadcast::Receiver<Hint> {
@@ -114,26 +114,26 @@ impl TaskStore for Counted {
     }
 
     fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.counted("spill", self.store.spill(id, token, keep))
+        self.count_call("spill", self.store.spill(id, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.counted("spilled", self.store.spilled(id))
+        self.count_call("spilled", self.store.spilled(id))
     }
 
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
-        self.counted("sweep", self.store.sweep(keep, most))
+        self.count_call("sweep", self.store.sweep(keep, most))
     }
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        self.counted("list", self.store.list(list))
+        self.count_call("list", self.store.list(list))
     }
 
     fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.counted("find", self.store.find(id))
+        self.count_call("find", self.store.find(id))
     }
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.counted("requeue", self.store.requeue(id))
+        self.count_call("requeue", self.store.requeue(id))
     }
 }

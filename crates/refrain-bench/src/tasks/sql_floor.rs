@@ -1,15 +1,15 @@
-//! The floor: the same life of a task, written by hand.
+//! The floor: the life of a task in hand-written SQL.
 //!
-//! | event | written, in one commit each |
+//! | event | rows written in one commit |
 //! | --- | --- |
 //! | a task is created | the task, with its worker |
-//! | it asks, and is set down | the ask, the journal, the status; no worker |
-//! | it is answered | the answer, the status, that it is due |
-//! | it is claimed | the worker, for as many tasks as are due |
+//! | it asks and is suspended | the ask, the journal, the status; no worker |
+//! | it is answered | the answer, the status, the due time |
+//! | it is claimed | the worker, for all due tasks at once |
 //! | it is completed | the result, the status |
 //!
-//! Tables and statements are as simple as that allows. There are no principals, no fences, no revisions, no attempts, no
-//! times to live and no hints; nothing is run and nothing replayed. Clients are notified within the process.
+//! There are no principals, fences, revisions, attempts, TTLs or hints, and no handler runs. Clients are notified within
+//! the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::database::Value::{Bytes, Int, Text};
-use super::database::{Database, Done, Statement, Value, now};
+use super::database::{Database, DbResult, Statement, Value, now};
 use crate::error::Error;
 
-/// Tasks claimed at a time, as Refrain's workers do.
+/// The number of tasks in a claim, the same as in Refrain's workers.
 const BATCH: i64 = 16;
-/// How long a task is claimed for, in microseconds.
+/// The length of a lease in microseconds.
 const LEASE: i64 = 30_000_000;
 
 const CREATE: &str = "
 INSERT INTO floor_tasks (id, owner, tool, call, journal, status, created, updated, worker, due)
 VALUES ($1, $2, $3, $4, $5, 'working', $6, $6, 'worker', $7)";
 const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
-const SET_DOWN: &str = "
+const SUSPEND: &str = "
 UPDATE floor_tasks SET status = 'input_required', journal = $2, updated = $3, worker = NULL, due = NULL WHERE id = $1";
 const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
 const ANSWERED: &str =
@@ -55,9 +55,9 @@ type ContentRow = (
     Vec<u8>,
 );
 
-/// The content of a task, as Refrain has written it.
+/// The content of a task, copied from Refrain.
 #[derive(Clone, Debug, Default)]
-struct Content {
+struct TaskContent {
     owner: String,
     tool: String,
     key: String,
@@ -68,9 +68,9 @@ struct Content {
     answer: Vec<u8>,
 }
 
-impl Content {
-    /// Copies a completed task of Refrain's.
-    async fn read(database: &Database) -> Done<Self> {
+impl TaskContent {
+    /// Reads a completed task of Refrain's.
+    async fn read(database: &Database) -> DbResult<Self> {
         let row: ContentRow = database.fetch_one(CONTENT, &[]).await?;
         let (owner, tool, key, call, journal, outcome, ask, answer) = row;
         Ok(Self {
@@ -86,25 +86,25 @@ impl Content {
     }
 }
 
-/// The floor at work. Dropping it stops its worker.
-pub(crate) struct Floor {
+/// A running floor. Its worker stops on drop.
+pub(crate) struct TaskFloor {
     database: Arc<Database>,
-    content: Content,
-    waiting: Arc<Waiting>,
+    content: TaskContent,
+    waiting: Arc<WaitingClients>,
     _worker: JoinSet<()>,
 }
 
-/// Clients that wait until their task is claimed.
+/// The clients that wait until their task is claimed.
 #[derive(Default)]
-struct Waiting {
+struct WaitingClients {
     claimed: Mutex<HashMap<String, oneshot::Sender<()>>>,
     due: Notify,
 }
 
-impl Floor {
+impl TaskFloor {
     pub(crate) async fn start(database: Arc<Database>) -> Result<Self, Error> {
-        let content = Content::read(&database).await?;
-        let waiting = Arc::new(Waiting::default());
+        let content = TaskContent::read(&database).await?;
+        let waiting = Arc::new(WaitingClients::default());
         let mut worker = JoinSet::new();
         worker.spawn(work(database.clone(), waiting.clone()));
         Ok(Self {
@@ -115,7 +115,7 @@ impl Floor {
         })
     }
 
-    /// The whole life of a task.
+    /// Runs a complete task.
     pub(crate) async fn life(&self) -> Result<(), Error> {
         let (database, content) = (&self.database, &self.content);
         let id = new_id();
@@ -131,8 +131,8 @@ impl Floor {
     }
 }
 
-/// Claims due tasks. A failure ends it, and with it the clients that wait.
-async fn work(database: Arc<Database>, waiting: Arc<Waiting>) {
+/// Claims due tasks until a failure, which also ends the waiting clients.
+async fn work(database: Arc<Database>, waiting: Arc<WaitingClients>) {
     loop {
         waiting.due.notified().await;
         loop {
@@ -157,8 +157,8 @@ fn statement<'a, const N: usize>(sql: &'static str, values: [Value<'a>; N]) -> S
     (sql.into_sql_str(), values.into())
 }
 
-async fn create(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content {
+async fn create(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
+    let TaskContent {
         owner, tool, call, ..
     } = content;
     let (now, due) = (Int(now()), Int(now() + LEASE));
@@ -174,28 +174,28 @@ async fn create(database: &Database, id: &str, content: &Content) -> Done<()> {
     database.execute(vec![statement(CREATE, values)]).await
 }
 
-async fn ask(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content {
+async fn ask(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
+    let TaskContent {
         key, ask, journal, ..
     } = content;
     let ask = statement(ASK, [Text(id), Text(key), Bytes(ask)]);
-    let set_down = statement(SET_DOWN, [Text(id), Bytes(journal), Int(now())]);
+    let set_down = statement(SUSPEND, [Text(id), Bytes(journal), Int(now())]);
     database.execute(vec![ask, set_down]).await
 }
 
-async fn answer(database: &Database, id: &str, content: &Content) -> Done<()> {
-    let Content { key, answer, .. } = content;
+async fn answer(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
+    let TaskContent { key, answer, .. } = content;
     let answer = statement(ANSWER, [Text(id), Text(key), Bytes(answer)]);
     let answered = statement(ANSWERED, [Text(id), Int(now())]);
     database.execute(vec![answer, answered]).await
 }
 
-async fn complete(database: &Database, id: &str, content: &Content) -> Done<()> {
+async fn complete(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
     let values = [Text(id), Bytes(&content.outcome), Int(now())];
     database.execute(vec![statement(COMPLETE, values)]).await
 }
 
-/// 192 random bits, as Refrain's ids are.
+/// A random id of 192 bits, like Refrain's.
 fn new_id() -> String {
     let mut random = [0; 24];
     SystemSource::new().fill(&mut random);
@@ -210,7 +210,7 @@ mod tests {
     async fn assert_commits(url: &str, counts: [u64; 2]) {
         drop(refrain_store::open(url).await.unwrap());
         let database = Database::open(url).await.unwrap();
-        let content = Content::default();
+        let content = TaskContent::default();
         for tasks in counts {
             let mark = database.mark().await.unwrap();
             for number in 0..tasks {
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commits_to_sqlite_are_counted_and_nothing_else() {
+    async fn only_commits_to_sqlite_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("a.db").display());
         assert_commits(&url, [1, 300]).await;
     }
 
     #[tokio::test]
-    async fn commits_to_postgres_are_counted_and_nothing_else() {
+    async fn only_commits_to_postgres_are_counted() {
         let cluster = Cluster::shared().unwrap();
         assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }

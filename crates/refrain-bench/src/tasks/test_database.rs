@@ -1,4 +1,4 @@
-//! The databases that are measured on.
+//! The databases for the measurements.
 
 use std::any::Any;
 
@@ -6,12 +6,12 @@ use refrain_store::cluster::Cluster;
 
 use crate::error::{ArgumentError, Error};
 
-/// A database as the command line names it. A URL may contain a password, so it is not shown.
+/// A database on the command line. `Debug` hides the URL, because it may contain a password.
 #[derive(Clone)]
 pub(crate) enum StoreArgument {
-    /// A new file that is deleted afterwards.
+    /// A new file, deleted afterwards.
     Sqlite,
-    /// A new server that is stopped afterwards.
+    /// A new server, stopped afterwards.
     Postgres,
     Url(String),
 }
@@ -37,11 +37,13 @@ impl StoreArgument {
     }
 
     /// Creates the database unless its URL is given.
-    pub(crate) async fn open(&self) -> Result<Place, Error> {
+    pub(crate) async fn open(&self) -> Result<TestDatabase, Error> {
         let (url, created): (String, Box<dyn Any>) = match self {
             Self::Sqlite => {
                 let dir = tempfile::Builder::new().prefix("refrain-bench-").tempdir();
-                let dir = dir.map_err(Error::system("no directory for the database"))?;
+                let dir = dir.map_err(Error::system(
+                    "could not create a directory for the database",
+                ))?;
                 let file = dir.path().join("refrain.db");
                 (format!("sqlite:{}", file.display()), Box::new(dir))
             }
@@ -51,17 +53,17 @@ impl StoreArgument {
             }
             Self::Url(url) => (url.clone(), Box::new(())),
         };
-        Ok(Place {
+        Ok(TestDatabase {
             url,
             _created: created,
         })
     }
 }
 
-/// The URL of a database, which is deleted with this value if it was created for it.
-pub(crate) struct Place {
+/// The URL of a database. A database that was created here is deleted on drop.
+pub(crate) struct TestDatabase {
     pub(crate) url: String,
-    /// The directory or the server.
+    /// The directory or the server to drop.
     _created: Box<dyn Any>,
 }
 
@@ -70,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn store_is_named_by_its_kind_or_its_url() {
+    fn store_argument_is_a_kind_or_a_url() {
         let parsed = |text| StoreArgument::parse(text).map(|store| format!("{store:?}"));
         assert_eq!(parsed("sqlite").unwrap(), "Sqlite");
         assert_eq!(parsed("postgres").unwrap(), "Postgres");
