@@ -1,9 +1,9 @@
-//! Instructions and heap allocations per request, counted by valgrind, independent of the machine's load.
+//! Instructions and heap allocations per request, counted by valgrind independently of the machine's load.
 //!
-//! A server runs twice under a tool, for N and for 2N sequential requests over one connection. Start, warm-up and end
-//! cost the same in both runs, so the difference of the totals is the cost of N requests.
+//! Each server runs twice under a tool, with N and with 2N sequential requests on one connection. The difference of the
+//! totals is the cost of N requests, without start, warm-up and shutdown.
 //!
-//! An allocation is a call that returns a block; `realloc` counts. Only the system's allocator is counted.
+//! Reallocations count as allocations. Only the system's allocator is counted.
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::load::{Workload, sequence};
 use crate::server::Program;
 
-/// N.
+/// N: the number of requests in the shorter run.
 const REQUESTS: u64 = 2000;
-/// A program runs about fifty times slower under valgrind.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Programs run about fifty times slower under valgrind.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The cost of one request. For the full exchange: the cost of both requests.
+/// The cost of one request, or of both requests of a full exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct RequestCounts {
     /// Instructions in user mode.
@@ -33,7 +33,7 @@ pub(crate) struct RequestCounts {
 struct ValgrindTool {
     name: &'static str,
     options: &'static [&'static str],
-    /// The text before the total in the tool's log, and after it.
+    /// The texts around the total in the tool's log.
     before: &'static str,
     after: &'static str,
 }
@@ -63,26 +63,26 @@ impl ValgrindTool {
     }
 }
 
-/// Why valgrind cannot run here, or `None` if it can.
+/// Why valgrind cannot be used, if it cannot.
 pub(crate) fn obstacle() -> Option<String> {
     let tried = Command::new("valgrind").arg("--version").output();
     match tried {
         Ok(output) if output.status.success() => None,
         Ok(output) => Some(format!("`valgrind --version` failed: {}", output.status)),
-        Err(error) => Some(format!("valgrind cannot be run: {error}")),
+        Err(error) => Some(format!("could not run valgrind: {error}")),
     }
 }
 
-/// Counts the cost of one workload on one server.
+/// RequestCounts the cost of one workload on one server.
 pub(crate) async fn count(
     program: &Program,
     workload: Workload,
     core: usize,
-) -> Result<RequestCounts, BenchError> {
+) -> Result<RequestCounts, Error> {
     let per_request = async |tool| {
         let once = total(&tool, program, workload, core, REQUESTS).await?;
         let twice = total(&tool, program, workload, core, 2 * REQUESTS).await?;
-        Ok::<f64, BenchError>((twice as f64 - once as f64) / REQUESTS as f64)
+        Ok::<f64, Error>((twice as f64 - once as f64) / REQUESTS as f64)
     };
     Ok(RequestCounts {
         instructions: per_request(CALLGRIND).await?,
@@ -96,23 +96,25 @@ async fn total(
     workload: Workload,
     core: usize,
     requests: u64,
-) -> Result<u64, BenchError> {
+) -> Result<u64, Error> {
     const WARM_UP: u64 = 20;
 
-    let log = tempfile::NamedTempFile::new().map_err(BenchError::system("no temporary file"))?;
+    let log = tempfile::NamedTempFile::new()
+        .map_err(Error::system("could not create a temporary file"))?;
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
     let mut under = vec!["valgrind".into(), tool_option, log_option];
     under.extend(tool.options.iter().map(OsString::from));
 
-    let server = program.start(core, &under, PATIENCE).await?;
-    sequence(&server, workload, WARM_UP + requests, PATIENCE).await?;
+    let server = program.start(core, &under, TIMEOUT).await?;
+    sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 
-    let log = std::fs::read_to_string(log.path()).map_err(BenchError::system("valgrind's log"))?;
+    let log = std::fs::read_to_string(log.path())
+        .map_err(Error::system("could not read valgrind's log"))?;
     let (tool_name, server) = (tool.name, program.name);
-    tool.total(&log).ok_or(BenchError::NoTotal {
+    tool.total(&log).ok_or(Error::NoTotal {
         tool: tool_name,
         server,
         log,

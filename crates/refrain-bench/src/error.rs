@@ -1,4 +1,4 @@
-//! Errors that end a run.
+//! Errors of a run.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,23 +6,24 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use refrain_server::BuildError;
-use refrain_store::OpenStoreError;
-use refrain_store::test_postgres::TestPostgresError;
+use refrain_store::OpenError;
+use refrain_store::cluster::ClusterError;
 use tokio::task::JoinError;
 
 use crate::load::Workload;
 use crate::wire::WireError;
 
-/// Why a run could not finish.
+/// A failed run.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BenchError {
+pub(crate) enum Error {
     #[error(
         "no server at {}: build it with `cargo build --profile dist`, name another with --refrain, \
          or measure the floor alone with --floor-only",
         path.display()
     )]
     NoServer { path: PathBuf },
-    #[error("{server} {what}; its last lines:\n{tail}")]
+    /// A server did not start or stop correctly.
+    #[error("{server} {what}; last lines of its log:\n{tail}")]
     Server {
         server: &'static str,
         what: String,
@@ -30,8 +31,8 @@ pub(crate) enum BenchError {
     },
     #[error("{what}: {source}")]
     System { what: String, source: io::Error },
-    /// A file of /proc without an expected field.
-    #[error("{path} has no readable {field}")]
+    /// A file of /proc lacks a field.
+    #[error("{path}: missing or invalid {field}")]
     Unreadable { path: String, field: &'static str },
     #[error("{server}, {workload}: {source}")]
     WrongReply {
@@ -47,13 +48,13 @@ pub(crate) enum BenchError {
         server: &'static str,
         log: String,
     },
-    #[error("{0}; leave it out with `--store sqlite`")]
-    Cluster(#[from] TestPostgresError),
+    #[error("{0}; use `--store sqlite` to skip Postgres")]
+    Cluster(#[from] ClusterError),
     #[error(transparent)]
-    Open(#[from] OpenStoreError),
+    Open(#[from] OpenError),
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
-    #[error("the store holds {0} tasks; the benchmark needs an empty database")]
+    #[error("the database contains {0} tasks; the benchmark needs an empty one")]
     InUse(i64),
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -66,25 +67,25 @@ pub(crate) enum BenchError {
         expected: &'static str,
         reply: String,
     },
-    #[error("{completed} of {lives} tasks are completed")]
+    #[error("only {completed} of {lives} tasks were completed")]
     Incomplete { completed: u64, lives: u64 },
-    #[error("the floor's worker failed")]
+    #[error("the worker of the floor failed")]
     FloorWorker,
-    #[error("the idle instance ended with {0}")]
+    #[error("the idle instance exited with {0}")]
     IdleInstance(ExitStatus),
     #[error("interrupted")]
     Interrupted,
 }
 
-impl BenchError {
-    /// Adds context to an I/O error.
+impl Error {
+    /// Adds the failed operation to an I/O error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }
     }
 }
 
-/// Why a command-line argument is invalid.
+/// An invalid command-line argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
     #[error("expected a number of seconds between 0.01 and 3600")]

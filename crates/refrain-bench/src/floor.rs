@@ -1,7 +1,7 @@
-//! The sealing floor: the minimal server of a sealed dialogue.
+//! The sealing floor: the minimal server for a dialogue with sealed tokens, as the baseline of the benchmark.
 //!
-//! One borrowed parse, one AES-256-GCM seal or open, one fixed reply, on raw hyper. It checks no header, no argument, no
-//! capability and no expiry. Refrain's cost above the floor is that of its checks and its replay.
+//! Each request costs one parse, one AES-256-GCM seal or open and one fixed reply, on plain hyper. There are no checks of
+//! headers, arguments, capabilities or expiry. Refrain's cost above the floor is the cost of its checks and its replay.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -25,10 +25,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::interrupted;
 
-/// The sealed bytes of a token: about the size of a journal after one ask.
+/// The number of sealed bytes in a token, about the size of a journal after one ask.
 const PAYLOAD: usize = 200;
 
 const ASK: &str = r#","result":{"resultType":"input_required","inputRequests":{"github_login":{"method":"elicitation/create","params":{"mode":"form","message":"Please provide your GitHub username","requestedSchema":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}}},"requestState":""#;
@@ -36,19 +36,19 @@ const WEATHER: &str = r#","result":{"resultType":"complete","content":[{"type":"
 const ECHO: &str = r#","result":{"resultType":"complete","content":[{"type":"text","text":"#;
 
 #[derive(Deserialize)]
-struct FloorRequest<'a> {
+struct RequestEnvelope<'a> {
     #[serde(rename = "jsonrpc")]
     _jsonrpc: &'a str,
     #[serde(borrow)]
     id: &'a RawValue,
     method: &'a str,
     #[serde(borrow)]
-    params: FloorParams<'a>,
+    params: RequestParams<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct FloorParams<'a> {
+struct RequestParams<'a> {
     name: &'a str,
     #[serde(borrow)]
     arguments: &'a RawValue,
@@ -64,17 +64,17 @@ struct EchoArguments<'a> {
     text: &'a str,
 }
 
-/// The floor does not serve this request.
+/// A request that the floor does not support.
 #[derive(Debug)]
 struct UnsupportedRequest;
 
-/// The key and the counter of its nonces.
-struct SealingFloor {
+/// The key and the nonce counter.
+struct Floor {
     key: LessSafeKey,
     sealed: AtomicU64,
 }
 
-impl SealingFloor {
+impl Floor {
     fn new() -> Result<Self, aws_lc_rs::error::Unspecified> {
         let mut bytes = [0; 32];
         SystemRandom::new().fill(&mut bytes)?;
@@ -121,9 +121,9 @@ impl SealingFloor {
         Ok(())
     }
 
-    /// Answers one request body.
+    /// Returns the reply body for a request body.
     fn reply(&self, body: &[u8]) -> Result<Vec<u8>, UnsupportedRequest> {
-        let envelope: FloorRequest<'_> =
+        let envelope: RequestEnvelope<'_> =
             serde_json::from_slice(body).map_err(|_| UnsupportedRequest)?;
         let params = envelope.params;
         if envelope.method != "tools/call" {
@@ -138,7 +138,7 @@ impl SealingFloor {
                     serde_json::from_str(params.arguments.get()).map_err(|_| UnsupportedRequest)?;
                 reply.push_str(ECHO);
                 let mut reply = reply.into_bytes();
-                // The text may need escapes.
+                // Serialized, because the text may need escapes.
                 let text = format_args!("Echo: {}", arguments.text);
                 serde_json::to_writer(&mut reply, &text).map_err(|_| UnsupportedRequest)?;
                 reply.extend_from_slice(br#"}],"isError":false}}"#);
@@ -160,7 +160,7 @@ impl SealingFloor {
 }
 
 async fn answer(
-    floor: Arc<SealingFloor>,
+    floor: Arc<Floor>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let reply = match request.into_body().collect().await {
@@ -181,16 +181,18 @@ async fn answer(
 }
 
 /// Serves the floor until SIGTERM or SIGINT.
-pub(crate) async fn serve(listen: SocketAddr) -> Result<(), BenchError> {
-    let floor = Arc::new(SealingFloor::new().map_err(|_| {
-        BenchError::system("the system's random source")(std::io::ErrorKind::Unsupported.into())
+pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
+    let floor = Arc::new(Floor::new().map_err(|_| {
+        Error::system("could not read the system's random source")(
+            std::io::ErrorKind::Unsupported.into(),
+        )
     })?);
     let listener = TcpListener::bind(listen)
         .await
-        .map_err(BenchError::system(format!("could not listen on {listen}")))?;
+        .map_err(Error::system(format!("could not listen on {listen}")))?;
     let address = listener
         .local_addr()
-        .map_err(BenchError::system("the listener has no address"))?;
+        .map_err(Error::system("the listener has no address"))?;
     let mut stop = std::pin::pin!(interrupted());
     // Keep serving if stderr is closed.
     let _ = writeln!(std::io::stderr(), "floor: http://{address}/mcp");
@@ -199,17 +201,17 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), BenchError> {
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
-                Err(source) => return Err(BenchError::system("could not accept")(source)),
+                Err(source) => return Err(Error::system("could not accept")(source)),
             },
             stopped = &mut stop => return stopped,
         };
         stream
             .set_nodelay(true)
-            .map_err(BenchError::system("could not set TCP_NODELAY"))?;
+            .map_err(Error::system("could not set TCP_NODELAY"))?;
         let floor = Arc::clone(&floor);
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(Arc::clone(&floor), request));
-            // The client reports a broken connection.
+            // The load reports broken connections.
             let _ = http1::Builder::new()
                 .serve_connection(TokioIo::new(stream), service)
                 .await;
@@ -221,7 +223,7 @@ pub(crate) async fn serve(listen: SocketAddr) -> Result<(), BenchError> {
 mod tests {
     use super::*;
 
-    fn call(floor: &SealingFloor, params: &str) -> Result<serde_json::Value, UnsupportedRequest> {
+    fn call(floor: &Floor, params: &str) -> Result<serde_json::Value, UnsupportedRequest> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{params}}}"#);
         let reply = floor.reply(body.as_bytes())?;
         Ok(serde_json::from_slice(&reply).unwrap())
@@ -229,7 +231,7 @@ mod tests {
 
     #[test]
     fn echo_answers_with_its_text() {
-        let floor = SealingFloor::new().unwrap();
+        let floor = Floor::new().unwrap();
         let reply = call(
             &floor,
             r#"{"name":"echo","arguments":{"text":"round again"}}"#,
@@ -240,8 +242,8 @@ mod tests {
     }
 
     #[test]
-    fn dialogue_of_two_rounds_completes() {
-        let floor = SealingFloor::new().unwrap();
+    fn dialogue_of_two_rounds_is_served() {
+        let floor = Floor::new().unwrap();
         let first = call(&floor, r#"{"name":"get_weather","arguments":{}}"#).unwrap();
         assert_eq!(first["result"]["resultType"], "input_required");
         let ask = &first["result"]["inputRequests"]["github_login"]["params"];
@@ -261,16 +263,16 @@ mod tests {
     #[test]
     fn foreign_token_does_not_open() {
         let mut reply = String::new();
-        SealingFloor::new().unwrap().seal(&mut reply).unwrap();
-        let other = SealingFloor::new().unwrap();
+        Floor::new().unwrap().seal(&mut reply).unwrap();
+        let other = Floor::new().unwrap();
         assert!(other.open(&reply).is_err());
         assert!(other.open("AAAA").is_err());
         assert!(other.open("not base64!").is_err());
     }
 
     #[test]
-    fn unsupported_requests_are_rejected() {
-        let floor = SealingFloor::new().unwrap();
+    fn other_requests_are_refused() {
+        let floor = Floor::new().unwrap();
         assert!(floor.reply(b"{").is_err());
         assert!(call(&floor, r#"{"name":"other","arguments":{}}"#).is_err());
     }

@@ -1,4 +1,4 @@
-//! Workloads, and the number that a server completes in a time slice.
+//! The load generator: workloads, and the number of requests that a server completes in a time slice.
 //!
 //! Every reply is checked. A wrong reply fails the slice.
 
@@ -10,12 +10,12 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::server::{ServerProcess, cpu_seconds};
 use crate::stats::Sample;
-use crate::wire::{BenchConnection, WireError, echo, round_1, round_2, token};
+use crate::wire::{HttpConnection, WireError, echo, round_1, round_2, token};
 
-/// The time limit of a slice beyond its length.
+/// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
 
 pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
@@ -32,7 +32,7 @@ pub(crate) enum Workload {
     Round1,
     /// `get_weather` with an answer and a token: the server opens and replays.
     Round2,
-    /// Round 1, then round 2 with its token. Counted as one.
+    /// Round 1, then round 2 with its token, counted as one request.
     Exchange,
 }
 
@@ -55,29 +55,29 @@ impl fmt::Display for Workload {
     }
 }
 
-/// Connections to one server, and the requests that they share.
+/// Connections to one server, and the requests to send.
 #[derive(Debug)]
 pub(crate) struct Load<'s> {
     server: &'s ServerProcess,
     workload: Workload,
     /// The first request of the workload, and a text in its reply.
     request: (String, &'static str),
-    /// Round 2 of a dialogue that was opened before the load.
+    /// The answer to the dialogue that was opened first.
     round_2: String,
-    connections: Vec<BenchConnection>,
+    connections: Vec<HttpConnection>,
 }
 
 impl<'s> Load<'s> {
-    /// Connects, and warms each connection up with one request.
+    /// Connects, and sends one warm-up request on each connection.
     pub(crate) async fn open(
         server: &'s ServerProcess,
         workload: Workload,
         connections: u16,
-    ) -> Result<Self, BenchError> {
+    ) -> Result<Self, Error> {
         let address = server.address;
         let opened = async {
             let asking = round_1(address, "New York");
-            let mut first = BenchConnection::open(address).await?;
+            let mut first = HttpConnection::open(address).await?;
             let round_2 = round_2(address, token(first.exchange(&asking, ASKED).await?)?);
             let request = match workload {
                 Workload::Echo => (echo(address), ECHOED),
@@ -86,7 +86,7 @@ impl<'s> Load<'s> {
             };
             let mut open = Vec::new();
             for _ in 0..connections {
-                open.push(BenchConnection::open(address).await?);
+                open.push(HttpConnection::open(address).await?);
             }
             Ok((request, round_2, open))
         };
@@ -102,12 +102,12 @@ impl<'s> Load<'s> {
         Ok(load)
     }
 
-    /// Runs `work` on every connection, until all are done or one fails.
+    /// Runs work on every connection and waits for all of them, or for the first failure.
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&mut BenchConnection, u64) -> Result<u64, WireError>,
-    ) -> Result<u64, BenchError> {
+        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, WireError>,
+    ) -> Result<u64, Error> {
         let numbered = self.connections.iter_mut().zip(0..);
         let running = numbered.map(|(connection, index)| work(connection, index));
         let mut running: FuturesUnordered<_> = running.collect();
@@ -121,17 +121,17 @@ impl<'s> Load<'s> {
         in_time(self.server, self.workload, limit, joined).await
     }
 
-    /// Repeats the workload on each connection, at least once, until `is_over(number done)`.
+    /// Repeats the workload on each connection, at least once, until `is_done` returns true for its count.
     async fn repeat(
         &mut self,
         limit: Duration,
-        is_over: impl Fn(u64) -> bool,
-    ) -> Result<u64, BenchError> {
+        is_done: impl Fn(u64) -> bool,
+    ) -> Result<u64, Error> {
         let (address, workload) = (self.server.address, self.workload);
         let (request, expected) = self.request.clone();
         let all = self.all(limit, async |connection, _| {
             let mut done = 0;
-            while done == 0 || !is_over(done) {
+            while done == 0 || !is_done(done) {
                 let body = connection.exchange(&request, expected).await?;
                 if workload == Workload::Exchange {
                     let answer = round_2(address, token(body)?);
@@ -144,11 +144,11 @@ impl<'s> Load<'s> {
         all.await
     }
 
-    /// Opens dialogues with different arguments and abandons them.
-    pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), BenchError> {
+    /// Opens dialogues with different arguments and does not answer them.
+    pub(crate) async fn open_dialogues(&mut self, numbers: Range<u64>) -> Result<(), Error> {
         let connections = self.connections.len().max(1) as u64;
         let count = numbers.end - numbers.start;
-        // Any server worth measuring opens far more than a thousand per second.
+        // Any server completes at least a thousand per second.
         let limit = Duration::from_secs(30 + count / 1000);
         let address = self.server.address;
         let opened = self.all(limit, async |connection, index| {
@@ -162,8 +162,8 @@ impl<'s> Load<'s> {
         opened.await.map(drop)
     }
 
-    /// Answers the dialogue that was opened before the load.
-    pub(crate) async fn answer_first_dialogue(mut self) -> Result<(), BenchError> {
+    /// Answers the dialogue that was opened first.
+    pub(crate) async fn answer_first(mut self) -> Result<(), Error> {
         self.connections.truncate(1);
         self.workload = Workload::Round2;
         self.request = (self.round_2.clone(), ANSWERED);
@@ -171,16 +171,16 @@ impl<'s> Load<'s> {
     }
 }
 
-/// Applies a time limit to work on a server.
+/// Applies a timeout to replies.
 async fn in_time<T>(
     server: &ServerProcess,
     workload: Workload,
     limit: Duration,
     work: impl Future<Output = Result<T, WireError>>,
-) -> Result<T, BenchError> {
+) -> Result<T, Error> {
     let done = timeout(limit, work).await;
     let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
-    done.map_err(|source| BenchError::WrongReply {
+    done.map_err(|source| Error::WrongReply {
         server: server.name,
         workload,
         source,
@@ -193,7 +193,7 @@ pub(crate) async fn slice(
     workload: Workload,
     connections: u16,
     length: Duration,
-) -> Result<Sample, BenchError> {
+) -> Result<Sample, Error> {
     let mut load = Load::open(server, workload, connections).await?;
     let (cpu, start) = (cpu_seconds(server.pid)?, Instant::now());
     let done = load.repeat(length + GRACE, |_| start.elapsed() >= length);
@@ -204,13 +204,13 @@ pub(crate) async fn slice(
     })
 }
 
-/// Runs a workload `count` times in sequence on one connection.
+/// Runs a workload `count` times sequentially on one connection.
 pub(crate) async fn sequence(
     server: &ServerProcess,
     workload: Workload,
     count: u64,
     limit: Duration,
-) -> Result<(), BenchError> {
+) -> Result<(), Error> {
     let mut load = Load::open(server, workload, 1).await?;
     load.repeat(limit, |done| done >= count).await.map(drop)
 }

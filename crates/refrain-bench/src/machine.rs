@@ -3,7 +3,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use crate::error::BenchError;
+use crate::error::Error;
 
 /// The machine of a run.
 #[derive(Clone, Debug, Serialize)]
@@ -14,7 +14,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Reads /proc; missing values are "unknown".
+    /// Reads /proc. Missing values become "unknown".
     pub(crate) fn read() -> Self {
         let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -55,8 +55,8 @@ fn processor(cpuinfo: &str) -> (&str, usize) {
     (model, values("processor").count())
 }
 
-/// Pins this thread to one core, with all threads and processes that it starts from now on.
-pub(crate) fn pin(core: usize) -> Result<(), BenchError> {
+/// Pins this thread to a core. New threads and processes inherit the setting.
+pub(crate) fn pin(core: usize) -> Result<(), Error> {
     let mut cores = CpuSet::new();
     if core < CpuSet::MAX_CPU {
         cores.set(core);
@@ -64,19 +64,20 @@ pub(crate) fn pin(core: usize) -> Result<(), BenchError> {
     set_cores(&cores, core)
 }
 
-/// Does something on another core, such as starting a process that stays there.
-pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, BenchError> {
+/// Runs a function on another core, for example to start a process there.
+pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Error> {
     let before = sched_getaffinity(None);
-    let before = before.map_err(|error| BenchError::system("no list of cores")(error.into()))?;
+    let before =
+        before.map_err(|error| Error::system("could not read the CPU affinity")(error.into()))?;
     pin(core)?;
     let done = work();
     set_cores(&before, core)?;
     Ok(done)
 }
 
-fn set_cores(cores: &CpuSet, core: usize) -> Result<(), BenchError> {
+fn set_cores(cores: &CpuSet, core: usize) -> Result<(), Error> {
     let what = format!("could not pin to core {core}");
-    sched_setaffinity(None, cores).map_err(|error| BenchError::system(what)(error.into()))
+    sched_setaffinity(None, cores).map_err(|error| Error::system(what)(error.into()))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
+//! Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 //!
 //! ```text
 //! cargo build --profile dist
@@ -7,13 +7,12 @@
 //! target/dist/refrain-bench tasks --json tasks.json
 //! ```
 //!
-//! The floor ([`floor`]) is the minimal server for the same dialogue. Each server is pinned to one core and the load
-//! ([`load`]) to another. Slices of both servers alternate, so other work on the machine slows down both.
-//! Throughput and processor time are medians of slices; instructions and allocations ([`counts`]) come from valgrind and
-//! do not depend on how busy the machine is.
+//! The floor ([`floor`]) is a minimal server for the same dialogue. The servers run on one core and the load ([`load`])
+//! on another. Slices of both servers alternate, so that other load on the machine affects both. Throughput and CPU time
+//! are medians of slices. Instructions and allocations ([`counts`]) come from valgrind.
 //!
-//! To see the noise of the machine, measure the floor against itself: this program also has a command `serve`, so
-//! `--refrain target/dist/refrain-bench` should give ratios near 1.
+//! To measure the noise of the machine, compare the floor with itself: `--refrain target/dist/refrain-bench` should yield
+//! ratios of 1.
 //!
 //! [`tasks`] are measured in this process, on real databases.
 
@@ -41,9 +40,9 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::error::{ArgumentError, BenchError};
+use crate::error::{ArgumentError, Error};
 
-/// Measures Refrain's server against a sealing floor, and its tasks against hand-written SQL.
+/// Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -61,10 +60,10 @@ enum Command {
         listen: SocketAddr,
     },
     /// Measure both servers and print a table.
-    Run(run::ServerBenchOptions),
-    /// Measure tasks against hand-written SQL and print a table.
+    Run(run::RunOptions),
+    /// Measure tasks and the same work in hand-written SQL, and print a table.
     Tasks(tasks::TaskBenchOptions),
-    /// Run the idle instance of `tasks`.
+    /// Run the idle instance of the measurement of waiting tasks.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
 }
@@ -95,21 +94,21 @@ fn main() -> ExitCode {
 /// Runs a future and the tasks that it spawns on a new runtime.
 fn run_on<T>(
     mut builder: Builder,
-    work: impl Future<Output = Result<T, BenchError>>,
-) -> Result<T, BenchError> {
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
     let runtime = builder.enable_all().build();
-    let runtime = runtime.map_err(BenchError::system("could not start the runtime"))?;
+    let runtime = runtime.map_err(Error::system("could not start the runtime"))?;
     runtime.block_on(work)
 }
 
-/// A progress line on stderr; hidden if stderr is not a terminal.
+/// A progress line on stderr, hidden unless stderr is a terminal.
 fn spinner() -> ProgressBar {
     ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear)
 }
 
 /// Waits for SIGTERM or SIGINT.
-async fn interrupted() -> Result<(), BenchError> {
-    let handler = |kind| signal(kind).map_err(BenchError::system("could not handle signals"));
+async fn interrupted() -> Result<(), Error> {
+    let handler = |kind| signal(kind).map_err(Error::system("could not handle signals"));
     let mut terminate = handler(SignalKind::terminate())?;
     let mut interrupt = handler(SignalKind::interrupt())?;
     tokio::select! {
@@ -118,35 +117,33 @@ async fn interrupted() -> Result<(), BenchError> {
     }
 }
 
-/// Measures until done or interrupted. Dropping the work ends its child processes.
-async fn unless_interrupted<T>(
-    work: impl Future<Output = Result<T, BenchError>>,
-) -> Result<T, BenchError> {
+/// Runs a measurement until it is interrupted. Dropping it stops its child processes.
+async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::select! {
         done = work => done,
-        signal = interrupted() => signal.and(Err(BenchError::Interrupted)),
+        signal = interrupted() => signal.and(Err(Error::Interrupted)),
     }
 }
 
-fn measure(options: &run::ServerBenchOptions) -> Result<(), BenchError> {
+fn measure(options: &run::RunOptions) -> Result<(), Error> {
     machine::pin(options.load_core)?;
     let measured = unless_interrupted(run::run(options));
     let report = run_on(Builder::new_current_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-fn measure_tasks(options: &tasks::TaskBenchOptions) -> Result<(), BenchError> {
+fn measure_tasks(options: &tasks::TaskBenchOptions) -> Result<(), Error> {
     let measured = unless_interrupted(tasks::run(options));
     let report = run_on(Builder::new_multi_thread(), measured)?;
     print(&report.text(), &report.json(), options.json.as_deref())
 }
 
-/// Prints a report, and writes its JSON to a file if there is one.
-fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), BenchError> {
+/// Prints a report, and writes its JSON to a file if a path is given.
+fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), Error> {
     anstream::stdout()
         .write_all(text.as_bytes())
-        .map_err(BenchError::system("could not print the table"))?;
+        .map_err(Error::system("could not print the table"))?;
     let Some(path) = path else { return Ok(()) };
     let what = format!("could not write {}", path.display());
-    std::fs::write(path, format!("{json:#}\n")).map_err(BenchError::system(what))
+    std::fs::write(path, format!("{json:#}\n")).map_err(Error::system(what))
 }

@@ -1,4 +1,4 @@
-//! The report of a run, as text and as JSON: medians, ratios to the floor, targets.
+//! The report of a speed run as text and JSON: medians, ratios to the floor, targets.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,21 +9,23 @@ use serde_json::{Value, json};
 use crate::counts::RequestCounts;
 use crate::load::Workload;
 use crate::machine::Machine;
-use crate::run::ServerBenchOptions;
+use crate::run::RunOptions;
 use crate::stats::{Sample, median, ratio};
 use crate::table::{BAD, BOLD, DIM, grid, number, verdict};
 
-/// Below this share of its core, a server was not the bottleneck.
+/// A server that used less than this share of its core was not the bottleneck.
 const BUSY: f64 = 0.9;
+/// The target for CPU time: at most this many times the floor's.
+const CPU_LIMIT: f64 = 1.15;
 
-/// One workload on one server.
+/// The measurements of a workload on one server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Measures {
     pub(crate) samples: Vec<Sample>,
     pub(crate) counts: Option<RequestCounts>,
 }
 
-/// A number of the table: a median of slices, or a count.
+/// A column of the table: a median of slices, or a count.
 #[derive(Clone, Copy)]
 enum Metric {
     Median(fn(&Sample) -> f64),
@@ -32,7 +34,7 @@ enum Metric {
 
 const CPU: Metric = Metric::Median(Sample::cpu_micros);
 const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
-/// Heading, name in the JSON, digits.
+/// Heading, JSON name, digits, value.
 const METRICS: [(&str, &str, usize, Metric); 4] = [
     (
         "requests/s",
@@ -50,11 +52,11 @@ const METRICS: [(&str, &str, usize, Metric); 4] = [
     ("allocations", "allocations", 1, ALLOCATIONS),
 ];
 
-/// One workload on all servers.
+/// A workload on all servers.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadRow {
     pub(crate) workload: Workload,
-    /// The floor, then Refrain unless the floor was measured alone.
+    /// The floor, then Refrain unless `--floor-only` is set.
     pub(crate) servers: Vec<Measures>,
 }
 
@@ -99,40 +101,40 @@ impl WorkloadRow {
     }
 }
 
-/// A bound that a run should stay within.
+/// An upper bound for a measurement.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct SpeedTarget {
+pub(crate) struct PerformanceTarget {
     name: &'static str,
     limit: f64,
     measured: Option<f64>,
     held: Option<bool>,
 }
 
-/// Resident memory of Refrain while dialogues wait.
+/// Refrain's resident memory while dialogues wait for answers.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Memory {
     pub(crate) dialogues: u64,
     /// KiB at 0 %, 10 %, … 100 % of the dialogues.
     pub(crate) resident_kib: Vec<u64>,
-    /// The last value over the one at 10 %; 1 is flat.
+    /// The ratio of the last value to the one at 10 %. 1 means no growth.
     pub(crate) growth: f64,
 }
 
 /// The report of a run.
 #[derive(Debug)]
-pub(crate) struct ServerReport<'a> {
+pub(crate) struct SpeedReport<'a> {
     pub(crate) machine: Machine,
-    pub(crate) options: &'a ServerBenchOptions,
+    pub(crate) options: &'a RunOptions,
     pub(crate) rows: Vec<WorkloadRow>,
-    /// Why there are no counts, if they were asked for.
+    /// Why counts are missing although `--allocations` is set.
     pub(crate) no_counts: Option<String>,
     pub(crate) memory: Option<Memory>,
 }
 
-impl ServerReport<'_> {
-    fn targets(&self) -> [SpeedTarget; 3] {
-        let target = |name, limit, measured: Option<f64>| SpeedTarget {
+impl SpeedReport<'_> {
+    fn targets(&self) -> [PerformanceTarget; 3] {
+        let target = |name, limit, measured: Option<f64>| PerformanceTarget {
             name,
             limit,
             measured,
@@ -146,13 +148,21 @@ impl ServerReport<'_> {
         let most = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
         let exchange = cpu(Workload::Exchange);
         [
-            target("full exchange, CPU time over the floor's", 1.15, exchange),
-            target("echo, CPU time over the floor's", 1.15, cpu(Workload::Echo)),
-            target("heap allocations of any one request", 40.0, most),
+            target(
+                "full exchange, CPU time relative to the floor",
+                CPU_LIMIT,
+                exchange,
+            ),
+            target(
+                "echo, CPU time relative to the floor",
+                CPU_LIMIT,
+                cpu(Workload::Echo),
+            ),
+            target("heap allocations of any request", 40.0, most),
         ]
     }
 
-    /// The whole report, every slice included.
+    /// The complete report with every slice.
     pub(crate) fn json(&self) -> Value {
         json!({
             "machine": self.machine,
@@ -167,7 +177,7 @@ impl ServerReport<'_> {
     /// The table, the targets, the memory and the machine.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a String does not fail, here and below.
+        // Writing to a String does not fail.
         let lines = self.lines();
         if lines[0].len() > 1 {
             grid(&mut out, 2, &lines);
@@ -176,7 +186,7 @@ impl ServerReport<'_> {
                 let (name, limit, verdict) = (target.name, target.limit, verdict(target.held));
                 let measured = target.measured.map(|value| format!("{value:.2}"));
                 let measured = measured.unwrap_or_default();
-                let _ = writeln!(out, "{name:<42}  <= {limit:<5}  {measured:>6}  {verdict}");
+                let _ = writeln!(out, "{name:<45}  <= {limit:<5}  {measured:>6}  {verdict}");
             }
             out.push('\n');
         }
@@ -198,7 +208,7 @@ impl ServerReport<'_> {
         out
     }
 
-    /// The lines of the table. The first two are headings.
+    /// The rows of the table. The first two are headings.
     fn lines(&self) -> Vec<Vec<String>> {
         let rows = &self.rows;
         let names = rows.iter().map(|row| row.workload.name());
@@ -233,7 +243,7 @@ impl ServerReport<'_> {
         let busy = servers.filter_map(|it| median(&it.samples, Sample::busy));
         if let Some(busy) = busy.min_by(f64::total_cmp) {
             let paired = match self.is_compared() {
-                true => "; a ratio is the median of the ratios of paired slices",
+                true => "; ratios are medians of the ratios of simultaneous slices",
                 false => "",
             };
             let options = self.options;
@@ -245,8 +255,8 @@ impl ServerReport<'_> {
             if busy < BUSY {
                 let _ = writeln!(
                     out,
-                    "{BAD}A server used only {:.0} % of its core: the machine was busy, or the load was the \
-                     bottleneck.{BAD:#}",
+                    "{BAD}A server used only {:.0} % of its core: the machine had other work, or the load \
+                     was the bottleneck.{BAD:#}",
                     busy * 100.0,
                 );
             }
@@ -276,15 +286,15 @@ mod tests {
     use super::*;
     use clap::Parser as _;
 
-    fn options() -> ServerBenchOptions {
+    fn options() -> RunOptions {
         match crate::Cli::parse_from(["refrain-bench", "run", "--slices", "3"]).command {
             crate::Command::Run(options) => options,
             other => panic!("{other:?}"),
         }
     }
 
-    /// A report of four workloads in which Refrain costs 1.28 times the floor.
-    fn example(options: &ServerBenchOptions) -> ServerReport<'_> {
+    /// A report of four workloads in which Refrain needs 1.25 times the floor's CPU time.
+    fn example(options: &RunOptions) -> SpeedReport<'_> {
         let measures = |cost: f64| Measures {
             samples: (1..=3)
                 .map(|slice| Sample {
@@ -302,7 +312,7 @@ mod tests {
             workload,
             servers: vec![measures(1.0), measures(1.28)],
         };
-        ServerReport {
+        SpeedReport {
             machine: Machine {
                 model: "Some CPU".to_owned(),
                 cores: 2,
@@ -319,12 +329,12 @@ mod tests {
         }
     }
 
-    fn plain(report: &ServerReport<'_>) -> String {
+    fn plain(report: &SpeedReport<'_>) -> String {
         anstream::adapter::strip_str(&report.text()).to_string()
     }
 
     #[test]
-    fn ratios_and_targets_are_computed_from_the_samples() {
+    fn ratios_and_targets_are_computed_from_samples() {
         let options = options();
         let report = example(&options);
         let ratio = report.rows[0].ratio(CPU).unwrap();
@@ -345,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_workloads_and_keeps_every_slice() {
+    fn json_has_workloads_and_all_slices() {
         let options = options();
         let json = example(&options).json();
         assert_eq!(json["settings"]["secondsPerSlice"], 1.0);
@@ -355,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_as_wide_as_the_headings() {
+    fn columns_are_aligned() {
         let options = options();
         let text = plain(&example(&options));
         let lines: Vec<&str> = text.lines().collect();
@@ -364,23 +374,23 @@ mod tests {
         let equal = lines[..6].iter().all(|line| line.chars().count() == width);
         assert!(equal, "{text}");
         assert!(lines[5].starts_with("full exchange"));
-        assert!(text.contains("not held"));
+        assert!(text.contains("missed"));
         assert!(text.contains("100 % over 10 %: 1.002"));
         assert!(text.contains("Machine: Some CPU, 2 cores"));
     }
 
     #[test]
-    fn columns_without_numbers_are_omitted() {
+    fn empty_columns_are_omitted() {
         let options = options();
         let mut report = example(&options);
         for row in &mut report.rows {
             row.servers.truncate(1);
             row.servers[0].counts = None;
         }
-        report.no_counts = Some("valgrind cannot be run".to_owned());
+        report.no_counts = Some("valgrind is missing".to_owned());
         let text = plain(&report);
         assert!(!text.contains("instructions  ") && !text.contains("ratio"));
-        assert!(text.contains("not counted: valgrind cannot be run"));
+        assert!(text.contains("not counted: valgrind is missing"));
         assert!(text.contains("not measured"));
     }
 }

@@ -1,4 +1,4 @@
-//! A run: starts both servers, alternates their slices, and takes the optional counts and memory readings.
+//! A speed run: starts both servers, alternates slices, and optionally measures counts and memory.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,39 +7,39 @@ use indicatif::ProgressBar;
 use serde::Serialize;
 
 use crate::counts;
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::load::{Load, Workload, slice};
 use crate::machine::Machine;
-use crate::report::{Measures, Memory, ServerReport, WorkloadRow};
+use crate::report::{Measures, Memory, SpeedReport, WorkloadRow};
 use crate::server::{Program, ServerProcess, resident_kib};
 use crate::{seconds, spinner};
 
-/// The time limit for a server to start and to stop.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// The longest warm-up of a workload, in seconds.
+/// The timeout for starting and stopping a server.
+const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The maximum warm-up time of a workload in seconds.
 const WARM_UP: f64 = 0.5;
-/// The number of readings of resident memory.
+/// The number of equal parts of the dialogues after which resident memory is read.
 const PARTS: u64 = 10;
 
-/// The options of `run`. The serialized ones are part of the report.
+/// The options of `run`. The JSON report contains those that affect the results.
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct ServerBenchOptions {
-    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` beside this program].
+pub(crate) struct RunOptions {
+    /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` in the directory of this program].
     #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
     #[serde(skip)]
     refrain: Option<PathBuf>,
-    /// Measure the floor alone.
+    /// Measure only the floor.
     #[arg(long)]
     #[serde(skip)]
     floor_only: bool,
-    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
+    /// The length of a slice. CPU times are inaccurate below one second.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) seconds_per_slice: f64,
-    /// Slices for each workload and server; 0 leaves out throughput and CPU time.
+    /// The number of slices for each workload and server. 0 skips throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     pub(crate) slices: usize,
-    /// Connections of the load.
+    /// The number of connections.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) connections: u16,
     /// The core the servers are pinned to.
@@ -48,22 +48,22 @@ pub(crate) struct ServerBenchOptions {
     /// The core the load is pinned to.
     #[arg(long, value_name = "CORE", default_value_t = 1)]
     pub(crate) load_core: usize,
-    /// Count heap allocations and instructions per request as well, with valgrind.
+    /// Also count heap allocations and instructions per request with valgrind.
     #[arg(long)]
     #[serde(skip)]
     allocations: bool,
-    /// Leave this many dialogues pending and measure Refrain's resident memory.
+    /// Measure Refrain's resident memory while this number of dialogues waits.
     #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
     #[serde(skip)]
     memory: Option<u64>,
-    /// Write everything measured, every slice included, to this file as JSON.
+    /// Write the complete report with every slice to this file as JSON.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Measures both servers.
-pub(crate) async fn run(options: &ServerBenchOptions) -> Result<ServerReport<'_>, BenchError> {
+/// Runs the measurements.
+pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> {
     let progress = spinner();
     let mut programs = vec![Program::floor()?];
     if !options.floor_only {
@@ -82,14 +82,16 @@ pub(crate) async fn run(options: &ServerBenchOptions) -> Result<ServerReport<'_>
     };
     let memory = match (options.memory, programs.get(1)) {
         (Some(dialogues), Some(program)) => {
-            let server = program.start(options.server_core, &[], PATIENCE).await?;
+            let server = program
+                .start(options.server_core, &[], SERVER_TIMEOUT)
+                .await?;
             let memory = watch(&server, dialogues, options.connections, &progress).await?;
             server.stop().await?;
             Some(memory)
         }
         _ => None,
     };
-    Ok(ServerReport {
+    Ok(SpeedReport {
         machine: Machine::read(),
         options,
         rows: rows.into(),
@@ -98,17 +100,21 @@ pub(crate) async fn run(options: &ServerBenchOptions) -> Result<ServerReport<'_>
     })
 }
 
-/// Loads the servers in turn, slice by slice.
+/// Measures the servers in turn, workload by workload, slice by slice.
 async fn time(
     programs: &[Program],
-    options: &ServerBenchOptions,
+    options: &RunOptions,
     rows: &mut [WorkloadRow],
     progress: &ProgressBar,
-) -> Result<(), BenchError> {
+) -> Result<(), Error> {
     progress.set_message("starting the servers");
     let mut servers = Vec::new();
     for program in programs {
-        servers.push(program.start(options.server_core, &[], PATIENCE).await?);
+        servers.push(
+            program
+                .start(options.server_core, &[], SERVER_TIMEOUT)
+                .await?,
+        );
     }
     let warm_up = Duration::from_secs_f64(options.seconds_per_slice.min(WARM_UP));
     for workload in Workload::ALL {
@@ -126,7 +132,7 @@ async fn time(
         } in rows.iter_mut()
         {
             let mut pairs: Vec<_> = servers.iter().zip(measures).collect();
-            // Alternate the order: the second server runs on a warmer machine.
+            // Alternate the order, because the second server may find warm caches.
             if number % 2 == 0 {
                 pairs.reverse();
             }
@@ -144,13 +150,13 @@ async fn time(
     Ok(())
 }
 
-/// Counts under valgrind. Returns the reason if valgrind cannot run here.
+/// RequestCounts under valgrind. Returns the reason if that is impossible here.
 async fn count(
     programs: &[Program],
-    options: &ServerBenchOptions,
+    options: &RunOptions,
     rows: &mut [WorkloadRow],
     progress: &ProgressBar,
-) -> Result<Option<String>, BenchError> {
+) -> Result<Option<String>, Error> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
@@ -164,14 +170,15 @@ async fn count(
     Ok(None)
 }
 
-/// Opens dialogues, abandons them after round 1, and reads the server's resident memory. A dialogue opened before all
-/// others is answered at the end, to prove that pending dialogues can still be completed.
+/// Measures the server's resident memory while it has more and more dialogues that wait after round 1.
+///
+/// Finally answers the dialogue that was opened first, to show that the dialogues are still alive.
 async fn watch(
     server: &ServerProcess,
     dialogues: u64,
     connections: u16,
     progress: &ProgressBar,
-) -> Result<Memory, BenchError> {
+) -> Result<Memory, Error> {
     let mut resident = vec![resident_kib(server.pid)?];
     let mut load = Load::open(server, Workload::Round1, connections).await?;
     for part in 0..PARTS {
@@ -180,7 +187,7 @@ async fn watch(
             .await?;
         resident.push(resident_kib(server.pid)?);
     }
-    load.answer_first_dialogue().await?;
+    load.answer_first().await?;
     Ok(Memory {
         dialogues,
         growth: resident[PARTS as usize] as f64 / resident[1].max(1) as f64,

@@ -1,4 +1,4 @@
-//! The servers under test: child processes that are pinned to a core and killed when their [`ServerProcess`] is dropped.
+//! The servers under test: child processes that are pinned to a core and killed on drop.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,15 +15,15 @@ use tokio::process::{Child, ChildStderr, Command};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::machine::on_core;
 
-/// Clock ticks per second in /proc: 100 on every current Linux.
+/// Clock ticks per second in /proc.
 const TICKS: f64 = 100.0;
-/// The number of a server's last log lines that an error shows.
+/// The number of log lines in an error.
 const TAIL: usize = 20;
 
-/// A server that can be started.
+/// A server program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -42,12 +42,12 @@ pub(crate) struct ServerProcess {
     pub(crate) pid: u32,
     child: Child,
     tail: Tail,
-    patience: Duration,
+    timeout_limit: Duration,
 }
 
 impl Program {
     /// The sealing floor: a command of this program.
-    pub(crate) fn floor() -> Result<Self, BenchError> {
+    pub(crate) fn floor() -> Result<Self, Error> {
         Ok(Self {
             name: "floor",
             path: this_program()?,
@@ -55,14 +55,14 @@ impl Program {
         })
     }
 
-    /// Refrain's server, by default the one beside this program.
-    pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, BenchError> {
+    /// Refrain's server, by default the one in the directory of this program.
+    pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path,
             None => this_program()?.with_file_name("refrain"),
         };
         if !path.is_file() {
-            return Err(BenchError::NoServer { path });
+            return Err(Error::NoServer { path });
         }
         Ok(Self {
             name: "Refrain",
@@ -72,20 +72,20 @@ impl Program {
     }
 
     /// Starts the server on a free port and waits until it prints its URL. `under` is a program with its arguments that
-    /// runs the server, or empty; `patience` limits the start and the stop.
+    /// runs the server, or empty; `timeout_limit` limits the start and the stop.
     pub(crate) async fn start(
         &self,
         core: usize,
         under: &[OsString],
-        patience: Duration,
-    ) -> Result<ServerProcess, BenchError> {
+        timeout_limit: Duration,
+    ) -> Result<ServerProcess, Error> {
         let mut line = under.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
         let mut command = Command::new(&line[0]);
         command
             .args(&line[1..])
             .args(["--listen", "127.0.0.1:0"])
-            // The user's own log filter would be measured too.
+            // The user's log filter would distort the measurement.
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -93,13 +93,13 @@ impl Program {
             .kill_on_drop(true);
         let spawned = on_core(core, || command.spawn())?;
         let what = format!("could not start {}", self.name);
-        let mut child = spawned.map_err(BenchError::system(what))?;
+        let mut child = spawned.map_err(Error::system(what))?;
         let tail = Tail::default();
         let (found, address) = oneshot::channel();
         if let Some(stderr) = child.stderr.take() {
             tokio::spawn(read_log(stderr, tail.clone(), found));
         }
-        let what = match (timeout(patience, address).await, child.id()) {
+        let what = match (timeout(timeout_limit, address).await, child.id()) {
             (Ok(Ok(address)), Some(pid)) => {
                 return Ok(ServerProcess {
                     name: self.name,
@@ -107,23 +107,23 @@ impl Program {
                     pid,
                     child,
                     tail,
-                    patience,
+                    timeout_limit,
                 });
             }
-            (Err(_), _) => format!("did not print its URL on stderr within {patience:?}"),
-            _ => match timeout(patience, child.wait()).await {
-                Ok(Ok(status)) => format!("ended early ({status})"),
-                _ => "closed its stderr and did not end".to_owned(),
+            (Err(_), _) => format!("did not print its URL to stderr within {timeout_limit:?}"),
+            _ => match timeout(timeout_limit, child.wait()).await {
+                Ok(Ok(status)) => format!("exited early ({status})"),
+                _ => "closed its stderr but did not exit".to_owned(),
             },
         };
-        Err(failed(self.name, what, &tail))
+        Err(failure(self.name, what, &tail))
     }
 }
 
 impl ServerProcess {
-    /// Ends the server with SIGTERM; an exit status other than 0 is an error.
-    pub(crate) async fn stop(mut self) -> Result<(), BenchError> {
-        // `id` exists only until the child has been waited for, so the id is not reused.
+    /// Stops the server with SIGTERM. An unclean exit is an error.
+    pub(crate) async fn stop(mut self) -> Result<(), Error> {
+        // `id` returns `None` after the child was reaped, so the id cannot belong to another process.
         let id = self.child.id().and_then(|id| i32::try_from(id).ok());
         let ended = async {
             if let Some(pid) = id.and_then(Pid::from_raw) {
@@ -131,31 +131,33 @@ impl ServerProcess {
             }
             self.child.wait().await
         };
-        let what = match timeout(self.patience, ended).await {
+        let what = match timeout(self.timeout_limit, ended).await {
             Ok(Ok(status)) if status.success() => return Ok(()),
             Ok(Ok(status)) => status.to_string(),
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("still running after {:?}", self.patience),
+            Err(_) => format!("still running after {:?}", self.timeout_limit),
         };
-        let what = format!("did not end cleanly on SIGTERM: {what}");
-        Err(failed(self.name, what, &self.tail))
+        let what = format!("did not exit cleanly on SIGTERM: {what}");
+        Err(failure(self.name, what, &self.tail))
     }
 }
 
-pub(crate) fn this_program() -> Result<PathBuf, BenchError> {
-    std::env::current_exe().map_err(BenchError::system("this program has no path"))
+pub(crate) fn this_program() -> Result<PathBuf, Error> {
+    std::env::current_exe().map_err(Error::system(
+        "could not determine the path of this program",
+    ))
 }
 
-fn failed(server: &'static str, what: String, tail: &Tail) -> BenchError {
+fn failure(server: &'static str, what: String, tail: &Tail) -> Error {
     let lines = Vec::from(tail.lock().clone());
     let tail = match lines.is_empty() {
         true => "(none)".to_owned(),
         false => lines.join("\n"),
     };
-    BenchError::Server { server, what, tail }
+    Error::Server { server, what, tail }
 }
 
-/// Reads a log to its end, so that the server never waits for a full pipe, and reports the first address in it.
+/// Drains a log, so that the pipe never fills up, and reports the first address in it.
 async fn read_log(stderr: ChildStderr, tail: Tail, found: oneshot::Sender<SocketAddr>) {
     let mut found = Some(found);
     let mut lines = BufReader::new(stderr).lines();
@@ -179,14 +181,14 @@ fn address_in(line: &str) -> Option<SocketAddr> {
     url.strip_suffix("/mcp")?.parse().ok()
 }
 
-/// Processor time that a process has used with all its threads, in user mode and in the kernel.
-pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, BenchError> {
+/// The CPU time of a process with all its threads, in user and kernel mode.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
     let ticks = read_field(format!("/proc/{pid}/stat"), "utime and stime", cpu_ticks)?;
     Ok(ticks as f64 / TICKS)
 }
 
 /// Resident memory of a process in KiB.
-pub(crate) fn resident_kib(pid: u32) -> Result<u64, BenchError> {
+pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
     read_field(format!("/proc/{pid}/status"), "VmRSS", resident)
 }
 
@@ -194,9 +196,9 @@ fn read_field(
     path: String,
     field: &'static str,
     parse: fn(&str) -> Option<u64>,
-) -> Result<u64, BenchError> {
-    let text = std::fs::read_to_string(&path).map_err(BenchError::system(path.clone()))?;
-    parse(&text).ok_or(BenchError::Unreadable { path, field })
+) -> Result<u64, Error> {
+    let text = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
+    parse(&text).ok_or(Error::Unreadable { path, field })
 }
 
 /// utime + stime of a /proc/PID/stat line. The name in it may hold spaces and parentheses.

@@ -1,7 +1,6 @@
 //! Samples of slices, their medians, and ratios to the floor.
 //!
-//! A ratio is the median of the ratios of slices that ran side by side, so that a machine that slows down for a while
-//! slows down both sides of a pair.
+//! A ratio is the median of the ratios of adjacent slices, so that temporary load on the machine affects both.
 
 use serde::Serialize;
 
@@ -9,11 +8,11 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Sample {
-    /// Requests done; for the full exchange, exchanges.
+    /// Completed requests or, for the full exchange, completed exchanges.
     pub(crate) done: u64,
     /// Seconds from the first request to the last reply.
     pub(crate) seconds: f64,
-    /// Seconds of processor time the server used meanwhile.
+    /// The server's CPU time in seconds.
     pub(crate) cpu_seconds: f64,
 }
 
@@ -26,13 +25,13 @@ impl Sample {
         self.cpu_seconds * 1e6 / self.done as f64
     }
 
-    /// The share of its core that the server used: well below 1, the load was the bottleneck.
+    /// The server's share of its core. Well below 1, the load generator was the bottleneck.
     pub(crate) fn busy(&self) -> f64 {
         self.cpu_seconds / self.seconds
     }
 }
 
-/// The median of several values, and the range that half of them are in.
+/// The median and the interquartile range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) low: f64,
@@ -58,7 +57,7 @@ pub(crate) fn median(samples: &[Sample], value: fn(&Sample) -> f64) -> Option<f6
     Spread::of(samples.iter().map(value)).map(|spread| spread.median)
 }
 
-/// Refrain's values over the floor's.
+/// The ratio of Refrain's values to the floor's.
 pub(crate) fn ratio(
     refrain: &[Sample],
     floor: &[Sample],

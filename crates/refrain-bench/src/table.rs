@@ -1,6 +1,6 @@
-//! Parts of printed tables: numbers, colours, verdicts.
+//! Formatting of printed tables: numbers, colours, verdicts.
 //!
-//! Styles are always written; the stream that prints the text strips them where they do not belong.
+//! Styles are always written; the output stream removes them if it is not a terminal.
 
 use std::fmt::Write as _;
 
@@ -15,13 +15,13 @@ pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(crate) fn verdict(held: Option<bool>) -> String {
     let (style, verdict) = match held {
         Some(true) => (GOOD, "held"),
-        Some(false) => (BAD, "not held"),
+        Some(false) => (BAD, "missed"),
         None => (DIM, "not measured"),
     };
     format!("{style}{verdict}{style:#}")
 }
 
-/// Writes lines of equally many cells. The first column is aligned to the left; the first lines are headings.
+/// Writes rows with the same number of cells. The first column is left-aligned.
 pub(crate) fn grid(out: &mut String, headings: usize, lines: &[Vec<String>]) {
     let length = |cell: &String| cell.chars().count();
     let width = |column| lines.iter().map(|line| length(&line[column])).max();
@@ -30,7 +30,7 @@ pub(crate) fn grid(out: &mut String, headings: usize, lines: &[Vec<String>]) {
     for (index, line) in lines.iter().enumerate() {
         let mut text = format!("{:<width$}", line[0], width = widths[0]);
         for (cell, width) in line.iter().zip(&widths).skip(1) {
-            // Writing to a String does not fail, here and below.
+            // Writing to a String does not fail.
             let _ = write!(text, "  {cell:>width$}");
         }
         let style = if index < headings { BOLD } else { Style::new() };
@@ -38,7 +38,7 @@ pub(crate) fn grid(out: &mut String, headings: usize, lines: &[Vec<String>]) {
     }
 }
 
-/// A number with its thousands marked, or a dash.
+/// A number with thousands separators, or a dash.
 pub(crate) fn number(value: Option<f64>, digits: usize) -> String {
     let Some(value) = value else {
         return "-".to_owned();

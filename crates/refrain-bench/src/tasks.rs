@@ -1,25 +1,25 @@
-//! Measures tasks: their life cycle, `tasks/get`, and the cost of an instance while many tasks wait.
+//! Benchmarks tasks: complete lives, `tasks/get`, and the cost of an idle instance with many waiting tasks.
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `bench_database` | the databases of the benchmark |
-//! | `instance` | Refrain's side: an instance and its clients |
-//! | `sql_floor` | the floor: the same life cycle in hand-written SQL |
-//! | `database`, `wal` | statements on SQLite and Postgres, and the count of their commits |
+//! | `test_database` | the databases for the measurements |
+//! | `instance` | Refrain: an instance and its clients |
+//! | `sql_floor` | the floor: the same work in hand-written SQL |
+//! | `database`, `wal` | statements on SQLite and Postgres, and counts of commits |
 //! | `counting_store` | a store that counts its calls |
-//! | `idle` | an instance while tasks wait |
+//! | `idle` | an idle instance with waiting tasks |
 //! | `report` | the report |
 //!
 //! Both sides use the same database in turn, with the same number of concurrent clients. Both make the same commits for
-//! a task; the database itself counts them.
+//! a task; the database counts them.
 
-mod bench_database;
 mod counting_store;
 mod database;
 mod idle;
 mod instance;
 mod report;
 mod sql_floor;
+mod test_database;
 mod wal;
 
 use std::path::PathBuf;
@@ -32,63 +32,63 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::server::cpu_seconds;
 use crate::stats::Sample;
 use crate::{seconds, spinner};
-use bench_database::StoreArgument;
 use counting_store::CountingStore;
 use database::{Database, Value};
 pub(crate) use idle::{InstanceOptions, instance};
 use instance::TaskInstance;
-use report::{OnStore, PerTask, TaskReport};
-use sql_floor::SqlFloor;
+use report::{PerTask, StoreResults, TaskReport};
+use sql_floor::TaskFloor;
+use test_database::StoreArgument;
 
-/// The time limit of a slice beyond its length.
+/// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
-/// Tasks that each client runs while commits are counted.
+/// The number of tasks that each client runs while commits are counted.
 const COUNTED: u64 = 8;
-/// The number of Refrain's tasks, and of those that are completed.
+/// Counts Refrain's tasks, and the completed ones.
 const TASKS: &str =
     "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks";
-/// The floor of `tasks/get`: the same row by its id.
+/// The floor of `tasks/get`: selects the same row by id.
 const SELECT: &str = "
 SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
 FROM refrain_tasks WHERE id = $1";
 
-/// The options of `tasks`. The serialized ones are part of the report.
+/// The options of `tasks`. The JSON report contains those that affect the results.
 #[derive(Debug, clap::Args, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct TaskBenchOptions {
-    /// The database: `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which keeps
-    /// the benchmark's rows [default: a new file and a new server].
+    /// `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which is not cleaned up
+    /// [default: a new file and a new server].
     #[arg(long = "store", value_name = "STORE", value_parser = StoreArgument::parse)]
     #[serde(skip)]
     stores: Vec<StoreArgument>,
-    /// Length of a slice. Below one second the clock of /proc is too coarse for CPU times.
+    /// The length of a slice. CPU times are inaccurate below one second.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds_per_slice: f64,
-    /// Slices for each store and side; 0 leaves out throughput and CPU time.
+    /// The number of slices for each store and side. 0 skips throughput and CPU time.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     slices: usize,
-    /// Concurrent clients.
+    /// The number of concurrent clients.
     #[arg(long, value_name = "COUNT", default_value = "32", value_parser = clap::value_parser!(u16).range(1..))]
     concurrent: u16,
-    /// Measure the cost of an idle instance with up to this many waiting tasks; 0 skips this.
+    /// Measure an idle instance with up to this number of waiting tasks. 0 skips it.
     #[arg(long, value_name = "TASKS", default_value_t = 100_000)]
     idle: u64,
-    /// The length of each idle measurement.
+    /// The length of each measurement of the idle instance.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     idle_seconds: f64,
-    /// Write everything measured, every slice included, to this file as JSON.
+    /// Write the complete report with every slice to this file as JSON.
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// Measures on the stores of the options.
-pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, BenchError> {
+/// Runs the measurements on all selected stores.
+pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, Error> {
     let progress = spinner();
     let arguments = match options.stores.as_slice() {
         [] => &[StoreArgument::Sqlite, StoreArgument::Postgres],
@@ -97,8 +97,8 @@ pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, Be
     let mut stores = Vec::new();
     for argument in arguments {
         progress.set_message("opening the database");
-        let place = argument.open().await?;
-        stores.push(measure(&place.url, options, &progress).await?);
+        let test_database = argument.open().await?;
+        stores.push(measure(&test_database.url, options, &progress).await?);
     }
     Ok(TaskReport {
         machine: Machine::read(),
@@ -107,23 +107,23 @@ pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, Be
     })
 }
 
-/// Both sides, and one waiting task of Refrain.
+/// Both sides, and a waiting task.
 struct Sides {
     database: Arc<Database>,
-    floor: SqlFloor,
+    floor: TaskFloor,
     refrain: TaskInstance,
     waiting: TaskId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
-    Floor,
+    TaskFloor,
     Refrain,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TaskWork {
-    /// The whole life cycle of a task.
+    /// A complete task: create, ask, answer, complete.
     Life,
     /// `tasks/get` of a waiting task.
     Get,
@@ -133,30 +133,30 @@ async fn measure(
     url: &str,
     options: &TaskBenchOptions,
     progress: &ProgressBar,
-) -> Result<OnStore, BenchError> {
+) -> Result<StoreResults, Error> {
     let store = CountingStore::new(refrain_store::open(url).await?);
     let database = Arc::new(Database::open(url).await?);
     let (tasks, _): (i64, i64) = database.fetch_one(TASKS, &[]).await?;
     if tasks > 0 {
-        return Err(BenchError::InUse(tasks));
+        return Err(Error::InUse(tasks));
     }
     let refrain = TaskInstance::start(store)?;
     refrain.life().await?;
     let sides = Arc::new(Sides {
-        floor: SqlFloor::start(database.clone()).await?,
+        floor: TaskFloor::start(database.clone()).await?,
         waiting: refrain.open().await?,
         database: database.clone(),
         refrain,
     });
     let waiting = sides.waiting.clone();
-    let mut found = OnStore {
+    let mut found = StoreResults {
         database: database.version().await?,
-        ..OnStore::default()
+        ..StoreResults::default()
     };
     progress.set_message(format!("{}: counting commits", found.database));
     found.per_task = sides.count(options.concurrent).await?;
     sides.time(options, &mut found, progress).await?;
-    // The idle measurement must not include this process's instance.
+    // Stop the instance of this process, so that it is not measured.
     drop(sides);
     if options.idle > 0 {
         for tasks in [1, options.idle / 10, options.idle] {
@@ -170,11 +170,11 @@ async fn measure(
 }
 
 impl Sides {
-    async fn once(&self, side: Side, work: TaskWork) -> Result<(), BenchError> {
+    async fn once(&self, side: Side, work: TaskWork) -> Result<(), Error> {
         match (side, work) {
-            (Side::Floor, TaskWork::Life) => self.floor.life().await,
+            (Side::TaskFloor, TaskWork::Life) => self.floor.life().await,
             (Side::Refrain, TaskWork::Life) => self.refrain.life().await,
-            (Side::Floor, TaskWork::Get) => {
+            (Side::TaskFloor, TaskWork::Get) => {
                 let id = [Value::Text(self.waiting.as_str())];
                 let _: (String,) = self.database.fetch_one(SELECT, &id).await?;
                 Ok(())
@@ -183,15 +183,15 @@ impl Sides {
         }
     }
 
-    /// Repeats `work` in concurrent clients until each has done it `most` times or the time is up, at least once each.
-    /// Returns the number done.
+    /// Runs concurrent clients until each has done the work `max` times or the time has elapsed, but at least once.
+    /// Returns the total count.
     async fn clients(
         self: &Arc<Self>,
         (side, work): (Side, TaskWork),
         concurrent: u16,
-        most: u64,
+        max: u64,
         length: Duration,
-    ) -> Result<u64, BenchError> {
+    ) -> Result<u64, Error> {
         let begun = Instant::now();
         let mut clients = JoinSet::new();
         for _ in 0..concurrent {
@@ -201,8 +201,8 @@ impl Sides {
                 loop {
                     sides.once(side, work).await?;
                     done += 1;
-                    if done >= most || begun.elapsed() >= length {
-                        return Ok::<u64, BenchError>(done);
+                    if done >= max || begun.elapsed() >= length {
+                        return Ok::<u64, Error>(done);
                     }
                 }
             });
@@ -216,11 +216,11 @@ impl Sides {
         };
         let (limit, what) = (length + GRACE, format!("{work:?} of {side:?}"));
         let joined = timeout(limit, joined).await;
-        joined.map_err(|_| BenchError::TimedOut { what, limit })?
+        joined.map_err(|_| Error::TimedOut { what, limit })?
     }
 
-    /// Counts each side's commits per task, and Refrain's calls to its store.
-    async fn count(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, BenchError> {
+    /// Counts the commits per task on each side, and Refrain's store calls.
+    async fn count(self: &Arc<Self>, concurrent: u16) -> Result<PerTask, Error> {
         let before = self.refrain.store.counts();
         let refrain_commits = self.commits(Side::Refrain, concurrent).await?;
         let lives = (u64::from(concurrent) * COUNTED) as f64;
@@ -232,14 +232,14 @@ impl Sides {
         let per_life = calls.into_iter();
         let per_life = per_life.map(|(name, calls)| (name, calls.count as f64 / lives));
         Ok(PerTask {
-            floor_commits: self.commits(Side::Floor, concurrent).await?,
+            floor_commits: self.commits(Side::TaskFloor, concurrent).await?,
             refrain_commits,
             calls: per_life.collect(),
         })
     }
 
-    /// Commits per task. All tasks must be completed.
-    async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, BenchError> {
+    /// The commits per task. Fails unless all tasks were completed.
+    async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, Error> {
         let (_, before): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
         let mark = self.database.mark().await?;
         let led = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
@@ -248,7 +248,7 @@ impl Sides {
         let (_, after): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
         let completed = after.abs_diff(before);
         if side == Side::Refrain && completed != lives {
-            return Err(BenchError::Incomplete { completed, lives });
+            return Err(Error::Incomplete { completed, lives });
         }
         Ok(commits as f64 / lives as f64)
     }
@@ -257,16 +257,16 @@ impl Sides {
     async fn time(
         self: &Arc<Self>,
         options: &TaskBenchOptions,
-        found: &mut OnStore,
+        found: &mut StoreResults,
         progress: &ProgressBar,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), Error> {
         let slices = options.slices;
         for number in 1..=slices {
             progress.set_message(format!("{}: slice {number} of {slices}", found.database));
-            // Alternate the order: the second side runs on a warmer machine.
+            // Alternate the order, because the second side may find warm caches.
             let order = match number % 2 {
-                0 => [Side::Refrain, Side::Floor],
-                _ => [Side::Floor, Side::Refrain],
+                0 => [Side::Refrain, Side::TaskFloor],
+                _ => [Side::TaskFloor, Side::Refrain],
             };
             for (work, pairs) in [
                 (TaskWork::Life, &mut found.life),
@@ -275,7 +275,7 @@ impl Sides {
                 for side in order {
                     let sample = self.slice(side, work, options).await?;
                     match side {
-                        Side::Floor => pairs.floor.push(sample),
+                        Side::TaskFloor => pairs.floor.push(sample),
                         Side::Refrain => pairs.refrain.push(sample),
                     }
                 }
@@ -289,7 +289,7 @@ impl Sides {
         side: Side,
         work: TaskWork,
         options: &TaskBenchOptions,
-    ) -> Result<Sample, BenchError> {
+    ) -> Result<Sample, Error> {
         let length = Duration::from_secs_f64(options.seconds_per_slice);
         let this = std::process::id();
         let (cpu, begun) = (cpu_seconds(this)?, Instant::now());

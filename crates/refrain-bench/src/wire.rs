@@ -1,7 +1,6 @@
-//! Requests as bytes, and one keep-alive HTTP/1.1 connection that reads no more of a reply than it has to.
+//! Serialized requests, and a minimal keep-alive HTTP/1.1 client.
 //!
-//! Requests carry what the public clients send: both media types, the three request headers of the protocol and a full
-//! `_meta`.
+//! The requests have the headers and the `_meta` of real clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +10,7 @@ use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// The longest reply that is read.
+/// The maximum length of a reply in bytes.
 const REPLY_LIMIT: usize = 256 * 1024;
 /// The text that `echo` is called with.
 const ECHO_TEXT: &str = "what was done is refrained from";
@@ -59,7 +58,7 @@ fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -
     )
 }
 
-/// The reason why a reply is missing or wrong.
+/// A missing or wrong reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]
@@ -68,12 +67,12 @@ pub(crate) enum WireError {
     NotHttp(#[from] httparse::Error),
     #[error("HTTP status {status}, body: {body}")]
     Status { status: u16, body: String },
-    /// A stream, where a single JSON answer was expected.
-    #[error("the reply has no usable content-length")]
+    /// A stream instead of a single JSON reply.
+    #[error("the reply has no valid content-length")]
     NoLength,
     #[error("the reply has more than {REPLY_LIMIT} bytes")]
     TooLong,
-    #[error("{0} bytes came after the end of the reply")]
+    #[error("{0} unexpected bytes after the reply")]
     Surplus(usize),
     #[error("the reply does not contain {expected:?}: {body}")]
     Unexpected {
@@ -86,12 +85,12 @@ pub(crate) enum WireError {
 
 /// An open connection and the bytes of the last reply.
 #[derive(Debug)]
-pub(crate) struct BenchConnection {
+pub(crate) struct HttpConnection {
     stream: TcpStream,
     buffer: Vec<u8>,
 }
 
-/// Where the parts of a reply lie.
+/// The offsets of the parts of a reply.
 #[derive(Debug, PartialEq, Eq)]
 struct ReplyHead {
     status: u16,
@@ -99,7 +98,7 @@ struct ReplyHead {
     end: usize,
 }
 
-impl BenchConnection {
+impl HttpConnection {
     pub(crate) async fn open(address: SocketAddr) -> Result<Self, WireError> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
@@ -187,7 +186,7 @@ pub(crate) fn token(body: &[u8]) -> Result<&str, WireError> {
     })
 }
 
-/// The beginning of a body, for an error message.
+/// The start of a body, for an error message.
 fn excerpt(body: &[u8]) -> String {
     const SHOWN: usize = 400;
     let mut text = String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).into_owned();

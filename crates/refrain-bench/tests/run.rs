@@ -1,4 +1,4 @@
-//! Runs the program with very short slices; the figures mean nothing.
+//! Runs the program with very short slices: the floor against itself, and tasks.
 
 use std::process::{Command, Output};
 
@@ -6,18 +6,18 @@ use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-bench");
 
-/// Runs everything on core 0, which every machine has.
+/// Runs a speed benchmark with everything on core 0, which every machine has.
 fn run(options: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(["run", "--server-core", "0", "--load-core", "0"])
         .args(["--seconds-per-slice", "0.05"])
         .args(options)
         .output()
-        .expect("the program was built for this test")
+        .expect("the program starts")
 }
 
 #[test]
-fn floor_against_itself_gives_a_complete_report() {
+fn floor_against_itself_yields_a_full_report() {
     let json = tempfile::NamedTempFile::new().unwrap();
     let path = json.path().to_str().unwrap();
     let output = run(&[
@@ -43,12 +43,9 @@ fn floor_against_itself_gives_a_complete_report() {
         "100 % over 10 %",
         "Machine:",
     ] {
-        assert!(
-            stdout.contains(expected),
-            "{expected} is missing:\n{stdout}"
-        );
+        assert!(stdout.contains(expected), "missing {expected}:\n{stdout}");
     }
-    assert!(!stdout.contains('\x1b'), "a file gets no colours");
+    assert!(!stdout.contains('\x1b'), "no colours unless on a terminal");
 
     let report: Value = serde_json::from_reader(json.as_file()).unwrap();
     let workloads = report["workloads"].as_array().unwrap();
@@ -67,17 +64,17 @@ fn floor_against_itself_gives_a_complete_report() {
 }
 
 #[test]
-fn server_that_exits_early_is_reported_with_its_output() {
-    // `cat` has no option --listen, so it exits with an error.
+fn failing_server_is_named_with_its_log() {
+    // `cat` rejects the option --listen.
     let output = run(&["--refrain", "/bin/cat", "--slices", "1"]);
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("Refrain ended early"), "{stderr}");
+    assert!(stderr.contains("Refrain exited early"), "{stderr}");
     assert!(stderr.contains("--listen"), "{stderr}");
 }
 
 #[test]
-fn missing_server_error_names_the_remedy() {
+fn missing_server_error_has_a_hint() {
     let output = run(&["--refrain", "/nowhere/refrain"]);
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
@@ -85,14 +82,14 @@ fn missing_server_error_names_the_remedy() {
     assert!(stderr.contains("--floor-only"), "{stderr}");
 }
 
-/// Runs `tasks` with minimal settings.
+/// Runs a short task benchmark.
 fn tasks(options: &[&str]) -> Output {
     Command::new(PROGRAM)
         .args(["tasks", "--seconds-per-slice", "0.05", "--slices", "2"])
         .args(["--concurrent", "4", "--idle", "50", "--idle-seconds", "1.2"])
         .args(options)
         .output()
-        .expect("the program was built for this test")
+        .expect("the program starts")
 }
 
 #[test]
@@ -102,16 +99,8 @@ fn tasks_are_measured_on_both_stores() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
-    for expected in [
-        "SQLite 3",
-        "Postgres 1",
-        "task life cycles",
-        "tasks waiting",
-    ] {
-        assert!(
-            stdout.contains(expected),
-            "{expected} is missing:\n{stdout}"
-        );
+    for expected in ["SQLite 3", "Postgres 1", "complete tasks", "tasks waiting"] {
+        assert!(stdout.contains(expected), "missing {expected}:\n{stdout}");
     }
 
     let report: Value = serde_json::from_reader(json.as_file()).unwrap();
@@ -125,7 +114,7 @@ fn tasks_are_measured_on_both_stores() {
                 assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
             }
         }
-        // One commit each to create, ask, answer and complete; claims may be batched.
+        // One commit each for create, ask, answer and complete, plus a share of a claim.
         for side in ["floorCommits", "refrainCommits"] {
             let commits = store["perTask"][side].as_f64().unwrap();
             assert!(4.0 < commits && commits < 6.0, "{side}: {commits}");
@@ -144,22 +133,23 @@ fn tasks_are_measured_on_both_stores() {
 }
 
 #[test]
-fn store_that_contains_tasks_is_rejected() {
+fn store_with_tasks_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let url = format!("sqlite:{}", dir.path().join("a.db").display());
-    let of_it = ["--store", &url, "--idle", "0", "--slices", "0"];
+    let arguments = ["--store", &url, "--idle", "0", "--slices", "0"];
     let run = |options: &[&str]| {
         let mut program = Command::new(PROGRAM);
         program.args(["tasks", "--concurrent", "1"]).args(options);
-        program
-            .output()
-            .expect("the program was built for this test")
+        program.output().expect("the program starts")
     };
-    let first = run(&of_it);
+    let first = run(&arguments);
     let stderr = String::from_utf8_lossy(&first.stderr);
     assert!(first.status.success(), "{stderr}");
-    let second = run(&of_it);
+    let second = run(&arguments);
     assert!(!second.status.success());
     let stderr = String::from_utf8(second.stderr).unwrap();
-    assert!(stderr.contains("the store holds 10 tasks"), "{stderr}");
+    assert!(
+        stderr.contains("the database contains 10 tasks"),
+        "{stderr}"
+    );
 }

@@ -1,6 +1,6 @@
-//! The client of the suite's client scenarios: `refrain-client`, as any host would use it.
+//! The client under test in the suite's client scenarios.
 //!
-//! The suite starts it with the URL of its server, and names the scenario in the environment.
+//! The suite passes the URL of its server as an argument and the scenario in the environment.
 
 mod answers;
 mod auth;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 /// The arguments and environment variables that the suite sets.
 #[derive(Debug, Args)]
-pub(crate) struct Instructions {
+pub(crate) struct ScenarioOptions {
     /// The URL of the server.
     url: String,
     /// The scenario to run.
@@ -27,7 +27,7 @@ pub(crate) struct Instructions {
         default_value = "null"
     )]
     context: String,
-    /// The revision of the server. The client discovers it without this option.
+    /// The revision of the server. Ignored: the client discovers it.
     #[arg(
         long,
         env = "MCP_CONFORMANCE_PROTOCOL_VERSION",
@@ -63,7 +63,7 @@ enum Scenario {
     SchemaPreservation,
     #[value(name = "sep-2322-client-request-state")]
     RequestState,
-    /// The user consents in a browser, and the client registers itself.
+    /// The user consents in a browser. The client uses dynamic registration.
     #[value(
         name = "auth/metadata-default",
         aliases = [
@@ -108,34 +108,34 @@ enum Scenario {
     AuthByWorkload,
 }
 
-/// Why a scenario failed.
+/// A failed scenario.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(transparent)]
     Client(#[from] refrain_client::Error),
-    #[error("MCP_CONFORMANCE_CONTEXT is not what the scenario needs: {0}")]
+    #[error("invalid MCP_CONFORMANCE_CONTEXT: {0}")]
     Context(#[from] serde_json::Error),
     #[error(transparent)]
     Auth(#[from] AuthError),
-    #[error("the server lists no usable tool {0:?}")]
+    #[error("the server does not list the tool {0:?}, or its schema is invalid")]
     NoTool(String),
-    #[error("{tool}: the tool failed: {content}")]
+    #[error("tool {tool} failed: {content}")]
     Tool { tool: String, content: Value },
 }
 
 /// Runs the scenario.
-pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> {
-    let context: Value = serde_json::from_str(&instructions.context)?;
-    let scenario = instructions.scenario;
+pub(crate) async fn run(options: &ScenarioOptions) -> Result<(), ClientError> {
+    let context: Value = serde_json::from_str(&options.context)?;
+    let scenario = options.scenario;
     let mut builder = builder();
     if let Scenario::Defaults = scenario {
-        // Its server asks on the stream of the session.
+        // The suite's server asks on the session stream.
         builder = builder.allow_unassociated_asks();
     }
     if let Some(oauth) = auth::oauth(scenario, &context)? {
         builder = builder.authorize(oauth);
     }
-    let client = builder.connect(&instructions.url).await?;
+    let client = builder.connect(&options.url).await?;
     match scenario {
         Scenario::Initialize | Scenario::RequestMetadata => drop(client.tools().await?),
         Scenario::ToolsCall => scenarios::tools_call(&client).await?,
@@ -143,14 +143,14 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
             let tool = "test_client_elicitation_defaults";
             scenarios::call(&client, tool, json!({})).await?;
         }
-        // The stream breaks before the reply.
+        // The suite closes the stream before the reply.
         Scenario::Retry => scenarios::call(&client, "test_reconnection", json!({})).await?,
         Scenario::StandardHeaders => scenarios::standard_headers(&client).await?,
         Scenario::CustomHeaders => scenarios::custom_headers(&client, context).await?,
         Scenario::SchemaRefs => scenarios::schema_refs(&client).await?,
         Scenario::SchemaPreservation => scenarios::schema_preservation(&client).await?,
         Scenario::RequestState => scenarios::request_state(&client).await?,
-        // Tools with invalid annotations are not listed.
+        // The client does not list tools with invalid header annotations.
         Scenario::InvalidToolHeaders
         | Scenario::AuthByBrowser
         | Scenario::AuthByMetadataUrl
@@ -163,7 +163,7 @@ pub(crate) async fn run(instructions: &Instructions) -> Result<(), ClientError> 
     Ok(())
 }
 
-/// A client that makes up its answers.
+/// A client with generated answers.
 fn builder() -> ClientBuilder {
     Client::builder()
         .on_form(|ask| async move { Ok(AskAnswer::Accept(answers::fill_in(&ask.form))) })

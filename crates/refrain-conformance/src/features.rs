@@ -33,29 +33,29 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         )
 }
 
-/// Adds a tool to the list, or removes it if it is there.
+/// Adds a tool to the list, or removes it if it exists.
 #[tool(name = "test_trigger_tool_change")]
 async fn trigger_tool_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_tool";
-    let tool = Tool::new(name, added).describe("Is there from time to time.");
+    let tool = Tool::new(name, added).describe("Exists only at times.");
     let remove = Changes::new().remove_tool(name);
     toggle(&server, Changes::new().tool(tool), remove)
 }
 
 async fn added(_cx: Cx) -> Result<&'static str> {
-    Ok("I am there.")
+    Ok("This entry was added.")
 }
 
-/// Adds a prompt to the list, or removes it if it is there.
+/// Adds a prompt to the list, or removes it if it exists.
 #[tool(name = "test_trigger_prompt_change")]
 async fn trigger_prompt_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let name = "test_added_prompt";
-    let prompt = refrain::server::Prompt::new(name, added).describe("Is there from time to time.");
+    let prompt = refrain::server::Prompt::new(name, added).describe("Exists only at times.");
     let remove = Changes::new().remove_prompt(name);
     toggle(&server, Changes::new().prompt(prompt), remove)
 }
 
-/// Adds a resource to the list, or removes it if it is there.
+/// Adds a resource to the list, or removes it if it exists.
 #[tool(name = "test_trigger_resource_change")]
 async fn trigger_resource_change(_cx: Cx, server: State<Server>) -> Result<&'static str> {
     let uri = "test://added";
@@ -76,58 +76,58 @@ fn toggle(server: &Server, add: Changes, remove: Changes) -> Result<&'static str
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Updated {
+struct ResourceUri {
     /// The URI of the resource.
     uri: String,
 }
 
-/// Tells those who listen that a resource changed.
+/// Notifies subscribers that a resource changed.
 #[tool(name = "test_trigger_resource_update")]
 async fn trigger_resource_update(
     _cx: Cx,
     server: State<Server>,
-    updated: Updated,
+    resource: ResourceUri,
 ) -> Result<&'static str> {
-    server.resource_updated(&updated.uri);
-    Ok("told")
+    server.resource_updated(&resource.uri);
+    Ok("notified")
 }
 
 #[derive(Deserialize, JsonSchema)]
 struct Query {
-    /// Where to run the query; a proxy may route by it.
+    /// The region to run the query in. A proxy may route by it.
     #[schemars(extend("x-mcp-header" = "Region"))]
     region: String,
-    /// How many rows to fetch.
+    /// The number of rows to fetch.
     #[serde(default)]
     #[schemars(extend("x-mcp-header" = "Limit"))]
     limit: u32,
 }
 
-/// Says where a query would run.
+/// Returns the region and the limit of a query.
 #[tool(name = "test_x_mcp_header")]
 async fn x_mcp_header(_cx: Cx, query: Query) -> Result<String> {
     Ok(format!("{} rows from {}", query.limit, query.region))
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Place {
+struct Town {
     /// The name of a town.
     town: String,
 }
 
 #[derive(Serialize, JsonSchema)]
-struct Weather {
-    /// The town it is about.
+struct TownWeather {
+    /// The name of the town.
     town: String,
     /// Degrees Celsius.
     temperature: f64,
     conditions: Vec<String>,
 }
 
-/// Tells the weather as structured content.
+/// Returns the weather as structured content.
 #[tool(name = "test_structured_content")]
-async fn structured_content(_cx: Cx, place: Place) -> Result<Json<Weather>> {
-    Ok(Json(Weather {
+async fn structured_content(_cx: Cx, place: Town) -> Result<Json<TownWeather>> {
+    Ok(Json(TownWeather {
         town: place.town,
         temperature: 21.5,
         conditions: vec!["sunny".into(), "dry".into()],

@@ -1,4 +1,4 @@
-//! The program that the protocol's official conformance suite is run against.
+//! The server and the client that the official MCP conformance suite tests.
 //!
 //! ```text
 //! cargo run --release -p refrain-conformance -- server --listen 127.0.0.1:8080
@@ -8,20 +8,19 @@
 //!     --spec-version 2026-07-28 --force --scenario tools_call
 //! ```
 //!
-//! Each scenario of the suite names a tool, prompt or resource and its answer. They are written here as any user of the
-//! crate would write them.
+//! The suite defines the tools, prompts and resources that the server must have, and their results.
 
 mod client;
-mod extras;
+mod client_fixtures;
 mod features;
-mod inline;
-mod jobs;
+mod legacy;
 mod messages;
+mod metadata;
 mod prompts;
 mod resources;
 mod rounds;
 mod samples;
-mod shown;
+mod tasks;
 mod tools;
 
 use clap::{Parser, Subcommand};
@@ -33,7 +32,7 @@ use tokio::io::BufReader;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// The program that the protocol's official conformance suite is run against.
+/// The server and the client that the official MCP conformance suite tests.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -43,31 +42,31 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve everything that the suite's server scenarios call, at /mcp.
+    /// Serve the suite's server scenarios at /mcp.
     Server {
-        /// The address to listen on; port 0 takes a free one.
+        /// The address to listen on. Port 0 selects a free port.
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080")]
         listen: SocketAddr,
-        /// Speak over standard input and output instead of HTTP.
+        /// Use standard input and output instead of HTTP.
         #[arg(long, conflicts_with = "listen")]
         stdio: bool,
-        /// The entries of a page of a list.
+        /// The number of entries in a page of a list.
         #[arg(long, value_name = "NUMBER", default_value_t = ServerLimits::default().page_size)]
         page_size: usize,
     },
-    /// Check every message that was sent while the tests ran against the protocol's schema.
-    Messages(messages::Messages),
-    /// Do what one of the suite's client scenarios asks for, against the suite's own server.
-    Client(client::Instructions),
+    /// Validate all messages that were recorded during a test run against the protocol's schema.
+    Messages(messages::CheckOptions),
+    /// Run one of the suite's client scenarios against the suite's server.
+    Client(client::ScenarioOptions),
 }
 
 #[tokio::main]
 async fn main() {
     let result = run(Cli::parse().command).await;
     if let Err(error) = &result {
-        eprintln!("refrain-conformance: {error}");
+        eprintln!("error: {error}");
     }
-    // Standard input is read by a thread that cannot be stopped.
+    // A blocked read of standard input would keep the runtime from shutting down.
     std::process::exit(i32::from(result.is_err()));
 }
 
@@ -85,12 +84,12 @@ async fn run(command: Command) -> Result<(), Box<dyn Error>> {
                 serve_stdio(server, input, tokio::io::stdout(), stop).await?;
             } else {
                 let served = serve_http(listen, server, stop).await;
-                served.map_err(|error| format!("{listen}: {error}"))?;
+                served.map_err(|error| format!("could not serve on {listen}: {error}"))?;
             }
         }
         Command::Messages(options) => println!("{}", messages::check(&options)?),
-        Command::Client(instructions) => {
-            client::run(&instructions).await?;
+        Command::Client(options) => {
+            client::run(&options).await?;
             // The suite does not always check the exit status.
             println!("done");
         }
@@ -105,11 +104,11 @@ fn server(page_size: usize) -> Result<Server, BuildError> {
         ..ServerLimits::default()
     });
     let server = rounds::register(tools::register(server));
-    let server = jobs::register(features::register(server));
+    let server = tasks::register(features::register(server));
     let server = resources::register(prompts::register(server));
-    let server = inline::register(server);
-    // The suite takes the first entry of a list for a plain one, so these come last.
-    let server = shown::register(extras::register(server));
+    let server = legacy::register(server);
+    // Last, because the suite calls the first entry of a list without arguments.
+    let server = metadata::register(client_fixtures::register(server));
     server.build()
 }
 

@@ -1,4 +1,4 @@
-//! Checks every message that servers sent during a test run against the JSON schema of the protocol.
+//! Validates recorded server messages against the JSON schema of the protocol.
 
 use jsonschema::Validator;
 use serde::Deserialize;
@@ -8,10 +8,10 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Invalid messages that are shown; the others are counted.
-const SHOWN: usize = 20;
+/// The maximum number of invalid messages in the report.
+const MAX_SHOWN: usize = 20;
 
-/// Suffix of the kind of a message without a schema.
+/// The suffix of message kinds without a schema.
 const UNCHECKED: &str = " (not checked)";
 
 /// The last legacy revision.
@@ -19,58 +19,58 @@ const LEGACY: &str = "2025-11-25";
 
 /// The recorded messages and the schemas.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Messages {
-    /// The directory that `REFRAIN_RECORD` named while the tests ran.
+pub(crate) struct CheckOptions {
+    /// The directory that `REFRAIN_RECORD` named during the tests.
     directory: PathBuf,
     /// The protocol's JSON schema.
     schema: PathBuf,
-    /// The JSON schema of the extension for tasks. Without it, messages about tasks are not checked, and are counted.
+    /// The JSON schema of the tasks extension. Without it, task messages are only counted.
     tasks: Option<PathBuf>,
-    /// The JSON schema of 2025-11-25. Without it, messages to clients of that revision are not checked, and are counted,
-    /// as those to clients of still earlier ones are.
+    /// The JSON schema of 2025-11-25. Without it, messages of that revision are only counted. Messages of earlier
+    /// revisions are always only counted.
     #[arg(long, value_name = "FILE")]
-    older: Option<PathBuf>,
+    legacy: Option<PathBuf>,
 }
 
-/// A message, and the method of the request it was sent for.
+/// A recorded message with the method of its request.
 #[derive(Deserialize)]
-struct Sent {
+struct RecordedMessage {
     method: String,
     message: Value,
 }
 
-/// Why the check failed.
+/// A failed check.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("no message was recorded")]
+    #[error("no messages were recorded; run the tests with REFRAIN_RECORD set to this directory")]
     NoMessage,
-    #[error("{count} of the messages do not fit the schema:\n{shown}")]
+    #[error("{count} messages do not match the schema:\n{shown}")]
     Invalid { count: usize, shown: String },
 }
 
-/// Why a message is invalid.
+/// An invalid message.
 #[derive(Debug, PartialEq, thiserror::Error)]
-enum Invalid {
-    #[error("servers send no request in this revision")]
+enum InvalidMessage {
+    #[error("servers do not send requests in this revision")]
     Request,
-    #[error("{0} is not a message of a server")]
+    #[error("servers do not send {0}")]
     Method(String),
-    #[error("the method {0:?} has no result")]
+    #[error("unknown method {0:?}")]
     NoResult(String),
-    #[error("the method cannot have this resultType")]
+    #[error("invalid resultType for this method")]
     ResultType,
-    #[error("the result of a task has a resultType")]
+    #[error("the result of a task must not have a resultType")]
     TaskResultType,
-    #[error("{0} is not in this revision")]
-    LaterMember(&'static str),
+    #[error("{0} does not exist in this revision")]
+    NewMember(&'static str),
     #[error("invalid {definition}: {reason}")]
     Schema { definition: String, reason: String },
 }
 
-/// Checks all messages, and returns how many there were of each kind.
-pub(crate) fn check(options: &Messages) -> Result<String, CheckError> {
+/// Checks all messages. Returns a report with the number of messages of each kind.
+pub(crate) fn check(options: &CheckOptions) -> Result<String, CheckError> {
     let read_schema = |path: &PathBuf| {
         let text = at(path, std::fs::read_to_string(path))?;
         at(path, serde_json::from_str(&text)).map(Schema::new)
@@ -78,11 +78,11 @@ pub(crate) fn check(options: &Messages) -> Result<String, CheckError> {
     let mut checker = Checker {
         protocol: read_schema(&options.schema)?,
         tasks: options.tasks.as_ref().map(read_schema).transpose()?,
-        legacy: options.older.as_ref().map(read_schema).transpose()?,
+        legacy: options.legacy.as_ref().map(read_schema).transpose()?,
     };
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut invalid = Vec::new();
-    for sent in recorded(&options.directory)? {
+    for sent in read_recorded(&options.directory)? {
         match checker.check(&sent) {
             Ok(kind) => *counts.entry(kind).or_default() += 1,
             Err(reason) => {
@@ -94,7 +94,7 @@ pub(crate) fn check(options: &Messages) -> Result<String, CheckError> {
         let count = invalid.len();
         invalid.sort();
         invalid.dedup();
-        invalid.truncate(SHOWN);
+        invalid.truncate(MAX_SHOWN);
         let shown = invalid.join("\n");
         return Err(CheckError::Invalid { count, shown });
     }
@@ -110,10 +110,10 @@ pub(crate) fn check(options: &Messages) -> Result<String, CheckError> {
     let unchecked = counts.iter().filter(|(kind, _)| kind.ends_with(UNCHECKED));
     let unchecked: usize = unchecked.map(|(_, count)| count).sum();
     let _ = match unchecked {
-        0 => write!(report, "{total:>7}  messages, all of which fit the schema"),
+        0 => write!(report, "{total:>7}  messages, all valid"),
         _ => write!(
             report,
-            "{total:>7}  messages, {unchecked} of them not checked, as there is no schema for them; all others fit"
+            "{total:>7}  messages, {unchecked} not checked because their schema was not given; all others valid"
         ),
     };
     Ok(report)
@@ -127,7 +127,7 @@ fn at<T>(path: &Path, result: Result<T, impl Into<io::Error>>) -> Result<T, Chec
     })
 }
 
-fn recorded(directory: &Path) -> Result<Vec<Sent>, CheckError> {
+fn read_recorded(directory: &Path) -> Result<Vec<RecordedMessage>, CheckError> {
     let mut all = Vec::new();
     for file in at(directory, std::fs::read_dir(directory))? {
         let path = at(directory, file)?.path();
@@ -141,7 +141,7 @@ fn recorded(directory: &Path) -> Result<Vec<Sent>, CheckError> {
     Ok(all)
 }
 
-/// The schemas of the protocol, of the extension for tasks and of the last legacy revision.
+/// The schemas of the protocol, the tasks extension and the last legacy revision.
 struct Checker {
     protocol: Schema,
     tasks: Option<Schema>,
@@ -149,9 +149,9 @@ struct Checker {
 }
 
 impl Checker {
-    /// Checks a message, and returns its kind.
-    fn check(&mut self, sent: &Sent) -> Result<String, Invalid> {
-        // The method of a message to a legacy client is after its revision.
+    /// Checks a message and returns its kind.
+    fn check(&mut self, sent: &RecordedMessage) -> Result<String, InvalidMessage> {
+        // For legacy clients, the recorder writes the revision before the method.
         match (sent.method.split_once(' '), &mut self.legacy) {
             (None, _) => self.check_current(&sent.method, &sent.message),
             (Some((LEGACY, method)), Some(schema)) => {
@@ -162,12 +162,12 @@ impl Checker {
         }
     }
 
-    fn check_current(&mut self, method: &str, message: &Value) -> Result<String, Invalid> {
+    fn check_current(&mut self, method: &str, message: &Value) -> Result<String, InvalidMessage> {
         if message["method"] == "notifications/tasks" && message.get("id").is_none() {
             return self.check_task("notifications/tasks", "TaskStatusNotification", message);
         }
         if message.get("method").is_some() && message.get("id").is_some() {
-            return Err(Invalid::Request);
+            return Err(InvalidMessage::Request);
         }
         if let Some(kind) = self.protocol.check_envelope(message)? {
             let special = match message["error"]["code"].as_i64() {
@@ -202,30 +202,30 @@ impl Checker {
         let definition = match result_type {
             Some("complete") => definition,
             Some("input_required") if can_ask => "InputRequiredResult",
-            _ => return Err(Invalid::ResultType),
+            _ => return Err(InvalidMessage::ResultType),
         };
         self.protocol.check(definition, result)?;
         Ok(format!("{method}: {definition}"))
     }
 
-    /// Checks a message about a task, and returns its kind.
+    /// Checks a task message and returns its kind.
     fn check_task(
         &mut self,
         kind: &str,
         definition: &str,
         value: &Value,
-    ) -> Result<String, Invalid> {
+    ) -> Result<String, InvalidMessage> {
         let Some(schema) = &mut self.tasks else {
             return Ok(format!("{kind}{UNCHECKED}"));
         };
         schema.check(definition, value)?;
-        // The schema does not define the result of a finished call: it is that of the call without `resultType`.
+        // The schema leaves the result of a finished task open. It must be the result of the call without `resultType`.
         let task = value.get("params").unwrap_or(value);
         if let Some(Value::Object(result)) = task.get("result") {
             let mut result = result.clone();
             let replaced = result.insert("resultType".into(), json!("complete"));
             if replaced.is_some() {
-                return Err(Invalid::TaskResultType);
+                return Err(InvalidMessage::TaskResultType);
             }
             self.protocol.check("CallToolResult", &result.into())?;
         }
@@ -233,7 +233,11 @@ impl Checker {
     }
 }
 
-fn check_legacy(schema: &mut Schema, method: &str, message: &Value) -> Result<String, Invalid> {
+fn check_legacy(
+    schema: &mut Schema,
+    method: &str,
+    message: &Value,
+) -> Result<String, InvalidMessage> {
     if let Some(kind) = schema.check_envelope(message)? {
         return Ok(kind);
     }
@@ -245,17 +249,17 @@ fn check_legacy(schema: &mut Schema, method: &str, message: &Value) -> Result<St
         _ => result_of(method)?,
     };
     let result = &message["result"];
-    for later in ["resultType", "ttlMs", "cacheScope"] {
-        if result.get(later).is_some() {
-            return Err(Invalid::LaterMember(later));
+    for new_member in ["resultType", "ttlMs", "cacheScope"] {
+        if result.get(new_member).is_some() {
+            return Err(InvalidMessage::NewMember(new_member));
         }
     }
     schema.check(definition, result)?;
     Ok(format!("{method}: {definition}"))
 }
 
-/// The definition of the result of a method that both revisions have.
-fn result_of(method: &str) -> Result<&'static str, Invalid> {
+/// The result definition of a method that both revisions have.
+fn result_of(method: &str) -> Result<&'static str, InvalidMessage> {
     Ok(match method {
         "tools/call" => "CallToolResult",
         "prompts/get" => "GetPromptResult",
@@ -265,11 +269,11 @@ fn result_of(method: &str) -> Result<&'static str, Invalid> {
         "resources/list" => "ListResourcesResult",
         "resources/templates/list" => "ListResourceTemplatesResult",
         "completion/complete" => "CompleteResult",
-        other => return Err(Invalid::NoResult(other.to_owned())),
+        other => return Err(InvalidMessage::NoResult(other.to_owned())),
     })
 }
 
-/// The definitions of a schema, and validators of those that were used.
+/// A schema with cached validators of its definitions.
 struct Schema {
     schema: Value,
     validators: BTreeMap<String, Validator>,
@@ -283,15 +287,15 @@ impl Schema {
         }
     }
 
-    /// Checks a notification, request or error, and returns its kind; `None` for a response with a result.
-    fn check_envelope(&mut self, message: &Value) -> Result<Option<String>, Invalid> {
+    /// Checks a notification, request or error and returns its kind. `None` for a result.
+    fn check_envelope(&mut self, message: &Value) -> Result<Option<String>, InvalidMessage> {
         if let Some(method) = message["method"].as_str() {
             let list = match message.get("id") {
                 Some(_) => "ServerRequest",
                 None => "ServerNotification",
             };
             let definition = self.definition_of(list, method);
-            let definition = definition.ok_or_else(|| Invalid::Method(method.to_owned()))?;
+            let definition = definition.ok_or_else(|| InvalidMessage::Method(method.to_owned()))?;
             self.check(&definition, message)?;
             return Ok(Some(method.to_owned()));
         }
@@ -303,7 +307,7 @@ impl Schema {
         Ok(None)
     }
 
-    /// The name of the definition of a method in a list of alternatives.
+    /// The definition of a method in a list of alternatives.
     fn definition_of(&self, list: &str, method: &str) -> Option<String> {
         let all = self.schema["$defs"][list]["anyOf"].as_array()?;
         all.iter()
@@ -312,8 +316,8 @@ impl Schema {
             .map(str::to_owned)
     }
 
-    fn check(&mut self, definition: &str, value: &Value) -> Result<(), Invalid> {
-        let invalid = |reason: String| Invalid::Schema {
+    fn check(&mut self, definition: &str, value: &Value) -> Result<(), InvalidMessage> {
+        let invalid = |reason: String| InvalidMessage::Schema {
             definition: definition.to_owned(),
             reason,
         };
@@ -323,7 +327,9 @@ impl Schema {
             let validator = jsonschema::options()
                 .should_validate_formats(true)
                 .build(&schema)
-                .map_err(|error| invalid(format!("unusable definition: {error}")))?;
+                .map_err(|error| {
+                    invalid(format!("the definition is not a valid schema: {error}"))
+                })?;
             self.validators.insert(definition.to_owned(), validator);
         }
         let errors = self.validators[definition].iter_errors(value).take(3);
@@ -357,9 +363,13 @@ mod tests {
         }
     }
 
-    fn check(checker: &mut Checker, method: &str, message: &Value) -> Result<String, Invalid> {
+    fn check(
+        checker: &mut Checker,
+        method: &str,
+        message: &Value,
+    ) -> Result<String, InvalidMessage> {
         let (method, message) = (method.to_owned(), message.clone());
-        checker.check(&Sent { method, message })
+        checker.check(&RecordedMessage { method, message })
     }
 
     #[track_caller]
@@ -376,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_held_to_the_definition_of_their_kind() {
+    fn messages_are_checked_against_their_definition() {
         let mut checker = checker(None, None);
         let good = response(json!({"resultType": "complete", "content": []}));
         let asks = response(json!({"resultType": "input_required"}));
@@ -388,7 +398,7 @@ mod tests {
             json!({"jsonrpc": "2.0", "result": {"resultType": "complete", "content": []}});
         let ping_with_id = json!({"id": 1, "method": "notifications/ping", "params": {}});
         let invalid = [
-            // An invalid result is not accepted as one that asks.
+            // An invalid result is not accepted as an incomplete one.
             ("tools/call", response(json!({"resultType": "complete"}))),
             ("tools/call", response(json!({"content": []}))),
             ("tools/list", asks),
@@ -403,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_about_tasks_are_held_to_the_schema_of_the_extension() {
+    fn task_messages_are_checked_against_the_extension() {
         let tasks = json!({"$defs": {
             "TaskStatusNotification": {"required": ["params"]},
             "CreateTaskResult": {"required": ["taskId"]},
@@ -417,14 +427,14 @@ mod tests {
             response(json!({"resultType": "complete", "taskId": "a", "result": result}))
         };
         let ack = response(json!({"resultType": "complete"}));
-        let news =
+        let notification =
             |result: Value| json!({"method": "notifications/tasks", "params": {"result": result}});
         for (method, message) in [
             ("tools/call", created.clone()),
             ("tasks/get", got(json!({"content": []}))),
             ("tasks/update", ack.clone()),
             ("tasks/cancel", ack.clone()),
-            ("subscriptions/listen", news(json!({"content": []}))),
+            ("subscriptions/listen", notification(json!({"content": []}))),
         ] {
             let kind = check(&mut checker, method, &message).expect("a valid message");
             let unchecked = check(&mut without_tasks, method, &message);
@@ -432,7 +442,7 @@ mod tests {
         }
         let two_types = json!({"resultType": "complete", "content": []});
         let invalid = [
-            // Only a call of a tool may become a task.
+            // Only a tool call may become a task.
             ("prompts/get", created.clone()),
             ("tasks/get", created),
             ("tools/call", response(json!({"resultType": "task"}))),
@@ -440,7 +450,7 @@ mod tests {
             ("tasks/get", got(json!({}))),
             ("tasks/get", got(two_types)),
             ("tasks/list", ack),
-            ("subscriptions/listen", news(json!({}))),
+            ("subscriptions/listen", notification(json!({}))),
             (
                 "subscriptions/listen",
                 json!({"method": "notifications/tasks"}),
@@ -450,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_to_older_clients_are_held_to_the_schema_of_their_revision() {
+    fn legacy_messages_are_checked_against_their_revision() {
         let legacy = json!({"$defs": {
             "ServerRequest": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
             "Ping": {"properties": {"method": {"const": "ping"}}, "required": ["jsonrpc"]},
@@ -465,11 +475,11 @@ mod tests {
         assert!(unchecked.is_ok_and(|kind| kind.ends_with(UNCHECKED)));
         let ping = json!({"jsonrpc": "2.0", "id": 1, "method": "ping"});
         assert!(check(&mut checker, "2025-11-25 tools/call", &ping).is_ok());
-        let later = response(json!({"content": [], "ttlMs": 1}));
+        let new_member = response(json!({"content": [], "ttlMs": 1}));
         let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tasks/get"});
         let invalid = [
             ("2025-11-25 tools/call", response(json!({}))),
-            ("2025-11-25 tools/call", later),
+            ("2025-11-25 tools/call", new_member),
             ("2025-11-25 tasks/get", good),
             ("2025-11-25 ", request),
         ];

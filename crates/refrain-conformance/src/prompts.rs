@@ -1,4 +1,4 @@
-//! Prompts without input.
+//! Prompts that do not ask for input.
 
 use crate::samples::PNG;
 use refrain::prelude::*;
@@ -19,16 +19,16 @@ async fn simple(_cx: Cx) -> Result<String> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Arguments {
+struct TwoArguments {
     /// First test argument.
     arg1: String,
     /// Second test argument.
     arg2: String,
 }
 
-/// A text with two arguments in it.
+/// A text with two arguments.
 #[prompt(name = "test_prompt_with_arguments")]
-async fn with_arguments(_cx: Cx, Arguments { arg1, arg2 }: Arguments) -> Result<String> {
+async fn with_arguments(_cx: Cx, TwoArguments { arg1, arg2 }: TwoArguments) -> Result<String> {
     Ok(format!(
         "Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"
     ))
@@ -36,14 +36,14 @@ async fn with_arguments(_cx: Cx, Arguments { arg1, arg2 }: Arguments) -> Result<
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct Embedded {
+struct EmbeddedUri {
     /// URI of the resource to embed.
     resource_uri: String,
 }
 
-/// A resource, and what to do with it.
+/// A resource and a request to process it.
 #[prompt(name = "test_prompt_with_embedded_resource")]
-async fn with_embedded_resource(_cx: Cx, embedded: Embedded) -> Result<Vec<PromptMessage>> {
+async fn with_embedded_resource(_cx: Cx, embedded: EmbeddedUri) -> Result<Vec<PromptMessage>> {
     let resource = ResourceContents::text(
         embedded.resource_uri,
         "text/plain",
@@ -55,7 +55,7 @@ async fn with_embedded_resource(_cx: Cx, embedded: Embedded) -> Result<Vec<Promp
     ])
 }
 
-/// An image, and what to do with it.
+/// An image and a request to analyze it.
 #[prompt(name = "test_prompt_with_image")]
 async fn with_image(_cx: Cx) -> Result<Vec<PromptMessage>> {
     Ok(vec![

@@ -34,13 +34,13 @@ async fn static_binary(_cx: Cx) -> Result<ResourceContents> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Variables {
+struct IdVariable {
     id: String,
 }
 
 /// The data of an id.
 #[resource(uri = "test://template/{id}/data", mime_type = "application/json")]
-async fn template(_cx: Cx, Variables { id }: Variables) -> Result<String> {
+async fn template(_cx: Cx, IdVariable { id }: IdVariable) -> Result<String> {
     let data = json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});
     Ok(data.to_string())
 }

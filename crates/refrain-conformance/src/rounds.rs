@@ -1,4 +1,4 @@
-//! Tools and a prompt that need input.
+//! Tools and a prompt that ask for input.
 
 use crate::samples::Name;
 use refrain::prelude::*;
@@ -25,12 +25,12 @@ struct Color {
 }
 
 #[derive(Deserialize, Elicit)]
-struct Confirmation {
+struct StateConfirmation {
     ok: bool,
 }
 
 #[derive(Deserialize, Elicit)]
-struct Context {
+struct PromptContext {
     context: String,
 }
 
@@ -56,16 +56,16 @@ async fn list_roots(cx: Cx) -> Result<String> {
     Ok(format!("Your roots: {}", uris(&roots)))
 }
 
-/// Keeps a word while it asks for a confirmation.
+/// Asks for a confirmation and keeps the result of a step.
 #[tool(name = "test_input_required_result_request_state")]
 async fn request_state(cx: Cx) -> Result<String> {
-    // In the second round this is in the state that the client sent back.
+    // The second round reads the result from the client's requestState.
     let word = cx.step("word", async { ok("state-ok".to_owned()) }).await?;
-    let Confirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
+    let StateConfirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
     Ok(format!("{word}, confirmed: {confirmed}"))
 }
 
-/// Asks for a name, a greeting and the roots, all in one round.
+/// Asks for a name, a greeting and the roots in one round.
 #[tool(name = "test_input_required_result_multiple_inputs")]
 async fn multiple_inputs(cx: Cx) -> Result<String> {
     let (Name { name }, greeting, roots) = tokio::try_join!(
@@ -77,7 +77,7 @@ async fn multiple_inputs(cx: Cx) -> Result<String> {
     Ok(format!("{name}: {greeting} Your roots: {roots}"))
 }
 
-/// Asks for a name, and then for a color: a round each.
+/// Asks for a name, then for a color, in two rounds.
 #[tool(name = "test_input_required_result_multi_round")]
 async fn multi_round(cx: Cx) -> Result<String> {
     let Name { name } = cx.elicit("step1", "Step 1: What is your name?").await?;
@@ -90,12 +90,12 @@ async fn multi_round(cx: Cx) -> Result<String> {
 /// Asks for a confirmation.
 #[tool(name = "test_input_required_result_tampered_state")]
 async fn tampered_state(cx: Cx) -> Result<String> {
-    // State that was tampered with reaches no handler.
-    let Confirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
+    // The server rejects a tampered state before it calls the handler.
+    let StateConfirmation { ok: confirmed } = cx.elicit("confirm", "Please confirm").await?;
     Ok(format!("confirmed: {confirmed}"))
 }
 
-/// Asks what the client can be asked, all in one round.
+/// Asks everything that the client supports, in one round.
 #[tool(name = "test_input_required_result_capabilities")]
 async fn capabilities(cx: Cx) -> Result<String> {
     let (name, greeting, roots) = tokio::join!(
@@ -112,19 +112,19 @@ async fn capabilities(cx: Cx) -> Result<String> {
     Ok(answers.join("; "))
 }
 
-/// Says that it is at work, and then asks for a name.
+/// Reports progress, then asks for a name.
 #[tool(name = "test_streaming_elicitation")]
 async fn streaming_elicitation(cx: Cx) -> Result<String> {
     cx.progress(1.0, Some(2.0), "A name is needed.");
     let Name { name } = cx.elicit("user_name", "What is your name?").await?;
-    cx.progress(2.0, Some(2.0), "There it is.");
+    cx.progress(2.0, Some(2.0), "The name was received.");
     Ok(format!("Hello, {name}!"))
 }
 
-/// Asks what the prompt should be about.
+/// Asks for the context of the prompt.
 #[prompt(name = "test_input_required_result_prompt")]
 async fn with_context(cx: Cx) -> Result<String> {
-    let Context { context } = cx
+    let PromptContext { context } = cx
         .elicit("user_context", "What context should the prompt use?")
         .await?;
     Ok(format!("Use this context: {context}"))

@@ -1,4 +1,4 @@
-//! Values that several tools and prompts use. The files are in base64.
+//! Sample files in base64, and a form, that several tools use.
 
 use refrain::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Tools without input.
+//! Tools that do not ask for input.
 
 use crate::samples::{PNG, WAV};
 use refrain::prelude::*;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// The suite also calls the first tool of the list without arguments.
+/// Registers the tools. The suite also calls the first one without arguments.
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     server
         .tool(simple_text())
@@ -22,25 +22,25 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .tool(json_schema_2020_12().input_schema(contact_schema()))
 }
 
-/// Answers with a text.
+/// Returns a text.
 #[tool(name = "test_simple_text")]
 async fn simple_text(_cx: Cx) -> Result<&'static str> {
     Ok("This is a simple text response for testing.")
 }
 
-/// Answers with an image.
+/// Returns an image.
 #[tool(name = "test_image_content")]
 async fn image_content(_cx: Cx) -> Result<Content> {
     Ok(Content::image(PNG, "image/png"))
 }
 
-/// Answers with a sound.
+/// Returns audio.
 #[tool(name = "test_audio_content")]
 async fn audio_content(_cx: Cx) -> Result<Content> {
     Ok(Content::audio(WAV, "audio/wav"))
 }
 
-/// Answers with a resource and its contents.
+/// Returns an embedded resource.
 #[tool(name = "test_embedded_resource")]
 async fn embedded_resource(_cx: Cx) -> Result<Content> {
     Ok(Content::resource(ResourceContents::text(
@@ -50,7 +50,7 @@ async fn embedded_resource(_cx: Cx) -> Result<Content> {
     )))
 }
 
-/// Answers with a text, an image and a resource.
+/// Returns a text, an image and a resource.
 #[tool(name = "test_multiple_content_types")]
 async fn multiple_content_types(_cx: Cx) -> Result<Vec<Content>> {
     Ok(vec![
@@ -72,7 +72,7 @@ async fn error_handling(_cx: Cx) -> Result<String> {
     ))
 }
 
-/// Works for a moment and tells how far it is.
+/// Reports progress.
 #[tool(name = "test_tool_with_progress")]
 async fn tool_with_progress(cx: Cx) -> Result<&'static str> {
     for (done, state) in [(0.0, "started"), (50.0, "halfway"), (100.0, "done")] {
@@ -82,7 +82,7 @@ async fn tool_with_progress(cx: Cx) -> Result<&'static str> {
     Ok("The work is done.")
 }
 
-/// Writes to the client's log, if the client wants to read it.
+/// Logs two messages.
 #[tool(name = "test_logging_tool")]
 async fn logging_tool(cx: Cx) -> Result<&'static str> {
     cx.log(LogLevel::Info, "Tool execution started");
@@ -91,10 +91,10 @@ async fn logging_tool(cx: Cx) -> Result<&'static str> {
     Ok("Two messages were logged.")
 }
 
-/// Cannot do without the client's model.
+/// Requires the client's model.
 #[tool(name = "test_missing_capability")]
 async fn missing_capability(cx: Cx) -> Result<String> {
-    let question = SamplingParams::new(100).user("Is anybody there?");
+    let question = SamplingParams::new(100).user("Hello?");
     let answer = cx.sample("question", question).await?;
     Ok(answer.text())
 }
@@ -106,15 +106,15 @@ struct Contact {
     email: Option<String>,
 }
 
-/// Tells how somebody can be reached.
+/// Returns the contact details of a person.
 #[tool(name = "json_schema_2020_12_tool")]
 async fn json_schema_2020_12(_cx: Cx, contact: Contact) -> Result<String> {
-    let name = contact.name.as_deref().unwrap_or("Somebody");
+    let name = contact.name.as_deref().unwrap_or("unknown");
     let ways: Vec<String> = contact.phone.into_iter().chain(contact.email).collect();
     Ok(format!("{name}: {}", ways.join(", ")))
 }
 
-/// Relations between fields, which a struct cannot express. The suite looks for these keywords.
+/// A schema with keywords that a struct cannot express. The suite checks for them.
 fn contact_schema() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

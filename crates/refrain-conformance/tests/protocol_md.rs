@@ -1,5 +1,5 @@
-//! `docs/project/conformance/server-rules.md` and `docs/project/conformance/client-rules.md` tell the truth: every rule has a test that is there, or a reason why
-//! it has none.
+//! Checks `docs/project/conformance/server-rules.md` and `client-rules.md`: every rule has an existing test, or a reason why
+//! it has no test.
 
 mod page;
 
@@ -11,14 +11,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Time for the suite to be installed and to list its scenarios, in seconds.
+/// The timeout in seconds for installing the suite and listing its scenarios.
 const SUITE_SECONDS: &str = "1200";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The pages of rules: those for servers, and those for clients.
+/// The pages of rules, for servers and for clients.
 const PAGES: [&str; 2] = [
     "docs/project/conformance/server-rules.md",
     "docs/project/conformance/client-rules.md",
@@ -30,19 +30,19 @@ fn text(page: &str) -> String {
 
 /// All rules, of both pages.
 fn rows() -> Vec<Row> {
-    let rows = PAGES.map(|page| read(&text(page)).expect("the other test says what is wrong"));
+    let rows = PAGES.map(|page| read(&text(page)).expect("the page is valid, see the other test"));
     rows.into_iter().flatten().collect()
 }
 
-/// The scenarios that are named, for servers or for clients. There are some.
+/// The scenarios that the rules name, for servers or clients.
 fn scenarios(of: &str) -> BTreeSet<String> {
     let named: BTreeSet<String> = rows().iter().flat_map(|row| row.scenarios(of)).collect();
-    assert!(!named.is_empty(), "no scenario is named: {of}");
+    assert!(!named.is_empty(), "the rules name no scenario: {of}");
     named
 }
 
 #[test]
-fn every_rule_has_a_test_that_is_there_or_a_reason() {
+fn every_rule_has_an_existing_test_or_a_reason() {
     for page in PAGES {
         let found = problems(&root(), &text(page));
         assert!(found.is_empty(), "{page}:\n{}", found.join("\n"));
@@ -50,42 +50,42 @@ fn every_rule_has_a_test_that_is_there_or_a_reason() {
 }
 
 #[test]
-fn an_id_is_on_one_page_only() {
+fn rule_ids_are_unique_across_pages() {
     let rows = rows();
     let ids: BTreeSet<&str> = rows.iter().map(Row::id).collect();
     assert_eq!(ids.len(), rows.len());
 }
 
 #[test]
-fn every_scenario_named_is_one_that_is_run() {
+fn server_scenarios_in_the_pages_are_run() {
     let listed = Command::new("timeout")
         .args(["--kill-after=5", SUITE_SECONDS])
         .arg(root().join("scripts/conformance"))
         .arg("--list")
         .stdin(Stdio::null())
         .output()
-        .expect("timeout(1) could not be started");
+        .expect("timeout(1) starts");
     let said = String::from_utf8_lossy(&listed.stderr);
     assert!(listed.status.success(), "{}\n{said}", listed.status);
-    let listed = String::from_utf8(listed.stdout).expect("names are text");
+    let listed = String::from_utf8(listed.stdout).expect("the names are UTF-8");
     let run: BTreeSet<String> = listed.lines().map(str::to_owned).collect();
     assert_eq!(missing(SCENARIO, &run), [""; 0], "run: {run:?}");
 }
 
 #[test]
-fn every_scenario_for_clients_named_is_one_that_is_run() {
+fn client_scenarios_in_the_pages_are_run() {
     let listed = listed_scenarios(include_str!("it/official_client.rs"));
     let run: BTreeSet<String> = listed.into_iter().collect();
     assert_eq!(missing(CLIENT_SCENARIO, &run), [""; 0], "run: {run:?}");
 }
 
-/// What is named and not run.
+/// The scenarios that the rules name but that are not run.
 fn missing(of: &str, run: &BTreeSet<String>) -> Vec<String> {
     scenarios(of).difference(run).cloned().collect()
 }
 
 #[test]
-fn scenarios_are_read_from_their_list_and_from_nowhere_else() {
+fn scenarios_are_read_only_from_their_list() {
     let source = r#"
 const OTHERS: [&str; 1] = [
     ("other", 1),
@@ -104,7 +104,7 @@ const SCENARIOS: [(&str, usize); 2] = [
     assert_eq!(listed_scenarios(source), ["one", "auth/two", "three"]);
 }
 
-/// A page of its own with one row in it, and numbers that fit.
+/// A page with one row and correct counts.
 fn page_of(row: &str) -> String {
     let table = format!("| id | rule | level | test |\n| --- | --- | --- | --- |\n{row}\n");
     let page = format!("# Page\n\n@\n\n## One\n\n{table}");
@@ -117,8 +117,8 @@ fn page_of(row: &str) -> String {
 const HERE: &str = "refrain-conformance/tests/protocol_md.rs";
 
 #[test]
-fn what_is_right_is_found_right() {
-    let proof = format!("`{HERE}: what_is_right_is_found_right`");
+fn valid_rows_have_no_problems() {
+    let proof = format!("`{HERE}: valid_rows_have_no_problems`");
     for (proof, kind) in [
         (proof.clone(), Proof::Test),
         (format!("{proof}, {proof}; but not all of it"), Proof::Test),
@@ -140,8 +140,8 @@ fn what_is_right_is_found_right() {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
-    let good = format!("`{HERE}: what_is_wrong_is_found`");
+fn invalid_rows_are_reported() {
+    let good = format!("`{HERE}: invalid_rows_are_reported`");
     let row = |proof: &str| format!("| ONE-1 | A rule. | MUST | {proof} |");
     let in_file =
         |file: &str, name: &str| row(&format!("`refrain-conformance/tests/{file}: {name}`"));
@@ -154,7 +154,7 @@ fn what_is_wrong_is_found() {
         (in_file("nowhere.rs", "every"), "no such file"),
         (in_file("page/mod.rs", "read"), "no test"),
         (in_file("protocol_md.rs", "page_of"), "no test"),
-        (in_file("protocol_md.rs", "what_is_wrong"), "no test"),
+        (in_file("protocol_md.rs", "invalid_rows"), "no test"),
         (
             row("`refrain-server/tests/it/support/mod.rs: start`"),
             "no test",
@@ -168,9 +168,9 @@ fn what_is_wrong_is_found() {
         (row(&good).replace("ONE-1", "C--1"), "id"),
         (row(&good).replace("ONE-1", "C-ONE"), "id"),
         (row(&good).replace("ONE-1", "1"), "id"),
-        (row(&good).replace("A rule.", ""), "rule"),
+        (row(&good).replace("A rule.", ""), "rule is empty"),
         (row(&good).replace("| MUST ", ""), "cells"),
-        (format!("{}\n{}", row(&good), row(&good)), "twice"),
+        (format!("{}\n{}", row(&good), row(&good)), "duplicate id"),
         (
             format!("{}\n{}", row(&good), row(&good).replace("ONE-1", "TWO-2")),
             "TWO-2",
@@ -183,7 +183,11 @@ fn what_is_wrong_is_found() {
         );
     }
     let page = page_of(&row(&good)).replace("| 1 |", "| 2 |");
-    assert!(problems(&root(), &page).join("\n").contains("numbers"));
+    assert!(
+        problems(&root(), &page)
+            .join("\n")
+            .contains("table of counts")
+    );
     assert!(
         problems(&root(), "# Page\n")
             .join("\n")
@@ -192,14 +196,14 @@ fn what_is_wrong_is_found() {
 }
 
 #[test]
-fn tests_are_told_from_what_only_looks_like_them() {
+fn only_real_tests_are_found() {
     let source = r##"
         #[test]
         fn plain() { let url = "https://x//"; let quote = '"'; let slash = '\\'; }
         #[tokio::test(flavor = "multi_thread")]
         #[should_panic]
 
-        // A word.
+        // A comment.
         async fn with_more() {}
         #[cfg(test)]
         fn helper<'a>(text: &'a str) {}
@@ -241,7 +245,7 @@ fn tests_are_told_from_what_only_looks_like_them() {
 }
 
 #[test]
-fn a_file_that_no_program_has_is_no_test() {
+fn file_outside_all_test_programs_is_reported() {
     let files = Path::new(env!("CARGO_TARGET_TMPDIR")).join("protocol-md");
     let tests = files.join("crates/one/tests/it");
     fs::create_dir_all(&tests).expect("a folder for files");
@@ -255,7 +259,7 @@ fn a_file_that_no_program_has_is_no_test() {
     };
     assert_eq!(found("in_it"), "");
     assert!(
-        found("not_in_it").contains("no program"),
+        found("not_in_it").contains("no test program"),
         "{}",
         found("not_in_it")
     );

@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Store,
-    StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
+    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Store,
+    StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
 };
 use tokio::sync::broadcast;
 
 /// The number of calls and their total time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CallTotals {
+pub(crate) struct StoreCalls {
     pub(crate) count: u64,
     pub(crate) time: Duration,
 }
 
 /// The calls of a store, by operation.
-pub(crate) type OperationTotals = BTreeMap<&'static str, CallTotals>;
+pub(crate) type CallCounts = BTreeMap<&'static str, StoreCalls>;
 
 /// A store that counts its calls.
 pub(crate) struct CountingStore {
     store: Arc<dyn Store>,
-    counts: Mutex<OperationTotals>,
+    counts: Mutex<CallCounts>,
 }
 
 impl CountingStore {
@@ -34,26 +34,26 @@ impl CountingStore {
         Arc::new(Self { store, counts })
     }
 
-    pub(crate) fn counts(&self) -> OperationTotals {
+    pub(crate) fn counts(&self) -> CallCounts {
         self.counts.lock().clone()
     }
 
-    /// The totals of all operations.
-    pub(crate) fn total(&self) -> CallTotals {
+    /// All calls together.
+    pub(crate) fn total(&self) -> StoreCalls {
         let counts = self.counts.lock();
-        CallTotals {
+        StoreCalls {
             count: counts.values().map(|calls| calls.count).sum(),
             time: counts.values().map(|calls| calls.time).sum(),
         }
     }
 
-    fn counted<'a, T: Send + 'a>(
+    fn count_call<'a, T: Send + 'a>(
         &'a self,
         name: &'static str,
         work: StoreFuture<'a, T>,
     ) -> StoreFuture<'a, T> {
         Box::pin(async move {
-            // Counted first: a client may see the effect of a call before the call returns.
+            // Count at the start, because the effect of a call can be visible before it returns.
             self.update(name, |calls| calls.count += 1);
             let begun = Instant::now();
             let done = work.await;
@@ -62,22 +62,18 @@ impl CountingStore {
         })
     }
 
-    fn update(&self, name: &'static str, change: impl FnOnce(&mut CallTotals)) {
+    fn update(&self, name: &'static str, change: impl FnOnce(&mut StoreCalls)) {
         change(self.counts.lock().entry(name).or_default());
     }
 }
 
 impl TaskStore for CountingStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
-        self.counted("create", self.store.create(new))
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+        self.count_call("create", self.store.create(new))
     }
 
-    fn get<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-    ) -> StoreFuture<'a, Option<StoredTask>> {
-        self.counted("get", self.store.get(id, owner))
+    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+        self.count_call("get", self.store.get(id, owner))
     }
 
     fn answer<'a>(
@@ -86,31 +82,31 @@ impl TaskStore for CountingStore {
         owner: &'a Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool> {
-        self.counted("answer", self.store.answer(id, owner, answers))
+        self.count_call("answer", self.store.answer(id, owner, answers))
     }
 
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        self.counted("cancel", self.store.cancel(id, owner))
+        self.count_call("cancel", self.store.cancel(id, owner))
     }
 
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
-        self.counted("claim", self.store.claim(claim))
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+        self.count_call("claim", self.store.claim(claim))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
-        self.counted("extend", self.store.extend(leases, lease))
+        self.count_call("extend", self.store.extend(leases, lease))
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
-        self.counted("commit", self.store.commit(lease, commit))
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+        self.count_call("commit", self.store.commit(lease, commit))
     }
 
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        self.counted("answers", self.store.answers(lease))
+        self.count_call("answers", self.store.answers(lease))
     }
 
     fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        self.counted("revisions", self.store.revisions(tasks))
+        self.count_call("revisions", self.store.revisions(tasks))
     }
 
     fn hints(&self) -> broadcast::Receiver<Hint> {
@@ -118,26 +114,26 @@ impl TaskStore for CountingStore {
     }
 
     fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.counted("spill", self.store.spill(id, token, keep))
+        self.count_call("spill", self.store.spill(id, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.counted("spilled", self.store.spilled(id))
+        self.count_call("spilled", self.store.spilled(id))
     }
 
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
-        self.counted("sweep", self.store.sweep(keep, most))
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+        self.count_call("sweep", self.store.sweep(keep, most))
     }
 
     fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        self.counted("list", self.store.list(list))
+        self.count_call("list", self.store.list(list))
     }
 
     fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.counted("find", self.store.find(id))
+        self.count_call("find", self.store.find(id))
     }
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.counted("requeue", self.store.requeue(id))
+        self.count_call("requeue", self.store.requeue(id))
     }
 }

@@ -1,6 +1,7 @@
-//! A SQLite or Postgres database with the tables of Refrain and of the floor.
+//! A SQLite or Postgres database with Refrain's tables and those of the floor.
 //!
-//! The floor's statements differ only in `FOR UPDATE SKIP LOCKED`, in reading several answers, and in counting commits.
+//! The floor's statements are the same on both, except `FOR UPDATE SKIP LOCKED` and reading several answers at once.
+//! Commits are counted differently on each.
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,12 +17,12 @@ use sqlx::{
 };
 use tokio::sync::Mutex;
 
-use super::wal::WriteAheadLog;
-use crate::error::BenchError;
+use super::wal::WalState;
+use crate::error::Error;
 
-pub(crate) type Done<T> = Result<T, sqlx::Error>;
+pub(crate) type DbResult<T> = Result<T, sqlx::Error>;
 
-/// The size of the Postgres pool and of the SQLite reader pool, as in Refrain's store.
+/// The number of Postgres connections and of SQLite readers, the same as in Refrain's store.
 const CONNECTIONS: u32 = 10;
 const READERS: u32 = 4;
 
@@ -51,8 +52,7 @@ CREATE TABLE floor_asks (
 );
 ";
 
-/// Records the id of each Postgres transaction that writes a task or an ask. Transactions that only notify do not count:
-/// they write nothing to disk.
+/// Counts the Postgres transactions that write tasks or asks. Transactions that only notify do not write to the disk.
 const COUNT: &str = "
 CREATE UNLOGGED TABLE floor_commits (number XID8 NOT NULL PRIMARY KEY);
 CREATE FUNCTION floor_count() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -65,7 +65,7 @@ CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON refrain_asks FOR EACH ROW E
 CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_tasks FOR EACH ROW EXECUTE FUNCTION floor_count();
 CREATE TRIGGER floor_count AFTER INSERT OR UPDATE ON floor_asks FOR EACH ROW EXECUTE FUNCTION floor_count();
 ";
-const COUNTED: &str = "DROP FUNCTION floor_count CASCADE; DROP TABLE floor_commits;";
+const STOP_COUNTING: &str = "DROP FUNCTION floor_count CASCADE; DROP TABLE floor_commits;";
 
 /// Microseconds since the Unix epoch.
 pub(crate) fn now() -> i64 {
@@ -84,17 +84,17 @@ pub(crate) enum Value<'a> {
 /// A statement with its parameters.
 pub(crate) type Statement<'a> = (SqlStr, Vec<Value<'a>>);
 
-/// A row type that both databases can be read into.
-pub(crate) trait PortableRow:
+/// A row type of both databases.
+pub(crate) trait DatabaseRow:
     for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin
 {
 }
-impl<T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin> PortableRow
+impl<T: for<'r> FromRow<'r, SqliteRow> + for<'r> FromRow<'r, PgRow> + Send + Unpin> DatabaseRow
     for T
 {
 }
 
-fn arguments<'a, DB: sqlx::Database>(values: &[Value<'a>]) -> Done<DB::Arguments>
+fn arguments<'a, DB: sqlx::Database>(values: &[Value<'a>]) -> DbResult<DB::Arguments>
 where
     &'a str: Encode<'a, DB> + Type<DB>,
     &'a [u8]: Encode<'a, DB> + Type<DB>,
@@ -113,7 +113,7 @@ where
 }
 
 /// Runs statements one after another.
-async fn run<DB>(connection: &mut DB::Connection, statements: Vec<Statement<'_>>) -> Done<()>
+async fn run<DB>(connection: &mut DB::Connection, statements: Vec<Statement<'_>>) -> DbResult<()>
 where
     DB: sqlx::Database<Arguments: IntoArguments<DB>>,
     for<'c> &'c mut DB::Connection: Executor<'c, Database = DB>,
@@ -130,7 +130,7 @@ where
 
 /// A database with Refrain's tables and the floor's.
 pub(crate) enum Database {
-    /// One connection that writes and a few that read.
+    /// One writer and several readers.
     Sqlite {
         file: PathBuf,
         options: Box<SqliteConnectOptions>,
@@ -141,15 +141,15 @@ pub(crate) enum Database {
 }
 
 /// The start of a count of commits.
-pub(crate) enum Mark {
-    /// A reader that keeps the write-ahead log from restarting, and the log at the start.
-    Sqlite(SqliteConnection, WriteAheadLog),
+pub(crate) enum CommitMark {
+    /// An open reader, which keeps the WAL from being reset, and the initial state of the WAL.
+    Sqlite(SqliteConnection, WalState),
     Postgres,
 }
 
 impl Database {
-    /// Connects, and recreates the tables of the floor.
-    pub(crate) async fn open(url: &str) -> Done<Self> {
+    /// Connects and recreates the tables of the floor.
+    pub(crate) async fn open(url: &str) -> DbResult<Self> {
         if let Some(file) = url.strip_prefix("sqlite:") {
             return Self::open_file(file.strip_prefix("//").unwrap_or(file).into()).await;
         }
@@ -163,8 +163,8 @@ impl Database {
         Ok(Self::Postgres(pool))
     }
 
-    /// Each SQLite commit is flushed to disk (`synchronous = FULL`).
-    async fn open_file(file: PathBuf) -> Done<Self> {
+    /// Opens a SQLite file with `synchronous = FULL`.
+    async fn open_file(file: PathBuf) -> DbResult<Self> {
         let options = SqliteConnectOptions::new()
             .filename(&file)
             .journal_mode(SqliteJournalMode::Wal)
@@ -185,7 +185,7 @@ impl Database {
     }
 
     /// The name and version of the database.
-    pub(crate) async fn version(&self) -> Done<String> {
+    pub(crate) async fn version(&self) -> DbResult<String> {
         let version = match self {
             Self::Sqlite { .. } => "SELECT 'SQLite ' || sqlite_version()",
             Self::Postgres(_) => "SELECT 'Postgres ' || current_setting('server_version')",
@@ -194,7 +194,7 @@ impl Database {
     }
 
     /// Runs statements in one commit.
-    pub(crate) async fn execute(&self, statements: Vec<Statement<'_>>) -> Done<()> {
+    pub(crate) async fn execute(&self, statements: Vec<Statement<'_>>) -> DbResult<()> {
         let alone = statements.len() == 1;
         match self {
             Self::Sqlite { writer, .. } => {
@@ -218,11 +218,11 @@ impl Database {
         }
     }
 
-    pub(crate) async fn fetch<T: PortableRow>(
+    pub(crate) async fn fetch<T: DatabaseRow>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Done<Vec<T>> {
+    ) -> DbResult<Vec<T>> {
         match self {
             Self::Sqlite { readers, .. } => {
                 let query = sqlx::query_as_with(sql, arguments::<sqlx::Sqlite>(values)?);
@@ -235,17 +235,17 @@ impl Database {
         }
     }
 
-    pub(crate) async fn fetch_one<T: PortableRow>(
+    pub(crate) async fn fetch_one<T: DatabaseRow>(
         &self,
         sql: &'static str,
         values: &[Value<'_>],
-    ) -> Done<T> {
+    ) -> DbResult<T> {
         let rows = self.fetch(sql, values).await?;
         rows.into_iter().next().ok_or(sqlx::Error::RowNotFound)
     }
 
-    /// Claims due tasks of the floor, and reads their content.
-    pub(crate) async fn claim(&self, lease: i64, most: i64) -> Done<Vec<String>> {
+    /// Claims due tasks of the floor, and reads their journals and answers.
+    pub(crate) async fn claim(&self, lease: i64, max: i64) -> DbResult<Vec<String>> {
         type Claimed = (String, Vec<u8>, Vec<u8>);
         const CLAIM: &str = "
 UPDATE floor_tasks SET worker = 'worker', due = $2
@@ -258,10 +258,10 @@ RETURNING id, call, journal";
         const ANSWERS: &str = "SELECT key, answer FROM floor_asks WHERE task = $1";
         const ALL_ANSWERS: &str = "SELECT task, key, answer FROM floor_asks WHERE task = ANY($1)";
 
-        // Read the time after acquiring the connection, so that the batch is as large as possible.
+        // Read the clock after acquiring the connection, for the largest possible batch.
         let values = || {
             let now = now();
-            [now, now + lease, most].map(Value::Int)
+            [now, now + lease, max].map(Value::Int)
         };
         let ids = |claimed: Vec<Claimed>| claimed.into_iter().map(|(id, ..)| id).collect();
         match self {
@@ -287,11 +287,11 @@ RETURNING id, call, journal";
         }
     }
 
-    /// Copies a waiting task of Refrain until `waiting` tasks wait.
-    pub(crate) async fn copy(&self, id: &str, waiting: u64) -> Done<()> {
+    /// Copies a waiting task of Refrain's until this number of tasks waits.
+    pub(crate) async fn copy(&self, id: &str, waiting: u64) -> DbResult<()> {
         const WAITING: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
 
-        // SQLite assigns the row number.
+        // SQLite chooses the row number.
         let (columns, new_id, new_flow) = match self {
             Self::Sqlite { .. } => (
                 "SELECT name FROM pragma_table_info($1) WHERE name <> 'ord'",
@@ -314,7 +314,7 @@ RETURNING id, call, journal";
         for (table, key) in [("refrain_tasks", "id"), ("refrain_asks", "task")] {
             let columns: Vec<(String,)> = self.fetch(columns, &[Value::Text(table)]).await?;
             let columns: Vec<String> = columns.into_iter().map(|(column,)| column).collect();
-            statements.push(copying(table, key, &columns));
+            statements.push(copy_statement(table, key, &columns));
         }
         statements.push("DROP TABLE made".to_owned());
         let statement = |sql: String| {
@@ -328,27 +328,27 @@ RETURNING id, call, journal";
             .await
     }
 
-    /// Starts a count of the commits of all connections.
-    pub(crate) async fn mark(&self) -> Result<Mark, BenchError> {
+    /// Starts to count commits of all connections.
+    pub(crate) async fn mark(&self) -> Result<CommitMark, Error> {
         match self {
             Self::Sqlite { file, options, .. } => {
                 let mut reader = options.connect().await?;
                 reader.execute("BEGIN").await?;
                 reader.execute("SELECT count(*) FROM floor_tasks").await?;
-                Ok(Mark::Sqlite(reader, WriteAheadLog::read(file)?))
+                Ok(CommitMark::Sqlite(reader, WalState::read(file)?))
             }
             Self::Postgres(pool) => {
                 sqlx::raw_sql(COUNT).execute(pool).await?;
-                Ok(Mark::Postgres)
+                Ok(CommitMark::Postgres)
             }
         }
     }
 
-    /// The commits since the mark.
-    pub(crate) async fn commits(&self, mark: Mark) -> Result<u64, BenchError> {
+    /// The number of commits since the mark.
+    pub(crate) async fn commits(&self, mark: CommitMark) -> Result<u64, Error> {
         match (self, mark) {
-            (Self::Sqlite { file, .. }, Mark::Sqlite(reader, before)) => {
-                let commits = WriteAheadLog::read(file)?.commits_since(&before);
+            (Self::Sqlite { file, .. }, CommitMark::Sqlite(reader, before)) => {
+                let commits = WalState::read(file)?.commits_since(&before);
                 reader.close().await?;
                 Ok(commits)
             }
@@ -356,7 +356,7 @@ RETURNING id, call, journal";
                 let count = "SELECT count(*) FROM floor_commits";
                 let (commits,): (i64,) = self.fetch_one(count, &[]).await?;
                 if let Self::Postgres(pool) = self {
-                    sqlx::raw_sql(COUNTED).execute(pool).await?;
+                    sqlx::raw_sql(STOP_COUNTING).execute(pool).await?;
                 }
                 Ok(commits.unsigned_abs())
             }
@@ -366,7 +366,7 @@ RETURNING id, call, journal";
 
 /// The statement that copies the rows of task `$1` for each row of the table `made`, with the new id in the column `key`
 /// and the new flow in the column `flow`.
-fn copying(table: &str, key: &str, columns: &[String]) -> String {
+fn copy_statement(table: &str, key: &str, columns: &[String]) -> String {
     let value = |column: &String| match column.as_str() {
         "flow" => "made.flow".to_owned(),
         column if column == key => "made.id".to_owned(),
@@ -384,10 +384,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copy_differs_in_the_key_and_the_flow_only() {
+    fn copied_task_differs_only_in_key_and_flow() {
         let columns = ["id", "tool", "flow"].map(ToOwned::to_owned);
         assert_eq!(
-            copying("tasks", "id", &columns),
+            copy_statement("tasks", "id", &columns),
             "INSERT INTO tasks (id, tool, flow) SELECT made.id, t.tool, made.flow FROM tasks t, made WHERE t.id = $1"
         );
     }

@@ -1,6 +1,6 @@
 //! Refrain's side: an instance with a worker, and clients without a transport.
 //!
-//! A client waits for the store's hints instead of polling.
+//! A client waits for its task by the store's hints instead of polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -20,13 +20,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::counting_store::CountingStore;
-use crate::error::BenchError;
+use crate::error::Error;
 use crate::wire::ANSWER;
 
-/// How long a client waits for a hint before it sends `tasks/get`.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The number of such requests before a client gives up.
-const LOOKS: u32 = 15;
+/// The time without a hint after which a client sends `tasks/get`.
+const HINT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The maximum number of these requests.
+const MAX_POLLS: u32 = 15;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
@@ -43,13 +43,13 @@ impl Elicit for LoginForm {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct WeatherArguments {
-    /// The location.
+struct Weather {
+    /// The name of the town.
     location: String,
 }
 
-/// A tool that asks once.
-async fn get_weather(cx: Cx, args: WeatherArguments) -> Handled<String> {
+/// The example tool of the MRTR proposal, which asks once.
+async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
     let login: LoginForm = cx
         .elicit("github_login", "Please provide your GitHub username")
         .await?;
@@ -60,10 +60,7 @@ async fn get_weather(cx: Cx, args: WeatherArguments) -> Handled<String> {
 }
 
 /// A server with the tool and the store.
-pub(crate) fn server(
-    store: Arc<dyn TaskStore>,
-    options: TaskOptions,
-) -> Result<Server, BenchError> {
+pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<Server, Error> {
     let tool = Tool::new("get_weather", get_weather).task_required();
     let server = Server::builder("refrain-bench", "0.1.0").tool(tool);
     Ok(server.tasks(store, options).build()?)
@@ -73,38 +70,38 @@ pub(crate) fn server(
 pub(crate) struct TaskInstance {
     server: Server,
     pub(crate) store: Arc<CountingStore>,
-    heard: Arc<Heard>,
+    hint_counts: Arc<HintCounts>,
     _work: JoinSet<()>,
 }
 
 impl TaskInstance {
-    pub(crate) fn start(store: Arc<CountingStore>) -> Result<Self, BenchError> {
+    pub(crate) fn start(store: Arc<CountingStore>) -> Result<Self, Error> {
         let server = server(store.clone(), TaskOptions::default())?;
-        let heard = Arc::new(Heard::default());
+        let hint_counts = Arc::new(HintCounts::default());
         let mut work = JoinSet::new();
-        work.spawn(listen(store.hints(), heard.clone()));
+        work.spawn(listen(store.hints(), hint_counts.clone()));
         let worker = server.clone();
         work.spawn(async move { worker.work(std::future::pending()).await });
         Ok(Self {
             server,
             store,
-            heard,
+            hint_counts,
             _work: work,
         })
     }
 
-    /// Runs the life cycle of a task: called, asked, answered, completed.
-    pub(crate) async fn life(&self) -> Result<(), BenchError> {
+    /// Runs a complete task: create, ask, answer, complete.
+    pub(crate) async fn life(&self) -> Result<(), Error> {
         let id = self.open().await?;
         let update = format!(r#""taskId":"{id}",{ANSWER}"#);
         self.request("tasks/update", &update).await?;
         self.until(&id, 2, "completed").await?;
-        self.heard.forget(&id);
+        self.hint_counts.forget(&id);
         Ok(())
     }
 
     /// Creates a task that waits for its answer.
-    pub(crate) async fn open(&self) -> Result<TaskId, BenchError> {
+    pub(crate) async fn open(&self) -> Result<TaskId, Error> {
         let call = r#""name":"get_weather","arguments":{"location":"New York"}"#;
         let reply = self.request("tools/call", call).await?;
         let id = reply["result"]["taskId"].as_str().and_then(TaskId::parse);
@@ -114,7 +111,7 @@ impl TaskInstance {
     }
 
     /// One `tasks/get` of a waiting task.
-    pub(crate) async fn get(&self, id: &TaskId) -> Result<(), BenchError> {
+    pub(crate) async fn get(&self, id: &TaskId) -> Result<(), Error> {
         let message = message("tasks/get", &format!(r#""taskId":"{id}""#));
         let reply = self.exchange(&message).await?;
         match memchr::memmem::find(&reply, b"\"inputRequests\":{\"github_login\"") {
@@ -126,12 +123,12 @@ impl TaskInstance {
         }
     }
 
-    /// Waits for `times` hints of a task or, if hints were missed, for its status.
-    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), BenchError> {
-        let mut heard = self.heard.of(id).subscribe();
-        for _ in 0..LOOKS {
-            let often = heard.wait_for(|heard| *heard >= times);
-            if timeout(PATIENCE, often).await.is_ok() {
+    /// Waits for this number of hints or, if hints were lost, for a status.
+    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
+        let mut hint_counts = self.hint_counts.of(id).subscribe();
+        for _ in 0..MAX_POLLS {
+            let often = hint_counts.wait_for(|hint_counts| *hint_counts >= times);
+            if timeout(HINT_TIMEOUT, often).await.is_ok() {
                 return Ok(());
             }
             let get = format!(r#""taskId":"{id}""#);
@@ -140,13 +137,13 @@ impl TaskInstance {
                 return Ok(());
             }
         }
-        Err(BenchError::TimedOut {
-            what: format!("a task that should become {status}"),
-            limit: PATIENCE * LOOKS,
+        Err(Error::TimedOut {
+            what: format!("waiting for the task status {status}"),
+            limit: HINT_TIMEOUT * MAX_POLLS,
         })
     }
 
-    async fn request(&self, method: &str, params: &str) -> Result<Value, BenchError> {
+    async fn request(&self, method: &str, params: &str) -> Result<Value, Error> {
         let reply = self.exchange(&message(method, params)).await?;
         let reply: Value = serde_json::from_slice(&reply)?;
         match reply.get("result") {
@@ -155,7 +152,7 @@ impl TaskInstance {
         }
     }
 
-    async fn exchange(&self, message: &str) -> Result<Vec<u8>, BenchError> {
+    async fn exchange(&self, message: &str) -> Result<Vec<u8>, Error> {
         let caller = Principal::new("bench");
         let mut response = self.server.handle(message.as_bytes(), caller).await;
         let reply = response.next().await;
@@ -167,18 +164,18 @@ fn message(method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params},{META}}}}}"#)
 }
 
-fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> BenchError {
-    BenchError::Unexpected {
+fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
+    Error::Unexpected {
         expected,
         reply: reply.to_string(),
     }
 }
 
-/// The number of hints for each task.
+/// The number of hints per task.
 #[derive(Default)]
-struct Heard(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
+struct HintCounts(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
 
-impl Heard {
+impl HintCounts {
     fn of(&self, id: &TaskId) -> watch::Sender<u32> {
         self.0.lock().entry(id.clone()).or_default().clone()
     }
@@ -188,11 +185,11 @@ impl Heard {
     }
 }
 
-async fn listen(mut hints: Receiver<Hint>, heard: Arc<Heard>) {
+async fn listen(mut hints: Receiver<Hint>, hint_counts: Arc<HintCounts>) {
     loop {
         match hints.recv().await {
-            Ok(hint) if hint.own => heard.of(&hint.task).send_modify(|times| *times += 1),
-            // A client that missed its hint sends `tasks/get`.
+            Ok(hint) if hint.own => hint_counts.of(&hint.task).send_modify(|times| *times += 1),
+            // Clients send `tasks/get` after lost hints.
             Ok(_) | Err(RecvError::Lagged(_)) => {}
             Err(RecvError::Closed) => return,
         }

@@ -1,4 +1,4 @@
-//! The report of `tasks`, as text and as JSON.
+//! The report of the task benchmark as text and JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,10 +12,10 @@ use crate::machine::Machine;
 use crate::stats::{Sample, Spread, median, ratio};
 use crate::table::{BOLD, DIM, grid, number, verdict};
 
-/// The target: the lowest ratio of tasks per second to the floor's.
+/// The target: Refrain completes at least this share of the floor's tasks per second.
 const TARGET: f64 = 0.6;
 
-/// The samples of both sides for the same work.
+/// The slices of both sides for the same work.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs {
     pub(crate) floor: Vec<Sample>,
@@ -50,13 +50,13 @@ impl Pairs {
 pub(crate) struct PerTask {
     pub(crate) floor_commits: f64,
     pub(crate) refrain_commits: f64,
-    /// Refrain's calls to its store, by operation.
+    /// Refrain's store calls, by operation.
     pub(crate) calls: BTreeMap<&'static str, f64>,
 }
 
 /// The results on one store.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OnStore {
+pub(crate) struct StoreResults {
     pub(crate) database: String,
     pub(crate) life: Pairs,
     pub(crate) get: Pairs,
@@ -64,7 +64,7 @@ pub(crate) struct OnStore {
     pub(crate) idle: Vec<Idle>,
 }
 
-impl OnStore {
+impl StoreResults {
     /// The ratio of tasks per second to the floor's.
     fn throughput(&self) -> Option<f64> {
         let ratio = self.life.ratio(Sample::per_second);
@@ -89,23 +89,23 @@ impl OnStore {
 pub(crate) struct TaskReport<'a> {
     pub(crate) machine: Machine,
     pub(crate) options: &'a TaskBenchOptions,
-    pub(crate) stores: Vec<OnStore>,
+    pub(crate) stores: Vec<StoreResults>,
 }
 
 impl TaskReport<'_> {
-    /// The whole report, every slice included.
+    /// The complete report with every slice.
     pub(crate) fn json(&self) -> Value {
         json!({
             "machine": self.machine,
             "settings": self.options,
-            "stores": self.stores.iter().map(OnStore::json).collect::<Vec<_>>(),
+            "stores": self.stores.iter().map(StoreResults::json).collect::<Vec<_>>(),
         })
     }
 
     /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a String does not fail, here and below.
+        // Writing to a String does not fail.
         for store in &self.stores {
             let _ = writeln!(out, "{BOLD}{}{BOLD:#}", store.database);
             pairs_lines(&mut out, store);
@@ -116,8 +116,9 @@ impl TaskReport<'_> {
         let options = self.options;
         let _ = writeln!(
             out,
-            "{DIM}Slices: {} of {} s, {} concurrent clients. A ratio is the median of the ratios of paired slices, followed by \
-             its interquartile range. CPU time is that of the benchmark's process, without the database server.{DIM:#}",
+            "{DIM}Slices: {} of {} s, {} at a time. A ratio is the median over slices side by side; half of them lie in \
+             the range behind it. CPU time is that of the client's and the instance's process, not of a database \
+             server's.{DIM:#}",
             options.slices, options.seconds_per_slice, options.concurrent,
         );
         let _ = writeln!(out, "{}.", self.machine);
@@ -125,7 +126,7 @@ impl TaskReport<'_> {
     }
 }
 
-fn pairs_lines(out: &mut String, store: &OnStore) {
+fn pairs_lines(out: &mut String, store: &StoreResults) {
     if store.life.floor.is_empty() {
         return;
     }
@@ -147,13 +148,13 @@ fn pairs_lines(out: &mut String, store: &OnStore) {
         }
         line
     };
-    let [life, get] = [("task life cycles", &store.life), ("tasks/get", &store.get)].map(line);
+    let [life, get] = [("complete tasks", &store.life), ("tasks/get", &store.get)].map(line);
     grid(out, 1, &[headings.map(str::to_owned).into(), life, get]);
     if let Some(ratio) = store.throughput() {
         let verdict = verdict(Some(ratio >= TARGET));
         let _ = writeln!(
             out,
-            "tasks per second, ratio to the floor  >= {TARGET}  {ratio:.2}  {verdict}"
+            "complete tasks, relative to the floor  >= {TARGET}  {ratio:.2}  {verdict}"
         );
     }
 }
@@ -166,7 +167,7 @@ fn per_task_lines(out: &mut String, per_task: &PerTask) {
         .collect();
     let _ = writeln!(
         out,
-        "commits per task: floor {:.2}, Refrain {:.2}; store calls of Refrain: {}",
+        "commits per task: floor {:.2}, Refrain {:.2}; Refrain's store calls: {}",
         per_task.floor_commits,
         per_task.refrain_commits,
         calls.join(", "),
@@ -182,7 +183,7 @@ fn idle_lines(out: &mut String, idle: &[Idle]) {
         "CPU ms/s",
         "resident KiB",
         "calls/s",
-        "µs/call",
+        "µs per call",
     ];
     let mut lines = vec![headings.map(str::to_owned).to_vec()];
     for idle in idle {
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A report on one store, where Refrain's throughput is 0.8 times the floor's.
+    /// A report in which Refrain completes 0.8 times as many tasks as the floor.
     fn example(options: &TaskBenchOptions) -> TaskReport<'_> {
         let samples = |done: u64| {
             let sample = |slice: u32| Sample {
@@ -238,7 +239,7 @@ mod tests {
             calls: 3.0,
             call_micros: 80.0,
         };
-        let store = OnStore {
+        let store = StoreResults {
             database: "Some SQL 1".to_owned(),
             life: pairs(),
             get: pairs(),
@@ -262,31 +263,31 @@ mod tests {
         let text = example(&options).text();
         let text = anstream::adapter::strip_str(&text).to_string();
         for expected in [
-            "task life cycles",
+            "complete tasks",
             "0.80 (0.80 - 0.80)",
             ">= 0.6  0.80  held",
             "floor 4.50, Refrain 4.25",
             "claim 0.50, commit 2.00",
             "12,345",
-            "Slices: 12 of 1 s, 32 concurrent clients",
+            "Slices: 12 of 1 s, 32 at a time",
         ] {
             assert!(text.contains(expected), "{expected} is missing:\n{text}");
         }
     }
 
     #[test]
-    fn ratio_below_the_target_is_not_held() {
+    fn ratio_below_the_target_is_missed() {
         let options = options();
         let mut report = example(&options);
         for sample in &mut report.stores[0].life.refrain {
             sample.done = 500;
         }
-        assert!(report.text().contains("not held"));
+        assert!(report.text().contains("missed"));
         assert_eq!(report.json()["stores"][0]["target"]["held"], false);
     }
 
     #[test]
-    fn json_keeps_every_slice() {
+    fn json_has_all_slices() {
         let options = options();
         let json = example(&options).json();
         let store = &json["stores"][0];

@@ -1,15 +1,15 @@
-//! The floor: the life cycle of a task in hand-written SQL.
+//! The floor: the life of a task in hand-written SQL.
 //!
-//! | event | written, in one commit each |
+//! | event | rows written in one commit |
 //! | --- | --- |
 //! | a task is created | the task, with its worker |
-//! | it asks, and is set down | the ask, the journal, the status; no worker |
-//! | it is answered | the answer, the status, that it is due |
-//! | it is claimed | the worker, for as many tasks as are due |
+//! | it asks and is suspended | the ask, the journal, the status; no worker |
+//! | it is answered | the answer, the status, the due time |
+//! | it is claimed | the worker, for all due tasks at once |
 //! | it is completed | the result, the status |
 //!
-//! Tables and statements are minimal: no principals, fences, revisions, attempts, time to live or hints. No handler runs.
-//! Clients are notified within the process.
+//! There are no principals, fences, revisions, attempts, TTLs or hints, and no handler runs. Clients are notified within
+//! the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinSet;
 
 use super::database::Value::{Bytes, Int, Text};
-use super::database::{Database, Done, Statement, Value, now};
-use crate::error::BenchError;
+use super::database::{Database, DbResult, Statement, Value, now};
+use crate::error::Error;
 
-/// Tasks claimed at a time, as Refrain's workers do.
+/// The number of tasks in a claim, the same as in Refrain's workers.
 const BATCH: i64 = 16;
-/// The lease of a claim, in microseconds.
+/// The length of a lease in microseconds.
 const LEASE: i64 = 30_000_000;
 
 const CREATE: &str = "
 INSERT INTO floor_tasks (id, owner, tool, call, journal, status, created, updated, worker, due)
 VALUES ($1, $2, $3, $4, $5, 'working', $6, $6, 'worker', $7)";
 const ASK: &str = "INSERT INTO floor_asks (task, key, ask) VALUES ($1, $2, $3)";
-const SET_DOWN: &str = "
+const SUSPEND: &str = "
 UPDATE floor_tasks SET status = 'input_required', journal = $2, updated = $3, worker = NULL, due = NULL WHERE id = $1";
 const ANSWER: &str = "UPDATE floor_asks SET answer = $3 WHERE task = $1 AND key = $2";
 const ANSWERED: &str =
@@ -55,7 +55,7 @@ type ContentRow = (
     Vec<u8>,
 );
 
-/// The content of a task, as written by Refrain.
+/// The content of a task, copied from Refrain.
 #[derive(Clone, Debug, Default)]
 struct TaskContent {
     owner: String,
@@ -69,8 +69,8 @@ struct TaskContent {
 }
 
 impl TaskContent {
-    /// Copies the content of a completed task of Refrain.
-    async fn read(database: &Database) -> Done<Self> {
+    /// Reads a completed task of Refrain's.
+    async fn read(database: &Database) -> DbResult<Self> {
         let row: ContentRow = database.fetch_one(CONTENT, &[]).await?;
         let (owner, tool, key, call, journal, outcome, ask, answer) = row;
         Ok(Self {
@@ -86,23 +86,23 @@ impl TaskContent {
     }
 }
 
-/// The running floor. Dropping it stops its worker.
-pub(crate) struct SqlFloor {
+/// A running floor. Its worker stops on drop.
+pub(crate) struct TaskFloor {
     database: Arc<Database>,
     content: TaskContent,
     waiting: Arc<WaitingClients>,
     _worker: JoinSet<()>,
 }
 
-/// Clients that wait for the claim of their task.
+/// The clients that wait until their task is claimed.
 #[derive(Default)]
 struct WaitingClients {
     claimed: Mutex<HashMap<String, oneshot::Sender<()>>>,
     due: Notify,
 }
 
-impl SqlFloor {
-    pub(crate) async fn start(database: Arc<Database>) -> Result<Self, BenchError> {
+impl TaskFloor {
+    pub(crate) async fn start(database: Arc<Database>) -> Result<Self, Error> {
         let content = TaskContent::read(&database).await?;
         let waiting = Arc::new(WaitingClients::default());
         let mut worker = JoinSet::new();
@@ -115,8 +115,8 @@ impl SqlFloor {
         })
     }
 
-    /// Runs the whole life cycle of a task.
-    pub(crate) async fn life(&self) -> Result<(), BenchError> {
+    /// Runs a complete task.
+    pub(crate) async fn life(&self) -> Result<(), Error> {
         let (database, content) = (&self.database, &self.content);
         let id = new_id();
         create(database, &id, content).await?;
@@ -125,13 +125,13 @@ impl SqlFloor {
         self.waiting.claimed.lock().insert(id.clone(), claimed);
         answer(database, &id, content).await?;
         self.waiting.due.notify_one();
-        is_claimed.await.map_err(|_| BenchError::FloorWorker)?;
+        is_claimed.await.map_err(|_| Error::FloorWorker)?;
         complete(database, &id, content).await?;
         Ok(())
     }
 }
 
-/// Claims due tasks. A failure ends the worker and fails the waiting clients.
+/// Claims due tasks until a failure, which also ends the waiting clients.
 async fn work(database: Arc<Database>, waiting: Arc<WaitingClients>) {
     loop {
         waiting.due.notified().await;
@@ -157,7 +157,7 @@ fn statement<'a, const N: usize>(sql: &'static str, values: [Value<'a>; N]) -> S
     (sql.into_sql_str(), values.into())
 }
 
-async fn create(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+async fn create(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
     let TaskContent {
         owner, tool, call, ..
     } = content;
@@ -174,28 +174,28 @@ async fn create(database: &Database, id: &str, content: &TaskContent) -> Done<()
     database.execute(vec![statement(CREATE, values)]).await
 }
 
-async fn ask(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+async fn ask(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
     let TaskContent {
         key, ask, journal, ..
     } = content;
     let ask = statement(ASK, [Text(id), Text(key), Bytes(ask)]);
-    let set_down = statement(SET_DOWN, [Text(id), Bytes(journal), Int(now())]);
+    let set_down = statement(SUSPEND, [Text(id), Bytes(journal), Int(now())]);
     database.execute(vec![ask, set_down]).await
 }
 
-async fn answer(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+async fn answer(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
     let TaskContent { key, answer, .. } = content;
     let answer = statement(ANSWER, [Text(id), Text(key), Bytes(answer)]);
     let answered = statement(ANSWERED, [Text(id), Int(now())]);
     database.execute(vec![answer, answered]).await
 }
 
-async fn complete(database: &Database, id: &str, content: &TaskContent) -> Done<()> {
+async fn complete(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
     let values = [Text(id), Bytes(&content.outcome), Int(now())];
     database.execute(vec![statement(COMPLETE, values)]).await
 }
 
-/// 192 random bits, like Refrain's ids.
+/// A random id of 192 bits, like Refrain's.
 fn new_id() -> String {
     let mut random = [0; 24];
     SystemSource::new().fill(&mut random);
@@ -205,7 +205,7 @@ fn new_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain_store::test_postgres::TestPostgres;
+    use refrain_store::cluster::Cluster;
 
     async fn assert_commits(url: &str, counts: [u64; 2]) {
         drop(refrain_store::open(url).await.unwrap());
@@ -230,15 +230,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn commits_to_sqlite_are_counted_and_nothing_else() {
+    async fn only_commits_to_sqlite_are_counted() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("a.db").display());
         assert_commits(&url, [1, 300]).await;
     }
 
     #[tokio::test]
-    async fn commits_to_postgres_are_counted_and_nothing_else() {
-        let cluster = TestPostgres::shared().unwrap();
+    async fn only_commits_to_postgres_are_counted() {
+        let cluster = Cluster::shared().unwrap();
         assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }
 }

@@ -1,25 +1,25 @@
-//! Counts the commits in SQLite's write-ahead log (WAL).
+//! Counts commits in SQLite's write-ahead log (WAL).
 
 use std::path::Path;
 
-use crate::error::BenchError;
+use crate::error::Error;
 
-/// The salt of a write-ahead log, which identifies it, and the number of its commits.
+/// The state of a WAL: its salt, which changes at a reset, and the number of commits.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct WriteAheadLog {
+pub(crate) struct WalState {
     salt: [u8; 8],
     commits: u64,
 }
 
-impl WriteAheadLog {
-    pub(crate) fn read(file: &Path) -> Result<Self, BenchError> {
+impl WalState {
+    pub(crate) fn read(file: &Path) -> Result<Self, Error> {
         let path = format!("{}-wal", file.display());
-        let bytes = std::fs::read(&path).map_err(BenchError::system(path))?;
+        let bytes = std::fs::read(&path).map_err(Error::system(path))?;
         Ok(Self::parse(&bytes).unwrap_or_default())
     }
 
-    /// The file header has 32 bytes, with the page size at 8 and the salt at 16. Each page has a frame header of 24 bytes:
-    /// bytes 4 to 8 are the size of the database on the last page of a commit and 0 on others, then follows the salt.
+    /// The header has 32 bytes with the page size and the salt. Each frame has a header of 24 bytes: the last frame of a
+    /// commit has the size of the database, and all frames have the salt.
     fn parse(bytes: &[u8]) -> Option<Self> {
         const HEAD: usize = 32;
         const PAGE_HEAD: usize = 24;
@@ -33,7 +33,7 @@ impl WriteAheadLog {
         Some(Self { salt, commits })
     }
 
-    /// Commits since `before`. After a checkpoint the log may have restarted, once, with another salt.
+    /// The number of new commits. The WAL may have been reset once in between.
     pub(crate) fn commits_since(&self, before: &Self) -> u64 {
         match self.salt == before.salt {
             true => self.commits - before.commits,

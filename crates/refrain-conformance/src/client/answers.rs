@@ -1,9 +1,9 @@
-//! Made-up answers to the asks of a server.
+//! Generated answers to the asks of a server.
 
 use refrain_client::wire::{Content, Form, Role, SamplingAnswer};
 use serde_json::{Map, Value};
 
-/// A form with a value for each field.
+/// The content of a form with a value for each field.
 pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
     let schema = serde_json::from_str(form.json().get()).unwrap_or_default();
     sample(&schema)
@@ -13,13 +13,13 @@ pub(super) fn fill_in(form: &Form) -> Map<String, Value> {
 pub(super) fn no_model() -> SamplingAnswer {
     SamplingAnswer {
         role: Role::Assistant,
-        content: vec![Content::text("There is no model here.").into()],
+        content: vec![Content::text("This client has no model.").into()],
         model: "none".to_owned(),
         stop_reason: None,
     }
 }
 
-/// An object with a value for each property that has a type or a default. References are not followed.
+/// An object with a value for each property that has a type or a default. Does not follow references.
 pub(super) fn sample(schema: &Value) -> Map<String, Value> {
     let Some(properties) = schema["properties"].as_object() else {
         return Map::new();
@@ -31,9 +31,9 @@ pub(super) fn sample(schema: &Value) -> Map<String, Value> {
 }
 
 fn sample_value(schema: &Value) -> Option<Value> {
-    let given = [&schema["default"], &schema["enum"][0], &schema["minimum"]];
-    if let Some(given) = given.into_iter().find(|value| !value.is_null()) {
-        return Some(given.clone());
+    let candidates = [&schema["default"], &schema["enum"][0], &schema["minimum"]];
+    if let Some(value) = candidates.into_iter().find(|value| !value.is_null()) {
+        return Some(value.clone());
     }
     match schema["type"].as_str()? {
         "string" => Some("something".into()),
@@ -50,7 +50,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn every_field_gets_something() {
+    fn all_fields_with_a_type_get_a_value() {
         let schema = json!({
             "type": "object",
             "properties": {

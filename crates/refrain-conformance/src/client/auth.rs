@@ -1,4 +1,4 @@
-//! The authorization of the client in each scenario that needs it.
+//! The client's authorization in each scenario.
 
 use super::{ClientError, Scenario};
 use refrain_client::{IdentityProvider, OAuth, OAuthBuilder, RegisteredClient};
@@ -9,12 +9,12 @@ use serde_json::Value;
 use std::error::Error;
 use url::Url;
 
-/// The redirect URI. Nothing listens there: [`visit`] reads the URL from the redirect.
+/// The redirect URI. No server listens on it: [`visit`] reads the URL from the redirect response.
 const REDIRECT_URI: &str = "http://localhost:3000/callback";
-/// The client's metadata document. The suite does not fetch it.
+/// The URL of the client's metadata document. The suite does not fetch it.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 
-/// The authorization of a scenario, if it has one.
+/// The authorization of a scenario, if it needs one.
 pub(super) fn oauth(scenario: Scenario, context: &Value) -> Result<Option<OAuth>, ClientError> {
     let builder = match scenario {
         Scenario::AuthByBrowser => by_browser()?,
@@ -43,7 +43,7 @@ fn by_browser() -> Result<OAuthBuilder, ClientError> {
     Ok(OAuth::by_browser(url(REDIRECT_URI)?, visit))
 }
 
-/// Consents without a browser.
+/// Simulates the user's consent in a browser.
 async fn visit(url: Url) -> Result<Url, Box<dyn Error + Send + Sync>> {
     let browser = reqwest::Client::builder()
         .redirect(Policy::none())

@@ -1,4 +1,4 @@
-//! The requests of the client in each scenario. The suite, which is the server, judges them.
+//! The client's requests in each scenario. The suite's server checks them.
 
 use super::ClientError;
 use super::answers::sample;
@@ -25,29 +25,29 @@ pub(super) async fn standard_headers(client: &Client) -> Result<(), ClientError>
     Ok(())
 }
 
-/// Makes the calls in the context, of tools whose parameters are sent in headers too.
+/// Makes the calls listed in the context. Their arguments are also sent in headers.
 pub(super) async fn custom_headers(client: &Client, context: Value) -> Result<(), ClientError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Context {
-        tool_calls: Vec<ToolCall>,
+    struct HeaderContext {
+        tool_calls: Vec<ScenarioCall>,
     }
     #[derive(Deserialize)]
-    struct ToolCall {
+    struct ScenarioCall {
         name: String,
         arguments: Map<String, Value>,
     }
 
-    let context: Context = serde_json::from_value(context)?;
+    let context: HeaderContext = serde_json::from_value(context)?;
     let tools = client.tools().await?;
-    for wanted in context.tool_calls {
-        find(&tools, &wanted.name)?;
-        call(client, &wanted.name, wanted.arguments.into()).await?;
+    for expected in context.tool_calls {
+        find(&tools, &expected.name)?;
+        call(client, &expected.name, expected.arguments.into()).await?;
     }
     Ok(())
 }
 
-/// Lists a tool whose schema refers to a URL, and makes up arguments for it. This must not fetch the URL.
+/// Generates arguments for tools whose schemas have remote references, which must not be fetched.
 pub(super) async fn schema_refs(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
         sample(&tool.input_schema);
@@ -62,7 +62,7 @@ pub(super) async fn schema_preservation(client: &Client) -> Result<(), ClientErr
     call(client, "json_schema_echo", json!({"schema": schema})).await
 }
 
-/// Calls tools that need input, two of them at the same time.
+/// Calls tools that need input, two of them concurrently.
 pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
     client.tools().await?;
     tokio::try_join!(
@@ -75,7 +75,7 @@ pub(super) async fn request_state(client: &Client) -> Result<(), ClientError> {
     Ok(())
 }
 
-/// Calls every tool, with made-up arguments.
+/// Calls every tool with generated arguments.
 pub(super) async fn call_all(client: &Client) -> Result<(), ClientError> {
     for tool in client.tools().await? {
         call(client, &tool.name, sample(&tool.input_schema).into()).await?;

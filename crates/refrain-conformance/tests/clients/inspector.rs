@@ -1,4 +1,4 @@
-//! The Inspector's command line (@modelcontextprotocol/inspector 2.12.0), a process for each command.
+//! The Inspector's command line (@modelcontextprotocol/inspector 2.12.0), with one process for each command.
 
 mod calls;
 mod extras;
@@ -15,8 +15,8 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
-/// What of the list the command line cannot do, and why.
-const CANNOT: [(&str, &str); 21] = [
+/// The checks that the command line does not support, with the reason.
+const UNSUPPORTED: [(&str, &str); 21] = [
     (
         "tools/call: unknown tool",
         "it looks the tool up in the list first",
@@ -69,7 +69,7 @@ const CANNOT: [(&str, &str); 21] = [
 
 type Check = fn(&Mcpdo) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-/// Lists checks by name, each with the function that does it.
+/// Maps names of checks to functions.
 macro_rules! checks {
     ($($name:literal: $check:path,)*) => {
         vec![$(($name, (|mcpdo| Box::pin($check(mcpdo))) as $crate::inspector::Check),)*]
@@ -81,7 +81,7 @@ async fn check_all(target: &[&str]) {
     install().await;
     let checks = [calls::checks(), rounds::checks(), extras::checks()].concat();
     let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
-    let cannot = |name: &&str| CANNOT.iter().any(|(cannot, _)| cannot == name);
+    let cannot = |name: &&str| UNSUPPORTED.iter().any(|(cannot, _)| cannot == name);
     let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();
     assert_eq!(done, wanted);
     let mcpdo = Mcpdo::start().await;
@@ -94,62 +94,65 @@ async fn check_all(target: &[&str]) {
 }
 
 #[tokio::test]
-async fn inspector_over_http() {
+async fn inspector_passes_over_http() {
     let server = HttpServer::start().await;
     check_all(&[&server.url]).await;
 }
 
-/// The Inspector starts the server itself.
+/// The Inspector starts the server.
 #[tokio::test]
-async fn inspector_over_stdio() {
+async fn inspector_passes_over_stdio() {
     let command = ["--", PROGRAM];
     check_all(&[&command[..], &STDIO].concat()).await;
 }
 
-/// Whether text in base64 is that of a file that begins with these bytes.
+/// Whether a file in base64 begins with these bytes.
 fn begins(base64: &Value, bytes: &[u8]) -> bool {
-    let text = base64.as_str().expect("base64 is text");
-    let decoded = STANDARD.decode(text).expect("it is base64");
+    let text = base64.as_str().expect("a string");
+    let decoded = STANDARD.decode(text).expect("valid base64");
     decoded.starts_with(bytes)
 }
 
-/// What a command says that must end well.
-async fn say(mcpdo: &Mcpdo, args: &[&str]) -> Value {
-    let said = mcpdo.say(args).await;
-    assert_eq!(said.status, Some(0), "{args:?}: {said:?}");
-    said.out
+/// Runs a command that must succeed, and returns its output.
+async fn run(mcpdo: &Mcpdo, args: &[&str]) -> Value {
+    let output = mcpdo.run(args).await;
+    assert_eq!(output.status, Some(0), "{args:?}: {output:?}");
+    output.out
 }
 
-/// Why a command failed, which must.
-async fn refused(mcpdo: &Mcpdo, args: &[&str]) -> String {
-    let said = mcpdo.say(args).await;
-    assert_ne!(said.status, Some(0), "{args:?}: {said:?}");
-    said.error
+/// Runs a command that must fail, and returns the reason.
+async fn run_failing(mcpdo: &Mcpdo, args: &[&str]) -> String {
+    let output = mcpdo.run(args).await;
+    assert_ne!(output.status, Some(0), "{args:?}: {output:?}");
+    output.error
 }
 
 async fn call(mcpdo: &Mcpdo, tool: &str) -> Value {
-    say(mcpdo, &["tools/call", tool]).await
+    run(mcpdo, &["tools/call", tool]).await
 }
 
 async fn call_with(mcpdo: &Mcpdo, tool: &str, arguments: &Value) -> Value {
     let arguments = arguments.to_string();
-    say(mcpdo, &["tools/call", tool, "--tool-args-json", &arguments]).await
+    run(mcpdo, &["tools/call", tool, "--tool-args-json", &arguments]).await
 }
 
-/// The one text of a result that is none of an error.
+/// The text of a successful result with one block.
 #[track_caller]
 fn final_text(result: &Value) -> &str {
     assert_eq!(result["isError"], false, "{result}");
-    let [block] = &**result["content"].as_array().expect("there is content") else {
-        panic!("{result} has not one block");
+    let [block] = &**result["content"].as_array().expect("an array of content") else {
+        panic!("expected one block: {result}");
     };
-    block["text"].as_str().expect("the block is a text")
+    block["text"].as_str().expect("a text block")
 }
 
-/// The entries of a list, of which no two have one name.
+/// The entries of a list. Checks that their names are unique.
 async fn list(mcpdo: &Mcpdo, method: &str, part: &str, key: &str) -> Vec<Value> {
-    let listed = say(mcpdo, &[method]).await;
-    let entries = listed[part].as_array().expect("there are entries").clone();
+    let listed = run(mcpdo, &[method]).await;
+    let entries = listed[part]
+        .as_array()
+        .expect("an array of entries")
+        .clone();
     let names: BTreeSet<_> = entries.iter().map(|entry| entry[key].as_str()).collect();
     assert_eq!(names.len(), entries.len(), "{listed}");
     entries
@@ -159,7 +162,7 @@ async fn tools(mcpdo: &Mcpdo) -> Vec<Value> {
     list(mcpdo, "tools/list", "tools", "name").await
 }
 
-/// The entry of this name.
+/// The entry with this name.
 #[track_caller]
 fn find<'a>(entries: &'a [Value], key: &str, name: &str) -> &'a Value {
     let found = entries.iter().find(|entry| entry[key] == name);
@@ -167,5 +170,5 @@ fn find<'a>(entries: &'a [Value], key: &str, name: &str) -> &'a Value {
 }
 
 async fn read(mcpdo: &Mcpdo, uri: &str) -> Value {
-    say(mcpdo, &["resources/read", uri]).await
+    run(mcpdo, &["resources/read", uri]).await
 }

@@ -1,7 +1,7 @@
-//! The clients that others wrote go through every feature of the server, over HTTP and over standard input and output.
+//! Third-party clients use every feature of the server, over HTTP and over standard input and output.
 //!
-//! `scripts/tools` installs those that are not crates. Where it cannot, the tests fail: clients that did not run have
-//! shown nothing. Which client exercises what is written down in `docs/project/conformance/clients.md`.
+//! `scripts/tools` installs the clients that are not crates. The tests fail if the installation fails.
+//! `docs/project/conformance/clients.md` lists the features that each client covers.
 
 mod inspector;
 mod names;

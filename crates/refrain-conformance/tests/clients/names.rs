@@ -1,8 +1,8 @@
-//! What every client checks, by name and in this order.
+//! The checks that every client runs, in this order.
 
 use serde_json::{Value, json};
 
-/// The checks of the clients that can do everything.
+/// The checks of a client that supports all features. The scripts in `tests/clients` print the same names.
 pub(crate) const CHECKS: [&str; 70] = [
     "discover",
     "tools/list",
@@ -76,8 +76,8 @@ pub(crate) const CHECKS: [&str; 70] = [
     "subscriptions: ended by the server",
 ];
 
-/// What the server shows of an icon, wherever it shows everything.
-pub(crate) fn shown_icon() -> Value {
+/// The icon of entries with all metadata.
+pub(crate) fn sample_icon() -> Value {
     json!({
         "src": "https://example.com/icon.png",
         "mimeType": "image/png",
@@ -86,8 +86,8 @@ pub(crate) fn shown_icon() -> Value {
     })
 }
 
-/// The annotations of whatever the server shows everything of.
-pub(crate) fn shown_annotations() -> Value {
+/// The annotations of entries with all metadata.
+pub(crate) fn sample_annotations() -> Value {
     json!({
         "audience": ["user", "assistant"],
         "priority": 0.5,

@@ -1,4 +1,4 @@
-//! The Rust SDK (rmcp 3.8.0), driven from here.
+//! The Rust SDK (rmcp 3.8.0).
 
 mod calls;
 mod changes;
@@ -21,11 +21,11 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use user::User;
 
-/// Time for one check.
+/// The timeout of a check.
 const CHECK_TIME: Duration = Duration::from_secs(120);
 
-/// What of the list rmcp cannot do, and why.
-const CANNOT: [(&str, &str); 3] = [
+/// The checks that rmcp does not support, with the reason.
+const UNSUPPORTED: [(&str, &str); 3] = [
     (
         "progress: none without a token",
         "it sends a token with every request",
@@ -42,16 +42,16 @@ const CANNOT: [(&str, &str); 3] = [
 
 type Client = RunningService<RoleClient, User>;
 
-/// Where the server is.
+/// The location of the server.
 enum Target {
-    /// At this URL.
+    /// An HTTP server at this URL.
     Http(String),
-    /// In a process that each connection starts.
+    /// A process that each connection starts.
     Stdio,
 }
 
 impl Target {
-    /// A connection of its own, for a user to be asked through.
+    /// Opens a connection for a user.
     async fn connect(&self, user: User) -> Client {
         let lifecycle = ClientLifecycleMode::Discover {
             preferred_versions: vec![ProtocolVersion::V_2026_07_28],
@@ -68,13 +68,13 @@ impl Target {
                 user.serve_with_lifecycle(transport, lifecycle).await
             }
         };
-        client.expect("the server can be discovered")
+        client.expect("discovery succeeds")
     }
 }
 
 type Check = fn(&Target) -> Pin<Box<dyn Future<Output = ()> + '_>>;
 
-/// Lists checks by name, each with the function that does it.
+/// Maps names of checks to functions.
 macro_rules! checks {
     ($($name:literal: $check:path,)*) => {
         vec![$(($name, (|target| Box::pin($check(target))) as $crate::rmcp::Check),)*]
@@ -91,29 +91,29 @@ async fn check_all(target: &Target) {
     ];
     let checks = checks.concat();
     let done: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
-    let cannot = |name: &&str| CANNOT.iter().any(|(cannot, _)| cannot == name);
+    let cannot = |name: &&str| UNSUPPORTED.iter().any(|(cannot, _)| cannot == name);
     let wanted: Vec<&str> = CHECKS.into_iter().filter(|name| !cannot(name)).collect();
     assert_eq!(done, wanted);
     for (name, check) in checks {
         println!("{name}");
         timeout(CHECK_TIME, check(target))
             .await
-            .expect("the check ends by itself");
+            .expect("the check ends in time");
     }
 }
 
 #[tokio::test]
-async fn rmcp_over_http() {
+async fn rmcp_passes_over_http() {
     let server = HttpServer::start().await;
     check_all(&Target::Http(server.url.clone())).await;
 }
 
 #[tokio::test]
-async fn rmcp_over_stdio() {
+async fn rmcp_passes_over_stdio() {
     check_all(&Target::Stdio).await;
 }
 
-/// A call of a tool.
+/// The params of a tool call.
 fn tool(name: impl Into<String>, arguments: &Value) -> CallToolRequestParams {
     let arguments = arguments
         .as_object()
@@ -122,13 +122,13 @@ fn tool(name: impl Into<String>, arguments: &Value) -> CallToolRequestParams {
     CallToolRequestParams::new(name.into()).with_arguments(arguments)
 }
 
-/// Calls a tool, through all its rounds.
+/// Calls a tool and completes all rounds.
 async fn call(client: &Client, name: impl Into<String>, arguments: Value) -> CallToolResult {
     let result = client.call_tool(tool(name, &arguments)).await;
     result.expect("the call has a result")
 }
 
-/// The one text of a result that is none of an error.
+/// The text of a successful result with one block.
 #[track_caller]
 fn final_text(result: CallToolResult) -> String {
     assert_ne!(result.is_error, Some(true), "{result:?}");
@@ -142,12 +142,12 @@ fn text(result: CallToolResult) -> String {
     text.text.clone()
 }
 
-/// What is on the wire of a part of a message.
+/// A part of a message as JSON.
 fn wire(part: impl serde::Serialize) -> Value {
-    serde_json::to_value(part).expect("what was read can be written")
+    serde_json::to_value(part).expect("the part serializes")
 }
 
-/// The data of the error a call ends with, which must have this code.
+/// The data of an error with this code.
 #[track_caller]
 fn refused<T: Debug>(result: Result<T, ServiceError>, code: ErrorCode) -> Value {
     match result {
@@ -155,7 +155,7 @@ fn refused<T: Debug>(result: Result<T, ServiceError>, code: ErrorCode) -> Value 
             assert_eq!(error.code, code, "{error:?}");
             error.data.unwrap_or_default()
         }
-        other => panic!("{other:?} is not the error {code:?}"),
+        other => panic!("expected the error {code:?}: {other:?}"),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The server under test, as a process of its own.
+//! The server under test, in a separate process.
 
 use refrain_testkit::net::process::Process;
 use refrain_testkit::net::tools::listening;
@@ -6,14 +6,14 @@ use tokio::process::Command;
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-conformance");
-/// The entries of a page: so few that every list has more than one.
+/// The number of entries in a page, small enough that every list has several pages.
 pub(crate) const PAGE_SIZE: usize = 2;
-/// What it is told to serve over standard input and output.
+/// The arguments for serving over standard input and output.
 pub(crate) const STDIO: [&str; 4] = ["server", "--stdio", "--page-size", "2"];
-/// What it is told to serve over HTTP.
+/// The arguments for serving over HTTP.
 const HTTP: [&str; 5] = ["server", "--listen", "127.0.0.1:0", "--page-size", "2"];
 
-/// A server on a port of its own. Dropping it kills it.
+/// A server on a free port. It is killed on drop.
 pub(crate) struct HttpServer {
     pub(crate) url: String,
     _process: Process,

@@ -1,4 +1,4 @@
-//! How the client is told what to do, and what it says when that makes no sense.
+//! The arguments and error messages of `refrain-conformance client`.
 
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
@@ -12,12 +12,12 @@ fn client(url: &str, environment: &[(&str, &str)]) -> Output {
         .envs(environment.iter().copied())
         .stdin(Stdio::null())
         .output()
-        .expect("the client could not be started")
+        .expect("the client starts")
 }
 
-/// A URL at which nobody listens.
-fn nowhere() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("no port is free");
+/// A URL without a server.
+fn unused_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("the port has an address");
     format!("http://{address}/mcp")
 }
@@ -30,23 +30,23 @@ fn assert_fails(output: &Output, code: i32, reason: &str) {
 }
 
 #[test]
-fn an_unknown_scenario_is_named() {
+fn unknown_scenario_is_rejected() {
     let output = client(
-        &nowhere(),
+        &unused_url(),
         &[("MCP_CONFORMANCE_SCENARIO", "auth/of-tomorrow")],
     );
     assert_fails(&output, 2, "auth/of-tomorrow");
 }
 
 #[test]
-fn a_scenario_is_needed() {
-    assert_fails(&client(&nowhere(), &[]), 2, "--scenario");
+fn missing_scenario_is_rejected() {
+    assert_fails(&client(&unused_url(), &[]), 2, "--scenario");
 }
 
 #[test]
-fn a_revision_nobody_knows_is_refused_and_those_known_are_named() {
+fn unknown_revision_error_lists_the_known_ones() {
     let output = client(
-        &nowhere(),
+        &unused_url(),
         &[
             ("MCP_CONFORMANCE_SCENARIO", "tools_call"),
             ("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-26"),
@@ -57,15 +57,15 @@ fn a_revision_nobody_knows_is_refused_and_those_known_are_named() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_a_failure() {
-    let output = client(&nowhere(), &[("MCP_CONFORMANCE_SCENARIO", "tools_call")]);
+fn unreachable_server_is_an_error() {
+    let output = client(&unused_url(), &[("MCP_CONFORMANCE_SCENARIO", "tools_call")]);
     assert_fails(&output, 1, "could not connect to");
 }
 
 #[test]
-fn a_context_that_says_nothing_is_a_failure() {
+fn malformed_context_is_an_error() {
     let output = client(
-        &nowhere(),
+        &unused_url(),
         &[
             ("MCP_CONFORMANCE_SCENARIO", "http-custom-headers"),
             ("MCP_CONFORMANCE_CONTEXT", "{"),

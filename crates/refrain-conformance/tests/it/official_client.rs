@@ -1,7 +1,6 @@
-//! The official suite's client scenarios, run against the program as it was built.
+//! All client scenarios of the official conformance suite, required or not.
 //!
-//! These are all that the suite has for a revision, required or not. The suite and what it needs are installed
-//! first; where that is not possible the tests fail.
+//! The tests install the suite, and fail if the installation fails.
 
 use refrain_testkit::net::tools::{install, output, root};
 use serde::Deserialize;
@@ -11,16 +10,16 @@ use std::process::Output;
 use tokio::process::Command;
 
 const REVISION: &str = "2026-07-28";
-const OLDER: &str = "2025-11-25";
-/// The suite's own limit for the client, in milliseconds.
+const LEGACY_REVISION: &str = "2025-11-25";
+/// The suite's timeout for the client, in milliseconds.
 const CLIENT_MS: &str = "120000";
-/// Time for one run of the suite, in seconds.
+/// The timeout of one run of the suite, in seconds.
 const SUITE_SECONDS: &str = "300";
-/// The check that every exchange has, whatever is said in it.
+/// The check that every exchange passes.
 const WIRE_CHECK: &str = "wire-schema-valid";
 
-/// The scenarios, and how many checks must have succeeded in each, without the one every exchange has. A client that
-/// does nothing passes some of them without a failure.
+/// The scenarios with the minimum number of successful checks, not counting [`WIRE_CHECK`]. Without a minimum, a client
+/// that does nothing would pass some of them.
 const SCENARIOS: [(&str, usize); 39] = [
     ("tools_call", 1),
     ("request-metadata", 8),
@@ -63,8 +62,8 @@ const SCENARIOS: [(&str, usize); 39] = [
     ("auth/wif-jwt-bearer", 6),
 ];
 
-/// The same for the client of a server of 2025-11-25.
-const OLDER_SCENARIOS: [(&str, usize); 25] = [
+/// The scenarios of 2025-11-25, see [`SCENARIOS`].
+const LEGACY_SCENARIOS: [(&str, usize); 25] = [
     ("initialize", 1),
     ("tools_call", 1),
     ("elicitation-sep1034-client-defaults", 5),
@@ -92,8 +91,8 @@ const OLDER_SCENARIOS: [(&str, usize); 25] = [
     ("auth/wif-jwt-bearer", 9),
 ];
 
-/// The scenarios in which the client must give up, and what it says then.
-const REFUSED: [(&str, &str); 7] = [
+/// The scenarios in which the client must fail, with its error message.
+const FAILING: [(&str, &str); 7] = [
     (
         "auth/scope-retry-limit",
         "the server still rejects the request with scope \"mcp:admin\"",
@@ -134,7 +133,7 @@ struct Check {
     error_message: Option<String>,
 }
 
-fn shown(output: &Output) -> String {
+fn describe(output: &Output) -> String {
     format!(
         "{}\n{}{}",
         output.status,
@@ -150,31 +149,34 @@ async fn suite(arguments: &[&str]) -> Output {
     output(SUITE_SECONDS, &command).await
 }
 
-/// The folder in which the suite left the results of its only scenario, whose name may have a slash in it.
+/// The folder with the results of a run. The scenario's name may contain a slash and be a path.
 fn results_of_run(output_dir: &Path) -> PathBuf {
-    let mut place = output_dir.to_owned();
-    while !place.join("checks.json").exists() {
-        let mut entries = fs::read_dir(&place).expect("the suite left no results");
-        let entry = entries.next().expect("the suite left no results");
-        assert!(entries.next().is_none(), "the suite left two results");
-        place = entry.expect("the results cannot be listed").path();
+    let mut folder = output_dir.to_owned();
+    while !folder.join("checks.json").exists() {
+        let mut entries = fs::read_dir(&folder).expect("the suite writes results");
+        let entry = entries.next().expect("the suite writes results");
+        assert!(
+            entries.next().is_none(),
+            "the suite wrote results of two scenarios"
+        );
+        folder = entry.expect("the results can be listed").path();
     }
-    place
+    folder
 }
 
-/// Runs a scenario. Alone, `--scenario` speaks an older revision to scenarios that are older than this one, so the
-/// version is given. The status is that of the judgement, in which a warning is a failure and so is, but for
-/// `http-invalid-tool-headers` and those in which it must give up, a client that failed; with `--expected-failures`
-/// it would not be.
+/// Runs a scenario.
+///
+/// Without `--spec-version`, the suite would use a legacy revision for older scenarios. Its exit status treats warnings
+/// and, in most scenarios, a failed client as failures.
 async fn run_scenario(revision: &str, scenario: &str) {
     let output_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!(
         "official-{revision}-{}",
         scenario.replace('/', "-")
     ));
     if output_dir.exists() {
-        fs::remove_dir_all(&output_dir).expect("old results cannot be removed");
+        fs::remove_dir_all(&output_dir).expect("old results can be removed");
     }
-    // The suite hands the command to a shell.
+    // The suite passes the command to a shell.
     let client = format!("'{}' client", env!("CARGO_BIN_EXE_refrain-conformance"));
     let run = suite(&[
         "client",
@@ -191,25 +193,30 @@ async fn run_scenario(revision: &str, scenario: &str) {
         output_dir.to_str().expect("the path is UTF-8"),
     ])
     .await;
-    assert!(run.status.success(), "{scenario}: {}", shown(&run));
+    assert!(run.status.success(), "{scenario}: {}", describe(&run));
 
     let results = results_of_run(&output_dir);
-    let kept = |name| fs::read_to_string(results.join(name)).expect("the suite kept no output");
-    match REFUSED.into_iter().find(|(name, _)| *name == scenario) {
-        None => assert_eq!(kept("stdout.txt"), "done\n", "{scenario}: {}", shown(&run)),
+    let kept = |name| fs::read_to_string(results.join(name)).expect("the suite keeps the output");
+    match FAILING.into_iter().find(|(name, _)| *name == scenario) {
+        None => assert_eq!(
+            kept("stdout.txt"),
+            "done\n",
+            "{scenario}: {}",
+            describe(&run)
+        ),
         Some((_, reason)) => {
             let stderr = kept("stderr.txt");
             assert!(stderr.contains(reason), "{scenario}: {stderr}");
             assert_eq!(kept("stdout.txt"), "", "{scenario}");
         }
     }
-    let checks = fs::read(results.join("checks.json")).expect("the suite kept no checks");
-    let checks: Vec<Check> = serde_json::from_slice(&checks).expect("the checks make no sense");
-    judge(revision, scenario, &checks);
+    let checks = fs::read(results.join("checks.json")).expect("the suite keeps the checks");
+    let checks: Vec<Check> = serde_json::from_slice(&checks).expect("the checks are valid JSON");
+    assert_checks(revision, scenario, &checks);
 }
 
-/// Nothing may have failed or been warned about, and enough must have been looked at.
-fn judge(revision: &str, scenario: &str, checks: &[Check]) {
+/// Checks that nothing failed or caused a warning, and that enough checks succeeded.
+fn assert_checks(revision: &str, scenario: &str, checks: &[Check]) {
     for check in checks {
         let reason = check.error_message.as_ref().unwrap_or(&check.description);
         assert!(
@@ -229,17 +236,17 @@ fn judge(revision: &str, scenario: &str, checks: &[Check]) {
         .iter()
         .copied()
         .find(|(name, _)| *name == scenario)
-        .expect("the scenario is not listed");
+        .expect("the scenario is listed");
     assert!(
         succeeded >= least,
-        "{scenario}: only {succeeded} of {total} checks succeeded, {least} are expected"
+        "{scenario}: only {succeeded} of {total} checks succeeded, expected at least {least}"
     );
 }
 
-/// The suite's own list for a revision is the list here.
+/// Checks that [`SCENARIOS`] matches the suite's list for a revision.
 async fn every_scenario_is_run(revision: &str) {
     let list = suite(&["list", "--requirements", revision]).await;
-    assert!(list.status.success(), "{}", shown(&list));
+    assert!(list.status.success(), "{}", describe(&list));
     let list = String::from_utf8(list.stdout).expect("the list is UTF-8");
     let required = list
         .lines()
@@ -261,12 +268,12 @@ async fn every_scenario_is_run(revision: &str) {
 
 fn scenarios_of(revision: &str) -> &'static [(&'static str, usize)] {
     match revision {
-        OLDER => &OLDER_SCENARIOS,
+        LEGACY_REVISION => &LEGACY_SCENARIOS,
         _ => &SCENARIOS,
     }
 }
 
-/// A test for each scenario of a revision, with its name.
+/// Defines a test for each scenario of a revision.
 macro_rules! scenarios {
     ($module:ident at $revision:ident, $($test:ident: $scenario:literal,)*) => {
         mod $module {
@@ -296,7 +303,7 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    present at REVISION,
+    current at REVISION,
     tools_call: "tools_call",
     request_metadata: "request-metadata",
     http_standard_headers: "http-standard-headers",
@@ -339,7 +346,7 @@ scenarios! {
 }
 
 scenarios! {
-    older at OLDER,
+    legacy at LEGACY_REVISION,
     initialize: "initialize",
     tools_call: "tools_call",
     elicitation_sep1034_client_defaults: "elicitation-sep1034-client-defaults",

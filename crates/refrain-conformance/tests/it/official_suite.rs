@@ -1,20 +1,20 @@
-//! The official conformance suite, run against the program as it was built.
+//! The server scenarios of the official conformance suite.
 //!
-//! The script that runs the suite installs it. A test fails if it cannot be installed.
+//! The script installs the suite. The tests fail if the installation fails.
 
 use refrain_testkit::net::tools::{listening, root, run};
 use tokio::process::Command;
 
-/// Time for the suite, in seconds. The scenarios take half a minute; the rest is for the tools to be installed.
+/// The timeout of the suite in seconds, including the installation.
 const SUITE_SECONDS: &str = "1200";
 
 #[tokio::test]
-async fn the_official_suite_passes() {
+async fn official_suite_passes() {
     run_suite("2026-07-28").await;
 }
 
 #[tokio::test]
-async fn the_official_suite_of_older_clients_passes() {
+async fn official_suite_passes_for_legacy_clients() {
     run_suite("2025-11-25").await;
 }
 

@@ -1,4 +1,4 @@
-//! Reads a page of rules, and finds what is wrong with it.
+//! Parses a page of rules and reports its problems.
 
 mod source;
 
@@ -18,7 +18,7 @@ const LEVELS: [&str; 7] = [
     "RECOMMENDED",
     "MAY",
 ];
-/// What stands at the beginning of a last cell that names no test.
+/// The prefixes of a last cell without a test.
 const REASONS: [(&str, Proof); 6] = [
     ("the author's: ", Proof::Theirs),
     ("the operator's: ", Proof::Theirs),
@@ -27,17 +27,17 @@ const REASONS: [(&str, Proof); 6] = [
     ("in writing: ", Proof::Shape),
     ("not met: ", Proof::NotMet),
 ];
-/// What stands in place of a file before a scenario of the suite, for servers and for clients.
+/// The names before a scenario of the suite, instead of a file: for servers and for clients.
 pub(crate) const SCENARIO: &str = "conformance";
 pub(crate) const CLIENT_SCENARIO: &str = "conformance client";
 
-/// How a rule is proved.
+/// The evidence for a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     Test,
-    /// There is nothing to run.
+    /// Ensured by the types or documented; no test possible.
     Shape,
-    /// It is left to the author, the operator or the host.
+    /// The responsibility of the author, the operator or the host.
     Theirs,
     NotMet,
 }
@@ -45,7 +45,7 @@ pub(crate) enum Proof {
 /// A rule.
 #[derive(Debug)]
 pub(crate) struct Row {
-    /// The heading it stands under.
+    /// The heading above the table.
     page: String,
     line: usize,
     id: String,
@@ -55,22 +55,22 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// What is named in back ticks as `where: what`, before any words.
-    fn named(&self) -> Vec<(&str, &str)> {
+    /// The pairs in backticks, `file: test`, before any further text.
+    fn references(&self) -> Vec<(&str, &str)> {
         let tests = self.proof.split("; ").next().unwrap_or_default();
-        let mut named = Vec::new();
+        let mut references = Vec::new();
         for part in tests.split(", ") {
             let inner = part.strip_prefix('`').and_then(|p| p.strip_suffix('`'));
             match inner.and_then(|inner| inner.split_once(": ")) {
-                Some(pair) => named.push(pair),
+                Some(pair) => references.push(pair),
                 None => return Vec::new(),
             }
         }
-        named
+        references
     }
 
     pub(crate) fn proof(&self) -> Option<Proof> {
-        if !self.named().is_empty() {
+        if !self.references().is_empty() {
             return Some(Proof::Test);
         }
         let reason = |(start, _): &&(&str, Proof)| {
@@ -81,10 +81,10 @@ impl Row {
         REASONS.iter().find(reason).map(|(_, proof)| *proof)
     }
 
-    /// The scenarios it names: those for servers, or those for clients.
+    /// The scenarios that the rule names, for servers or clients.
     pub(crate) fn scenarios(&self, of: &str) -> Vec<String> {
-        let named = self.named().into_iter();
-        let scenarios = named.filter(|(place, _)| *place == of);
+        let references = self.references().into_iter();
+        let scenarios = references.filter(|(file, _)| *file == of);
         scenarios.map(|(_, name)| name.to_owned()).collect()
     }
 
@@ -97,46 +97,46 @@ impl Row {
         self.id.rsplit_once('-').map_or("", |(prefix, _)| prefix)
     }
 
-    /// What is wrong with it, as far as it says itself.
-    fn faults(&self, root: &Path) -> Vec<String> {
-        let mut faults = Vec::new();
+    /// The problems of this row.
+    fn problems(&self, root: &Path) -> Vec<String> {
+        let mut problems = Vec::new();
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_uppercase());
         let number = self.id[self.prefix().len()..].strip_prefix('-');
         let has_number = number.is_some_and(|number| number.parse::<u32>().is_ok());
         if !has_number || !self.prefix().split('-').all(is_word) {
-            faults.push("the id is not letters, a dash and a number".to_owned());
+            problems.push("invalid id: expected letters, a dash and a number".to_owned());
         }
         if self.rule.is_empty() {
-            faults.push("there is no rule".to_owned());
+            problems.push("the rule is empty".to_owned());
         }
         if !LEVELS.contains(&self.level.as_str()) {
-            faults.push(format!("{:?} is no level", self.level));
+            problems.push(format!("unknown level {:?}", self.level));
         }
         if self.proof().is_none() {
-            faults.push(format!("{:?} is neither a test nor a reason", self.proof));
+            problems.push(format!("{:?} is neither a test nor a reason", self.proof));
         }
-        for (place, name) in self.named() {
-            if ![SCENARIO, CLIENT_SCENARIO].contains(&place) {
-                faults.extend(test_fault(root, place, name));
+        for (file, name) in self.references() {
+            if ![SCENARIO, CLIENT_SCENARIO].contains(&file) {
+                problems.extend(test_problem(root, file, name));
             }
         }
-        faults
+        problems
     }
 }
 
-/// Why there is no test of this name in this file, if there is none.
-fn test_fault(root: &Path, place: &str, name: &str) -> Option<String> {
-    let file = root.join("crates").join(place);
-    let Ok(text) = fs::read_to_string(&file) else {
-        return Some(format!("no such file: crates/{place}"));
+/// The problem with a reference to a test, if any.
+fn test_problem(root: &Path, file: &str, name: &str) -> Option<String> {
+    let path = root.join("crates").join(file);
+    let Ok(text) = fs::read_to_string(&path) else {
+        return Some(format!("no such file: crates/{file}"));
     };
     if !has_test(&text, name) {
-        return Some(format!("no test {name} in crates/{place}"));
+        return Some(format!("no test {name} in crates/{file}"));
     }
-    (!is_built(&file)).then(|| format!("no program has the file crates/{place} in it"))
+    (!is_built(&path)).then(|| format!("the file crates/{file} belongs to no test program"))
 }
 
-/// Is the file a program of tests, or a module of one?
+/// Whether the file is a test program or a module of one.
 fn is_built(file: &Path) -> bool {
     let (Some(folder), Some(stem)) = (file.parent(), file.file_stem().and_then(|s| s.to_str()))
     else {
@@ -152,9 +152,9 @@ fn is_built(file: &Path) -> bool {
         .any(|module| fs::read_to_string(module).is_ok_and(|text| has_module(&text, stem)))
 }
 
-/// The rules of the page, or the lines that cannot be read.
+/// The rules of the page, or the malformed lines.
 pub(crate) fn read(page: &str) -> Result<Vec<Row>, Vec<String>> {
-    let (mut rows, mut faults) = (Vec::new(), Vec::new());
+    let (mut rows, mut problems) = (Vec::new(), Vec::new());
     let (mut heading, mut in_rules) = (String::new(), false);
     for (number, line) in page.lines().enumerate() {
         let line_number = number + 1;
@@ -169,7 +169,7 @@ pub(crate) fn read(page: &str) -> Result<Vec<Row>, Vec<String>> {
         if cells == ["id", "rule", "level", "test"] {
             in_rules = true;
         } else if !in_rules || cells.iter().all(|cell| *cell == "---") {
-            // The table of numbers, or the line under the titles.
+            // The table of counts, or the line below the header.
         } else if let [id, rule, level, proof] = cells[..] {
             rows.push(Row {
                 page: heading.clone(),
@@ -180,17 +180,17 @@ pub(crate) fn read(page: &str) -> Result<Vec<Row>, Vec<String>> {
                 proof: proof.to_owned(),
             });
         } else {
-            faults.push(format!("line {line_number}: {} cells, not 4", cells.len()));
+            problems.push(format!("line {line_number}: {} cells, not 4", cells.len()));
         }
     }
-    if faults.is_empty() {
+    if problems.is_empty() {
         Ok(rows)
     } else {
-        Err(faults)
+        Err(problems)
     }
 }
 
-/// The lines of the table of numbers, as they have to be.
+/// The expected lines of the table of counts.
 pub(crate) fn counts(rows: &[Row]) -> String {
     let mut pages: Vec<(&str, [usize; 5])> = Vec::new();
     let mut all = [0; 5];
@@ -223,36 +223,36 @@ pub(crate) fn counts(rows: &[Row]) -> String {
     lines.join("\n")
 }
 
-/// Everything that is wrong with the page, a line each.
+/// The problems of the page, one per line.
 pub(crate) fn problems(root: &Path, page: &str) -> Vec<String> {
     let rows = match read(page) {
         Ok(rows) => rows,
-        Err(faults) => return faults,
+        Err(problems) => return problems,
     };
     if rows.is_empty() {
-        return vec!["there are no rules".to_owned()];
+        return vec!["the page has no rules".to_owned()];
     }
     let mut found = Vec::new();
     let mut seen: HashMap<&str, usize> = HashMap::new();
     let mut prefixes: HashMap<&str, &str> = HashMap::new();
     for row in &rows {
         let at = format!("line {}, {}", row.line, row.id);
-        for fault in row.faults(root) {
-            found.push(format!("{at}: {fault}"));
+        for problem in row.problems(root) {
+            found.push(format!("{at}: {problem}"));
         }
         if let Some(first) = seen.insert(&row.id, row.line) {
-            found.push(format!(
-                "{at}: the id is there twice, first in line {first}"
-            ));
+            found.push(format!("{at}: duplicate id, first used in line {first}"));
         }
         let prefix = row.prefix();
         if *prefixes.entry(&row.page).or_insert(prefix) != prefix {
-            found.push(format!("{at}: the other ids of this page begin otherwise"));
+            found.push(format!(
+                "{at}: the prefix differs from the other ids of this page"
+            ));
         }
     }
     let numbers = counts(&rows);
     if !page.contains(&numbers) {
-        found.push(format!("the numbers are wrong; they have to be\n{numbers}"));
+        found.push(format!("the table of counts is wrong; expected\n{numbers}"));
     }
     found
 }

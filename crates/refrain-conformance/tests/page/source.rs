@@ -1,8 +1,8 @@
-//! Looks for tests and modules in Rust source, passing over comments and texts.
+//! Finds tests and modules in Rust source, ignoring comments and string literals.
 
-/// Does the source have a test of this name, one that is run?
+/// Whether the source has a test with this name that is not ignored.
 pub(crate) fn has_test(source: &str, name: &str) -> bool {
-    let code = code(source);
+    let code = strip_literals(source);
     let lines: Vec<&str> = code.lines().map(str::trim).collect();
     let is_fn = |line: &str| {
         let rest = line.strip_prefix("pub ").unwrap_or(line);
@@ -28,7 +28,7 @@ pub(crate) fn has_test(source: &str, name: &str) -> bool {
     })
 }
 
-/// The names in a source's list of scenarios: the first text of each pair.
+/// The names in a source's `SCENARIOS`: the first string of each pair.
 pub(crate) fn listed_scenarios(source: &str) -> Vec<String> {
     let list: String = source
         .lines()
@@ -44,24 +44,24 @@ pub(crate) fn listed_scenarios(source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Does the source declare a module of this name in another file?
+/// Whether the source declares a module in another file.
 pub(crate) fn has_module(source: &str, name: &str) -> bool {
     let declared = format!("mod {name};");
-    let is_it = |line: &str| line.trim().trim_start_matches("pub(crate) ") == declared;
-    code(source).lines().any(is_it)
+    let declares = |line: &str| line.trim().trim_start_matches("pub(crate) ") == declared;
+    strip_literals(source).lines().any(declares)
 }
 
-/// The source with blanks in place of comments and of what is in quotes; lines stay where they are.
-fn code(source: &str) -> String {
+/// Replaces comments and literals by spaces. Keeps line breaks.
+fn strip_literals(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(first) = rest.chars().next() {
         let taken = match first {
             '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => block_comment(rest),
-            '"' => text(rest),
-            'r' if !out.ends_with(|c: char| c.is_alphanumeric() || c == '_') => raw_text(rest),
-            '\'' => letter(rest),
+            '"' => string_literal(rest),
+            'r' if !out.ends_with(|c: char| c.is_alphanumeric() || c == '_') => raw_string(rest),
+            '\'' => char_literal(rest),
             _ => 0,
         };
         let (blank, after) = rest.split_at(taken);
@@ -75,7 +75,7 @@ fn code(source: &str) -> String {
     out
 }
 
-/// The length of a block comment, others inside it included.
+/// The length of a block comment, including nested ones.
 fn block_comment(rest: &str) -> usize {
     let mut depth = 0;
     let bytes = rest.as_bytes();
@@ -97,8 +97,8 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a text in quotes.
-fn text(rest: &str) -> usize {
+/// The length of a string literal.
+fn string_literal(rest: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in rest.bytes().enumerate().skip(1) {
         match byte {
@@ -111,8 +111,8 @@ fn text(rest: &str) -> usize {
     rest.len()
 }
 
-/// The length of a raw text, or 0 if it is none.
-fn raw_text(rest: &str) -> usize {
+/// The length of a raw string literal, or 0.
+fn raw_string(rest: &str) -> usize {
     let marks = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
     let start = 1 + marks;
     if !rest[start..].starts_with('"') {
@@ -125,8 +125,8 @@ fn raw_text(rest: &str) -> usize {
         .map_or(rest.len(), |at| start + 1 + at + end.len())
 }
 
-/// The length of a letter in quotes, or 0 for a lifetime.
-fn letter(rest: &str) -> usize {
+/// The length of a character literal, or 0 for a lifetime.
+fn char_literal(rest: &str) -> usize {
     let mut letters = rest[1..].char_indices();
     match (letters.next(), letters.next()) {
         (Some((_, '\\')), Some((at, escaped))) => {

@@ -1,7 +1,7 @@
-//! Calls that are done in one round: what is listed, what is answered, and the log.
+//! Lists, calls in one round, and logs.
 
-use super::mcpdo::{Following, Mcpdo};
-use super::{Check, begins, call, checks, final_text, find, list, read, refused, say, tools};
+use super::mcpdo::{Mcpdo, RunningCommand};
+use super::{Check, begins, call, checks, final_text, find, list, read, run, run_failing, tools};
 use serde_json::{Value, json};
 
 pub(super) fn checks() -> Vec<(&'static str, Check)> {
@@ -37,7 +37,7 @@ const PNG: &[u8] = b"\x89PNG\r\n";
 const WAV: &[u8] = b"RIFF";
 
 async fn discover(mcpdo: &Mcpdo) {
-    let server = say(mcpdo, &["connections/show"]).await;
+    let server = run(mcpdo, &["connections/show"]).await;
     assert_eq!(server["protocolVersion"], "2026-07-28");
     assert_eq!(server["serverInfo"]["name"], "refrain-conformance");
     for part in ["tools", "prompts", "resources"] {
@@ -56,8 +56,8 @@ async fn list_tools(mcpdo: &Mcpdo) {
 
 async fn text(mcpdo: &Mcpdo) {
     let result = call(mcpdo, "test_simple_text").await;
-    let said = "This is a simple text response for testing.";
-    assert_eq!(final_text(&result), said);
+    let output = "This is a simple text response for testing.";
+    assert_eq!(final_text(&result), output);
 }
 
 async fn image(mcpdo: &Mcpdo) {
@@ -106,39 +106,39 @@ async fn mixed(mcpdo: &Mcpdo) {
 }
 
 async fn tool_error(mcpdo: &Mcpdo) {
-    let said = mcpdo.say(&["tools/call", "test_error_handling"]).await;
-    assert_eq!(said.status, Some(5), "{said:?}");
-    assert_eq!(said.out["isError"], true);
+    let output = mcpdo.run(&["tools/call", "test_error_handling"]).await;
+    assert_eq!(output.status, Some(5), "{output:?}");
+    assert_eq!(output.out["isError"], true);
     let text = "This tool intentionally returns an error for testing";
-    assert_eq!(said.out["content"][0]["text"], text);
+    assert_eq!(output.out["content"][0]["text"], text);
 }
 
 async fn wrong_arguments(mcpdo: &Mcpdo) {
     let arguments = ["--tool-args-json", r#"{"key":5}"#];
     let command = ["tools/call", "test_waiting"];
-    let said = mcpdo.say(&[command, arguments].concat()).await;
-    assert_eq!(said.status, Some(5), "{said:?}");
-    assert_eq!(said.out["isError"], true);
+    let output = mcpdo.run(&[command, arguments].concat()).await;
+    assert_eq!(output.status, Some(5), "{output:?}");
+    assert_eq!(output.out["isError"], true);
 }
 
-/// Has a line of each level logged, from this one on.
+/// Logs a message of each level from this one on.
 async fn log_from(mcpdo: &Mcpdo, level: &str) {
     let level = format!("io.modelcontextprotocol/logLevel={level}");
-    say(
+    run(
         mcpdo,
         &["tools/call", "test_log_levels", "--metadata", &level],
     )
     .await;
 }
 
-/// Follows the log, once it is known to be followed, which the command does not say.
-async fn follow_log(mcpdo: &Mcpdo) -> Following {
+/// Follows the log. Retries until a message arrives, because the command does not report when it is ready.
+async fn follow_log(mcpdo: &Mcpdo) -> RunningCommand {
     const TRIES: usize = 100;
     let mut log = mcpdo.follow(&["logging/tail"]);
     let mut first = Box::pin(log.next());
     let mut sent = 0;
     loop {
-        assert!(sent < TRIES, "nothing was logged");
+        assert!(sent < TRIES, "no message was logged");
         tokio::select! {
             biased;
             () = log_from(mcpdo, "emergency") => sent += 1,
@@ -157,14 +157,14 @@ async fn follow_log(mcpdo: &Mcpdo) -> Following {
             return log;
         }
     }
-    panic!("the line of the last try was not logged");
+    panic!("the message of the last attempt was not logged");
 }
 
 #[track_caller]
 fn data(line: &Value) -> &str {
     let params = &line["message"]["params"];
     assert_eq!(params["level"], params["data"], "{line}");
-    params["data"].as_str().expect("a line of the log")
+    params["data"].as_str().expect("a log message")
 }
 
 async fn logs(mcpdo: &Mcpdo) {
@@ -194,7 +194,7 @@ async fn list_prompts(mcpdo: &Mcpdo) {
 
 /// The messages of a prompt.
 async fn messages(mcpdo: &Mcpdo, args: &[&str]) -> Value {
-    say(mcpdo, &[&["prompts/get"], args].concat()).await["messages"].take()
+    run(mcpdo, &[&["prompts/get"], args].concat()).await["messages"].take()
 }
 
 async fn prompt_text(mcpdo: &Mcpdo) {
@@ -214,7 +214,7 @@ async fn prompt_arguments(mcpdo: &Mcpdo) {
 async fn prompt_missing_argument(mcpdo: &Mcpdo) {
     let arguments = ["--prompt-args", "arg1=one"];
     let command = ["prompts/get", "test_prompt_with_arguments"];
-    let error = refused(mcpdo, &[command, arguments].concat()).await;
+    let error = run_failing(mcpdo, &[command, arguments].concat()).await;
     assert!(error.contains("arg2"), "{error}");
 }
 
@@ -234,7 +234,7 @@ async fn prompt_image(mcpdo: &Mcpdo) {
 }
 
 async fn unknown_prompt(mcpdo: &Mcpdo) {
-    let error = refused(mcpdo, &["prompts/get", "no_such_prompt"]).await;
+    let error = run_failing(mcpdo, &["prompts/get", "no_such_prompt"]).await;
     assert!(error.contains("no_such_prompt"), "{error}");
 }
 
@@ -269,11 +269,11 @@ async fn read_blob(mcpdo: &Mcpdo) {
 async fn read_template(mcpdo: &Mcpdo) {
     let result = read(mcpdo, "test://template/123/data").await;
     let text = result["contents"][0]["text"].as_str();
-    let text = text.expect("it is a text");
+    let text = text.expect("a text");
     assert!(text.contains("Data for ID: 123"), "{text}");
 }
 
 async fn read_unknown(mcpdo: &Mcpdo) {
-    let error = refused(mcpdo, &["resources/read", "test://nowhere"]).await;
+    let error = run_failing(mcpdo, &["resources/read", "test://nowhere"]).await;
     assert!(error.contains("test://nowhere"), "{error}");
 }

@@ -1,8 +1,8 @@
-//! What is shown and promised about things, and updates of a resource.
+//! Metadata, pages, completion, caching and resource updates.
 
 use super::mcpdo::Mcpdo;
-use super::{Check, call, call_with, checks, final_text, find, list, read, say, tools};
-use crate::names::{shown_annotations, shown_icon};
+use super::{Check, call, call_with, checks, final_text, find, list, read, run, tools};
+use crate::names::{sample_annotations, sample_icon};
 use crate::server::PAGE_SIZE;
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn is_icon(icons: &Value) {
 }
 
 async fn shown(mcpdo: &Mcpdo) {
-    let server = say(mcpdo, &["connections/show"]).await;
+    let server = run(mcpdo, &["connections/show"]).await;
     let info = &server["serverInfo"];
     assert_eq!(info["title"], "Refrain's conformance server");
     let description = "Everything that the protocol's conformance suite calls.";
@@ -44,7 +44,7 @@ async fn shown(mcpdo: &Mcpdo) {
     assert_eq!(server["capabilities"]["extensions"], extensions);
 }
 
-/// The Inspector fetches all pages and puts them together.
+/// The Inspector joins all pages.
 async fn pages(mcpdo: &Mcpdo) {
     for (method, part, key, last) in [
         ("tools/list", "tools", "name", "test_annotated_content"),
@@ -57,12 +57,12 @@ async fn pages(mcpdo: &Mcpdo) {
     }
 }
 
-/// What is suggested for an argument of a prompt or a variable of a template.
+/// The suggestions for an argument of a prompt or a variable of a template.
 async fn complete(mcpdo: &Mcpdo, [kind, reference, name, value]: [&str; 4]) -> Value {
     let reference = ["--complete-ref-type", kind, "--complete-ref", reference];
     let argument = ["--complete-arg-name", name, "--complete-arg-value", value];
     let command = [&["prompts/complete"], &reference[..], &argument].concat();
-    say(mcpdo, &command).await
+    run(mcpdo, &command).await
 }
 
 async fn complete_prompt(mcpdo: &Mcpdo) {
@@ -123,23 +123,23 @@ async fn everything_shown(mcpdo: &Mcpdo) {
         let entries = list(mcpdo, method, part, key).await;
         let entry = find(&entries, key, name);
         assert_eq!(entry["title"], title);
-        assert_eq!(entry["icons"], json!([shown_icon()]), "{title}");
+        assert_eq!(entry["icons"], json!([sample_icon()]), "{title}");
         assert_eq!(entry["_meta"], json!({"com.example/group": group}));
         if part != "prompts" {
-            assert_eq!(entry["annotations"], shown_annotations());
+            assert_eq!(entry["annotations"], sample_annotations());
         }
     }
 }
 
 async fn annotated(mcpdo: &Mcpdo) {
     let content = call(mcpdo, "test_annotated_content").await["content"].take();
-    assert_eq!(content[0]["annotations"], shown_annotations());
-    assert_eq!(content[1]["annotations"], shown_annotations());
+    assert_eq!(content[0]["annotations"], sample_annotations());
+    assert_eq!(content[1]["annotations"], sample_annotations());
     let meta = json!({"com.example/group": "links"});
     assert_eq!(content[1]["_meta"], meta);
 }
 
-/// The Inspector shows those of a resource only.
+/// The Inspector shows only the cache hints of resources.
 async fn caching(mcpdo: &Mcpdo) {
     let text = read(mcpdo, "test://static-text").await;
     assert_eq!(text["cacheScope"], "public");
@@ -163,7 +163,7 @@ async fn updates(mcpdo: &Mcpdo) {
     let mut news = mcpdo.follow(&["resources/subscribe", uri]);
     let subscribed = json!({"type": "subscribed", "uri": uri});
     assert_eq!(news.next().await, subscribed);
-    // Of another resource nothing is told.
+    // Updates of other resources are not sent.
     for updated in ["test://static-binary", uri] {
         let updated = json!({"uri": updated});
         call_with(mcpdo, "test_trigger_resource_update", &updated).await;

@@ -1,4 +1,4 @@
-//! `mcpdo`, and the daemon that holds its connections: a private one, which ends with the test.
+//! The `mcpdo` command, and a private daemon for its connections that ends with the test.
 
 use refrain_testkit::net::tools::root;
 use serde_json::Value;
@@ -10,9 +10,9 @@ use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::{sleep, timeout};
 
-/// What the connection is called.
+/// The name of the connection.
 const CONNECTION: &str = "refrain";
-/// Time for one command, and for what a command that runs on says next.
+/// The timeout of a command, and of the next output of a running command.
 const COMMAND_TIME: Duration = Duration::from_secs(120);
 
 pub(super) struct Mcpdo {
@@ -20,9 +20,9 @@ pub(super) struct Mcpdo {
     daemon: Child,
 }
 
-/// What a command said.
+/// The output of a command.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct CommandOutput {
     /// Its exit status.
     pub(super) status: Option<i32>,
     /// The JSON on standard output, or null.
@@ -33,7 +33,7 @@ pub(super) struct Said {
 
 impl Mcpdo {
     pub(super) async fn start() -> Self {
-        let directory = TempDir::new().expect("a directory can be made");
+        let directory = TempDir::new().expect("a temporary directory");
         let daemon = command(&directory, "mcpdod")
             .stdout(Stdio::null())
             .spawn()
@@ -53,33 +53,33 @@ impl Mcpdo {
 
     pub(super) async fn connect(&self, target: &[&str]) {
         let connect = ["connect", "--era", "modern", "--elicit", "both"];
-        let said = self.say(&[&connect, target].concat()).await;
-        assert_eq!(said.out["protocolEra"], "modern", "{said:?}");
+        let output = self.run(&[&connect, target].concat()).await;
+        assert_eq!(output.out["protocolEra"], "modern", "{output:?}");
     }
 
     /// Runs a command to its end.
-    pub(super) async fn say(&self, args: &[&str]) -> Said {
+    pub(super) async fn run(&self, args: &[&str]) -> CommandOutput {
         let output = self.command(args).output();
         let output = timeout(COMMAND_TIME, output).await;
         let output = output
             .expect("the command ends by itself")
             .expect("mcpdo can be started");
-        Said {
+        CommandOutput {
             status: output.status.code(),
             out: serde_json::from_slice(&output.stdout).unwrap_or_default(),
             error: String::from_utf8_lossy(&output.stderr).into_owned(),
         }
     }
 
-    /// Starts a command that runs on until it is dropped.
-    pub(super) fn follow(&self, args: &[&str]) -> Following {
+    /// Starts a command that runs until it is dropped.
+    pub(super) fn follow(&self, args: &[&str]) -> RunningCommand {
         let mut process = self
             .command(args)
             .stdout(Stdio::piped())
             .spawn()
             .expect("mcpdo can be started");
         let stdout = process.stdout.take().expect("stdout is a pipe");
-        Following {
+        RunningCommand {
             lines: BufReader::new(stdout).lines(),
             _process: process,
         }
@@ -93,24 +93,24 @@ impl Mcpdo {
         command
     }
 
-    /// Ends the daemon and its connections.
+    /// Stops the daemon and its connections.
     pub(super) async fn stop(mut self) {
-        let said = self.say(&["daemon", "stop"]).await;
-        assert_eq!(said.status, Some(0), "{said:?}");
+        let output = self.run(&["daemon", "stop"]).await;
+        assert_eq!(output.status, Some(0), "{output:?}");
         let ended = timeout(COMMAND_TIME, self.daemon.wait()).await;
         let status = ended.expect("the daemon ends").expect("it can be awaited");
         assert!(status.success(), "{status}");
     }
 }
 
-/// A command that runs on.
-pub(super) struct Following {
+/// A running command.
+pub(super) struct RunningCommand {
     lines: Lines<BufReader<ChildStdout>>,
     _process: Child,
 }
 
-impl Following {
-    /// The next thing it says: an object over several lines.
+impl RunningCommand {
+    /// The next output: an object on several lines.
     pub(super) async fn next(&mut self) -> Value {
         let mut text = String::new();
         let object = async {
@@ -124,12 +124,12 @@ impl Following {
         };
         timeout(COMMAND_TIME, object)
             .await
-            .expect("something is said");
-        serde_json::from_str(&text).expect("it is JSON")
+            .expect("output arrives in time");
+        serde_json::from_str(&text).expect("the output is JSON")
     }
 }
 
-/// A program of the Inspector that keeps everything in this directory, and is killed when it is dropped.
+/// A program of the Inspector with its files in this directory. It is killed on drop.
 fn command(directory: &TempDir, program: &str) -> Command {
     let mut command = Command::new(root().join(".tools/bin").join(program));
     for name in ["HOME", "MCP_STORAGE_DIR", "MCP_INSPECTOR_DAEMON_DIR"] {
@@ -138,7 +138,7 @@ fn command(directory: &TempDir, program: &str) -> Command {
     command
         .env("MCP_INSPECTOR_DAEMON_TOKEN", "of this test")
         .env("MCP_INSPECTOR_SECRET_STORE", "file")
-        // A third of a command's time goes into compiling it.
+        // Compiling takes a third of a command's time.
         .env("NODE_COMPILE_CACHE", directory.path().join("compiled"))
         .stdin(Stdio::null())
         .kill_on_drop(true);

@@ -1,7 +1,7 @@
-//! Calls that ask before they answer.
+//! Calls that ask for input.
 
 use super::mcpdo::Mcpdo;
-use super::{Check, call, checks, final_text, read, refused, say};
+use super::{Check, call, checks, final_text, read, run, run_failing};
 use serde_json::{Value, json};
 
 pub(super) fn checks() -> Vec<(&'static str, Check)> {
@@ -25,26 +25,26 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
 
 const ROUND: &str = "test_input_required_result_";
 
-/// A question that was put to the user.
-struct Asked(Value);
+/// An elicitation that waits for the user.
+struct PendingElicitation(Value);
 
-impl Asked {
+impl PendingElicitation {
     #[track_caller]
-    fn new(said: &Value) -> Self {
-        let asked = &said["elicitationPending"];
-        assert!(asked.is_object(), "{said} asks for nothing");
+    fn new(output: &Value) -> Self {
+        let asked = &output["elicitationPending"];
+        assert!(asked.is_object(), "{output} asks for nothing");
         Self(asked.clone())
     }
 
-    /// Gives an answer, and what comes of it.
+    /// Answers it and returns the result.
     async fn answer(&self, mcpdo: &Mcpdo, answer: &str) -> Value {
         let id = self.0["elicitationId"].as_str().expect("it has an id");
-        say(mcpdo, &["elicitation/respond", id, answer]).await
+        run(mcpdo, &["elicitation/respond", id, answer]).await
     }
 }
 
-async fn ask(mcpdo: &Mcpdo, tool: &str) -> Asked {
-    Asked::new(&call(mcpdo, tool).await)
+async fn ask(mcpdo: &Mcpdo, tool: &str) -> PendingElicitation {
+    PendingElicitation::new(&call(mcpdo, tool).await)
 }
 
 async fn form(mcpdo: &Mcpdo) {
@@ -78,7 +78,7 @@ async fn every_field(mcpdo: &Mcpdo) {
 
 async fn again(mcpdo: &Mcpdo) {
     let asked = ask(mcpdo, "test_form").await;
-    let asked = Asked::new(&asked.answer(mcpdo, &sign_up(200)).await);
+    let asked = PendingElicitation::new(&asked.answer(mcpdo, &sign_up(200)).await);
     let message = asked.0["message"].as_str().expect("it has a message");
     assert!(message.contains("not accepted"), "{message}");
     let result = asked.answer(mcpdo, &sign_up(33)).await;
@@ -100,9 +100,9 @@ async fn cancelled(mcpdo: &Mcpdo) {
 async fn decline_ends(mcpdo: &Mcpdo) {
     let asked = ask(mcpdo, &format!("{ROUND}elicitation")).await;
     let id = asked.0["elicitationId"].as_str().expect("it has an id");
-    let said = mcpdo.say(&["elicitation/respond", id, "--decline"]).await;
-    assert_eq!(said.status, Some(5), "{said:?}");
-    assert_eq!(said.out["isError"], true);
+    let output = mcpdo.run(&["elicitation/respond", id, "--decline"]).await;
+    assert_eq!(output.status, Some(5), "{output:?}");
+    assert_eq!(output.out["isError"], true);
 }
 
 async fn url(mcpdo: &Mcpdo) {
@@ -116,7 +116,7 @@ async fn url(mcpdo: &Mcpdo) {
 const ROOTS: &str = r#"[{"uri":"file:///srv/one"},{"uri":"file:///srv/two"}]"#;
 
 async fn roots(mcpdo: &Mcpdo) {
-    say(mcpdo, &["roots/set", "--roots-json", ROOTS]).await;
+    run(mcpdo, &["roots/set", "--roots-json", ROOTS]).await;
     let result = call(mcpdo, &format!("{ROUND}list_roots")).await;
     let text = "Your roots: file:///srv/one, file:///srv/two";
     assert_eq!(final_text(&result), text);
@@ -125,7 +125,7 @@ async fn roots(mcpdo: &Mcpdo) {
 async fn in_turn(mcpdo: &Mcpdo) {
     let asked = ask(mcpdo, &format!("{ROUND}multi_round")).await;
     assert_eq!(asked.0["message"], "Step 1: What is your name?");
-    let asked = Asked::new(&asked.answer(mcpdo, r#"{"name":"Alice"}"#).await);
+    let asked = PendingElicitation::new(&asked.answer(mcpdo, r#"{"name":"Alice"}"#).await);
     let message = "Step 2: What is your favorite color?";
     assert_eq!(asked.0["message"], message);
     let result = asked.answer(mcpdo, r#"{"color":"blue"}"#).await;
@@ -139,27 +139,29 @@ async fn step(mcpdo: &Mcpdo) {
 }
 
 async fn prompt(mcpdo: &Mcpdo) {
-    let said = say(mcpdo, &["prompts/get", &format!("{ROUND}prompt")]).await;
+    let output = run(mcpdo, &["prompts/get", &format!("{ROUND}prompt")]).await;
     let answer = r#"{"context":"a rainy day"}"#;
-    let result = Asked::new(&said).answer(mcpdo, answer).await;
+    let result = PendingElicitation::new(&output).answer(mcpdo, answer).await;
     let text = "Use this context: a rainy day";
     assert_eq!(result["messages"][0]["content"]["text"], text);
 }
 
 async fn resource(mcpdo: &Mcpdo) {
-    let said = read(mcpdo, "test://asking").await;
-    let result = Asked::new(&said).answer(mcpdo, r#"{"name":"Alice"}"#).await;
+    let output = read(mcpdo, "test://asking").await;
+    let result = PendingElicitation::new(&output)
+        .answer(mcpdo, r#"{"name":"Alice"}"#)
+        .await;
     let text = "This was written for Alice.";
     assert_eq!(result["contents"][0]["text"], text);
 }
 
 async fn unsupported(mcpdo: &Mcpdo) {
-    let error = refused(mcpdo, &["tools/call", "test_missing_capability"]).await;
+    let error = run_failing(mcpdo, &["tools/call", "test_missing_capability"]).await;
     assert!(error.contains("sampling"), "{error}");
 }
 
 async fn only_supported(mcpdo: &Mcpdo) {
-    say(mcpdo, &["roots/set", "--roots-json", ROOTS]).await;
+    run(mcpdo, &["roots/set", "--roots-json", ROOTS]).await;
     let asked = ask(mcpdo, &format!("{ROUND}capabilities")).await;
     let result = asked.answer(mcpdo, r#"{"name":"Alice"}"#).await;
     let text = "name: Alice; roots: file:///srv/one, file:///srv/two";

@@ -1,6 +1,6 @@
-//! Calls that are done in one round: what is listed, what is answered, progress, logs and cancelling.
+//! Lists, calls in one round, progress, logs and cancellation.
 
-// Logging is deprecated by this revision, and part of it.
+// This revision deprecates logging but still has it.
 #![allow(deprecated)]
 
 use super::user::User;
@@ -53,10 +53,10 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
 const PNG: &[u8] = b"\x89PNG\r\n";
 const WAV: &[u8] = b"RIFF";
 
-/// Whether text in base64 is that of a file that begins with these bytes.
+/// Whether a file in base64 begins with these bytes.
 fn begins(base64: &Value, bytes: &[u8]) -> bool {
-    let text = base64.as_str().expect("base64 is text");
-    let decoded = STANDARD.decode(text).expect("it is base64");
+    let text = base64.as_str().expect("a string");
+    let decoded = STANDARD.decode(text).expect("valid base64");
     decoded.starts_with(bytes)
 }
 
@@ -77,8 +77,8 @@ async fn discover(target: &Target) {
 
 async fn list_tools(target: &Target) {
     let client = connect(target).await;
-    let tools = client.list_all_tools().await.expect("tools are listed");
-    let again = client.list_all_tools().await.expect("tools are listed");
+    let tools = client.list_all_tools().await.expect("the list succeeds");
+    let again = client.list_all_tools().await.expect("the list succeeds");
     assert_eq!(tools, again);
     assert_eq!(tools[0].name, "test_simple_text");
     assert!(tools.iter().all(|tool| tool.description.is_some()));
@@ -234,7 +234,7 @@ async fn logs(target: &Target) {
         client.call_tool(params).await.expect("it only logs");
         let wanted = LEVELS[first..].iter();
         let wanted: Vec<_> = wanted.map(|(_, name)| (json!(name), json!(name))).collect();
-        // The SDK hands them over in tasks of their own.
+        // The SDK delivers notifications in separate tasks.
         user.notes_until(|notes| notes.logs.len() >= wanted.len())
             .await;
         assert_eq!(user.notes().logs, wanted);
@@ -245,7 +245,7 @@ async fn no_logs(target: &Target) {
     let user = User::silent();
     let client = target.connect(user.clone()).await;
     call(&client, "test_log_levels", none()).await;
-    // Its progress arrives after whatever was logged before.
+    // Its progress arrives after all earlier log messages.
     call(&client, "test_tool_with_progress", none()).await;
     user.notes_until(|notes| notes.progress.len() == 3).await;
     assert_eq!(user.notes().logs, []);
@@ -282,7 +282,7 @@ async fn cancel_silent(target: &Target) {
 
 async fn list_prompts(target: &Target) {
     let client = connect(target).await;
-    let prompts = client.list_all_prompts().await.expect("they are listed");
+    let prompts = client.list_all_prompts().await.expect("the list succeeds");
     assert!(prompts.iter().all(|prompt| prompt.description.is_some()));
     let found = prompts
         .iter()
@@ -349,7 +349,10 @@ async fn unknown_prompt(target: &Target) {
 
 async fn list_resources(target: &Target) {
     let client = connect(target).await;
-    let resources = client.list_all_resources().await.expect("they are listed");
+    let resources = client
+        .list_all_resources()
+        .await
+        .expect("the list succeeds");
     let types: BTreeMap<_, _> = resources
         .iter()
         .map(|resource| (resource.uri.as_str(), resource.mime_type.as_deref()))
@@ -361,7 +364,7 @@ async fn list_resources(target: &Target) {
 async fn list_templates(target: &Target) {
     let client = connect(target).await;
     let templates = client.list_all_resource_templates().await;
-    let templates = templates.expect("they are listed");
+    let templates = templates.expect("the list succeeds");
     let mut uris = templates.iter().map(|template| &*template.uri_template);
     assert!(uris.any(|uri| uri == "test://template/{id}/data"));
 }
@@ -392,7 +395,7 @@ async fn read_blob(target: &Target) {
 
 async fn read_template(target: &Target) {
     let contents = read(target, "test://template/123/data").await;
-    let text = contents[0]["text"].as_str().expect("it is a text");
+    let text = contents[0]["text"].as_str().expect("a text");
     assert!(text.contains("Data for ID: 123"), "{text}");
 }
 

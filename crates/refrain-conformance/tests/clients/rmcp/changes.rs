@@ -1,4 +1,4 @@
-//! Subscriptions: who listens is told of what changes while the server runs.
+//! Subscriptions to changes of lists and resources.
 
 use super::user::User;
 use super::{Check, Client, Target, call, checks, final_text, none, wire};
@@ -16,7 +16,7 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
         "subscriptions: only what was asked for": filtered,
         "subscriptions: two at once": two,
         "subscriptions: ended by the client": ended_by_client,
-        // The last check: over HTTP it takes the server from all others.
+        // Last, because over HTTP it stops the shared server.
         "subscriptions: ended by the server": ended_by_server,
     }
 }
@@ -25,10 +25,10 @@ async fn trigger(client: &Client, what: &str, arguments: Value) -> String {
     final_text(call(client, format!("test_trigger_{what}"), arguments).await)
 }
 
-/// Listens, and sees to it that all of the filter is honoured.
+/// Opens a subscription and checks that the server accepts the whole filter.
 async fn listen(client: &Client, filter: &Value) -> Subscription {
     let wanted: SubscriptionFilter =
-        serde_json::from_value(filter.clone()).expect("the filter is a filter");
+        serde_json::from_value(filter.clone()).expect("a valid filter");
     let subscription = client.listen(wanted).await;
     let subscription = subscription.expect("the subscription is acknowledged");
     assert_eq!(wire(subscription.acknowledged()), *filter);
@@ -36,13 +36,13 @@ async fn listen(client: &Client, filter: &Value) -> Subscription {
 }
 
 /// The method of the next notification.
-async fn told(subscription: &mut Subscription) -> Value {
+async fn notification(subscription: &mut Subscription) -> Value {
     let notification = subscription.next().await;
-    let notification = notification.expect("the stream carries what it may carry");
+    let notification = notification.expect("a valid notification");
     wire(notification.expect("the subscription is open"))
 }
 
-/// Sees each change of a list as a notification and in the list.
+/// Checks that each change causes a notification and appears in the list.
 async fn listed_twice(
     target: &Target,
     [what, name, method]: [&str; 3],
@@ -53,8 +53,8 @@ async fn listed_twice(
     let mut subscription = listen(&client, &json!({filter: true})).await;
     for outcome in ["added", "removed"] {
         assert_eq!(trigger(&client, what, none()).await, outcome);
-        let told = told(&mut subscription).await;
-        assert_eq!(told["method"], method);
+        let notification = notification(&mut subscription).await;
+        assert_eq!(notification["method"], method);
         let listed = names(&client).await.iter().any(|listed| listed == name);
         assert_eq!(listed, outcome == "added");
     }
@@ -67,7 +67,7 @@ async fn tools(target: &Target) {
         "notifications/tools/list_changed",
     ];
     listed_twice(target, change, "toolsListChanged", async |client| {
-        let tools = client.list_all_tools().await.expect("they are listed");
+        let tools = client.list_all_tools().await.expect("the list succeeds");
         tools.iter().map(|tool| tool.name.to_string()).collect()
     })
     .await;
@@ -80,7 +80,7 @@ async fn prompts(target: &Target) {
         "notifications/prompts/list_changed",
     ];
     listed_twice(target, change, "promptsListChanged", async |client| {
-        let prompts = client.list_all_prompts().await.expect("they are listed");
+        let prompts = client.list_all_prompts().await.expect("the list succeeds");
         prompts.into_iter().map(|prompt| prompt.name).collect()
     })
     .await;
@@ -93,7 +93,10 @@ async fn resources(target: &Target) {
         "notifications/resources/list_changed",
     ];
     listed_twice(target, change, "resourcesListChanged", async |client| {
-        let resources = client.list_all_resources().await.expect("they are listed");
+        let resources = client
+            .list_all_resources()
+            .await
+            .expect("the list succeeds");
         resources.into_iter().map(|resource| resource.uri).collect()
     })
     .await;
@@ -104,13 +107,13 @@ async fn updates(target: &Target) {
     let uri = "test://static-text";
     let filter = json!({"resourceSubscriptions": [uri]});
     let mut subscription = listen(&client, &filter).await;
-    // Of another resource nothing is told.
+    // Updates of other resources are not sent.
     let other = json!({"uri": "test://static-binary"});
     trigger(&client, "resource_update", other).await;
     trigger(&client, "resource_update", json!({"uri": uri})).await;
-    let told = told(&mut subscription).await;
-    assert_eq!(told["method"], "notifications/resources/updated");
-    assert_eq!(told["params"]["uri"], uri);
+    let notification = notification(&mut subscription).await;
+    assert_eq!(notification["method"], "notifications/resources/updated");
+    assert_eq!(notification["params"]["uri"], uri);
 }
 
 async fn filtered(target: &Target) {
@@ -120,9 +123,9 @@ async fn filtered(target: &Target) {
         for what in ["tool_change", "resource_change", "prompt_change"] {
             assert_eq!(trigger(&client, what, none()).await, outcome);
         }
-        // Whatever else the server sent would come before.
-        let told = told(&mut subscription).await;
-        assert_eq!(told["method"], "notifications/prompts/list_changed");
+        // Any other notification would arrive first.
+        let notification = notification(&mut subscription).await;
+        assert_eq!(notification["method"], "notifications/prompts/list_changed");
     }
 }
 
@@ -134,10 +137,16 @@ async fn two(target: &Target) {
     for _ in 0..2 {
         trigger(&client, "tool_change", none()).await;
         trigger(&client, "prompt_change", none()).await;
-        let told_first = told(&mut first).await;
-        assert_eq!(told_first["method"], "notifications/tools/list_changed");
-        let told_second = told(&mut second).await;
-        assert_eq!(told_second["method"], "notifications/prompts/list_changed");
+        let first_notification = notification(&mut first).await;
+        assert_eq!(
+            first_notification["method"],
+            "notifications/tools/list_changed"
+        );
+        let second_notification = notification(&mut second).await;
+        assert_eq!(
+            second_notification["method"],
+            "notifications/prompts/list_changed"
+        );
     }
 }
 
@@ -156,8 +165,11 @@ async fn ended_by_server(target: &Target) {
     let process = final_text(call(&client, "test_process_id", none()).await);
     let killed = Command::new("kill").args(["-TERM", &process]).status();
     assert!(killed.expect("kill(1) can be started").success());
-    let told = subscription.next().await.expect("the stream ends well");
-    assert!(told.is_none(), "{told:?}");
+    let notification = subscription
+        .next()
+        .await
+        .expect("the stream ends without an error");
+    assert!(notification.is_none(), "{notification:?}");
     let end = subscription.end();
     assert!(matches!(end, Some(SubscriptionEnd::Graceful(_))), "{end:?}");
 }

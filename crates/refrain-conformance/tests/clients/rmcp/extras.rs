@@ -1,8 +1,8 @@
-//! What is shown and promised about things: pages, suggestions, structured content, icons, caching, headers.
+//! Metadata, pages, completion, structured content, caching and parameter headers.
 
 use super::user::User;
 use super::{Check, Target, call, checks, final_text, refused, text, wire};
-use crate::names::{shown_annotations, shown_icon};
+use crate::names::{sample_annotations, sample_icon};
 use crate::server::PAGE_SIZE;
 use ::rmcp::model::{
     CompletionContext, ErrorCode, PaginatedRequestParams, ReadResourceRequestParams,
@@ -29,7 +29,7 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
 }
 
 const ICON: &str = "data:image/svg+xml;base64,";
-const MOST_PAGES: usize = 100;
+const MAX_PAGES: usize = 100;
 
 #[track_caller]
 fn is_icon(icons: &Value) {
@@ -54,13 +54,13 @@ async fn shown(target: &Target) {
     assert_eq!(server["capabilities"]["extensions"], extensions);
 }
 
-/// The wire of each page of a list.
+/// All pages of a list as JSON.
 async fn walk<T: serde::Serialize>(
     list: impl AsyncFn(Option<PaginatedRequestParams>) -> Result<T, ServiceError>,
 ) -> Vec<Value> {
     let mut pages = Vec::new();
     let mut cursor = None;
-    while pages.len() < MOST_PAGES {
+    while pages.len() < MAX_PAGES {
         let params = PaginatedRequestParams::default().with_cursor(cursor.take());
         let page = wire(list(Some(params)).await.expect("the page is listed"));
         cursor = page["nextCursor"].as_str().map(str::to_owned);
@@ -69,15 +69,15 @@ async fn walk<T: serde::Serialize>(
             return pages;
         }
     }
-    panic!("the list has more than {MOST_PAGES} pages");
+    panic!("the list has more than {MAX_PAGES} pages");
 }
 
-/// The names of the entries of all pages. All but the last page are full, and no name comes twice.
+/// The names on all pages. Checks that all pages but the last are full, and that names are unique.
 #[track_caller]
 fn names(pages: &[Value], part: &str, key: &str) -> Vec<String> {
     let (last, full) = pages.split_last().expect("there is a page");
     let size = |page: &Value| page[part].as_array().expect("a page has entries").len();
-    assert!(!full.is_empty(), "{part} have one page only");
+    assert!(!full.is_empty(), "{part} has only one page");
     assert!(full.iter().all(|page| size(page) == PAGE_SIZE), "{full:?}");
     assert!((1..=PAGE_SIZE).contains(&size(last)), "{last}");
     let entries = pages.iter().flat_map(|page| page[part].as_array());
@@ -97,7 +97,7 @@ async fn pages(target: &Target) {
         "tools",
         "name",
     );
-    let all = client.list_all_tools().await.expect("tools are listed");
+    let all = client.list_all_tools().await.expect("the list succeeds");
     assert_eq!(
         tools,
         all.iter().map(|tool| &*tool.name).collect::<Vec<_>>()
@@ -109,7 +109,10 @@ async fn pages(target: &Target) {
         all.iter().map(|prompt| &*prompt.name).collect::<Vec<_>>()
     );
     let resources = walk(async |page| client.list_resources(page).await).await;
-    let all = client.list_all_resources().await.expect("they are listed");
+    let all = client
+        .list_all_resources()
+        .await
+        .expect("the list succeeds");
     assert_eq!(
         names(&resources, "resources", "uri"),
         all.iter()
@@ -140,7 +143,7 @@ async fn complete_prompt(target: &Target) {
     let suggested = json!({"values": ["paris", "park", "party"], "total": 3, "hasMore": false});
     assert_eq!(wire(found.await.expect("there are suggestions")), suggested);
     let nothing = client.complete_prompt_simple(prompt, "arg2", "par").await;
-    assert_eq!(nothing.expect("an empty list is one"), [""; 0]);
+    assert_eq!(nothing.expect("an empty list"), [""; 0]);
     let unknown = client.complete_prompt_simple("no_such_prompt", "arg1", "");
     refused(unknown.await, ErrorCode::INVALID_PARAMS);
 }
@@ -157,9 +160,9 @@ async fn complete_template(target: &Target) {
     );
 }
 
-/// A tool as it is listed.
+/// The list entry of a tool.
 async fn listed(client: &super::Client, name: &str) -> Value {
-    let tools = client.list_all_tools().await.expect("tools are listed");
+    let tools = client.list_all_tools().await.expect("the list succeeds");
     wire(tools.into_iter().find(|tool| tool.name == name))
 }
 
@@ -171,8 +174,8 @@ async fn structured(target: &Target) {
     let result = call(&client, "test_structured_content", json!({"town": "Ulm"})).await;
     let wanted = json!({"town": "Ulm", "temperature": 21.5, "conditions": ["sunny", "dry"]});
     assert_eq!(result.structured_content.as_ref(), Some(&wanted));
-    // rmcp leaves it to the caller to hold the content against the schema.
-    jsonschema::validate(schema, &wanted).expect("the content fits its schema");
+    // rmcp does not validate the content.
+    jsonschema::validate(schema, &wanted).expect("the content matches its schema");
     let same: Value = serde_json::from_str(&text(result)).expect("the text is JSON");
     assert_eq!(same, wanted);
 }
@@ -184,7 +187,10 @@ async fn details(target: &Target) {
     is_icon(&tool["icons"]);
     assert_eq!(tool["annotations"], json!({"readOnlyHint": true}));
     assert_eq!(tool["_meta"], json!({"com.example/group": "samples"}));
-    let resources = client.list_all_resources().await.expect("they are listed");
+    let resources = client
+        .list_all_resources()
+        .await
+        .expect("the list succeeds");
     let resource = resources
         .iter()
         .find(|entry| entry.uri == "test://static-text");
@@ -194,17 +200,20 @@ async fn details(target: &Target) {
 
 async fn everything_shown(target: &Target) {
     let client = target.connect(User::silent()).await;
-    let prompts = client.list_all_prompts().await.expect("they are listed");
+    let prompts = client.list_all_prompts().await.expect("the list succeeds");
     let prompt = prompts
         .into_iter()
         .find(|prompt| prompt.name == "test_shown_prompt");
-    let resources = client.list_all_resources().await.expect("they are listed");
+    let resources = client
+        .list_all_resources()
+        .await
+        .expect("the list succeeds");
     let resource = resources
         .into_iter()
         .find(|resource| resource.uri == "test://shown");
     let templates = client.list_all_resource_templates().await;
     let template = templates
-        .expect("they are listed")
+        .expect("the list succeeds")
         .into_iter()
         .find(|template| template.uri_template == "test://shown/{name}");
     let (prompt, resource, template) = (wire(prompt), wire(resource), wire(template));
@@ -214,25 +223,25 @@ async fn everything_shown(target: &Target) {
         (&template, "A template", "templates"),
     ] {
         assert_eq!(entry["title"], title);
-        assert_eq!(entry["icons"], json!([shown_icon()]), "{title}");
+        assert_eq!(entry["icons"], json!([sample_icon()]), "{title}");
         assert_eq!(entry["_meta"], json!({"com.example/group": group}));
     }
     assert_eq!(resource["size"], 12);
-    assert_eq!(resource["annotations"], shown_annotations());
-    assert_eq!(template["annotations"], shown_annotations());
+    assert_eq!(resource["annotations"], sample_annotations());
+    assert_eq!(template["annotations"], sample_annotations());
 }
 
 async fn annotated(target: &Target) {
     let client = target.connect(User::silent()).await;
     let result = call(&client, "test_annotated_content", json!({})).await;
     let content = wire(result.content);
-    assert_eq!(content[0]["annotations"], shown_annotations());
-    assert_eq!(content[1]["annotations"], shown_annotations());
+    assert_eq!(content[0]["annotations"], sample_annotations());
+    assert_eq!(content[1]["annotations"], sample_annotations());
     let meta = json!({"com.example/group": "links"});
     assert_eq!(content[1]["_meta"], meta);
 }
 
-/// For whom a result may be cached, and for how many milliseconds.
+/// The cache scope and the TTL of a result.
 fn hint(result: Result<impl serde::Serialize, ServiceError>) -> (Value, Value) {
     let result = wire(result.expect("there is a result"));
     (result["cacheScope"].clone(), result["ttlMs"].clone())
@@ -261,8 +270,8 @@ async fn caching(target: &Target) {
 
 async fn headers(target: &Target) {
     let client = target.connect(User::silent()).await;
-    // The SDK mirrors what the listed schema marks; over HTTP the server refuses a call without it.
-    client.list_all_tools().await.expect("tools are listed");
+    // The SDK needs the listed schema for the headers; over HTTP the server rejects a call without them.
+    client.list_all_tools().await.expect("the list succeeds");
     for region in ["eu-west-1", "Zürich, 1. Stock", " padded "] {
         let arguments = json!({"region": region, "limit": 42});
         let result = call(&client, "test_x_mcp_header", arguments).await;

@@ -1,4 +1,4 @@
-//! Calls that ask before they answer.
+//! Calls that ask for input.
 
 use super::user::{MODEL_ANSWER, ROOTS, User};
 use super::{Check, Target, call, checks, final_text, none, refused, text, tool, wire};
@@ -33,7 +33,7 @@ pub(super) fn checks() -> Vec<(&'static str, Check)> {
 
 const PREFIX: &str = "test_input_required_result_";
 
-/// The text that a tool ends with.
+/// The final text of a tool call.
 async fn ask(target: &Target, user: &User, name: &str) -> String {
     let client = target.connect(user.clone()).await;
     final_text(call(&client, name, none()).await)
@@ -158,7 +158,7 @@ async fn after_progress(target: &Target) {
     let user = User::new([("user_name", json!({"name": "Alice"}))]);
     let text = ask(target, &user, "test_streaming_elicitation").await;
     assert_eq!(text, "Hello, Alice!");
-    // The first round's progress is not sent again by the second.
+    // The second round does not repeat the progress of the first.
     user.notes_until(|notes| notes.progress.len() >= 2).await;
     let progress = user.notes().progress;
     let done: Vec<f64> = progress.iter().map(|(done, ..)| *done).collect();
@@ -206,7 +206,7 @@ fn answer(key: &str, content: &Value) -> InputResponses {
     [(key.to_owned(), answer)].into_iter().collect()
 }
 
-/// The keys that are asked for, and the state.
+/// The keys of the asks, and the state.
 #[track_caller]
 fn asked(response: CallToolResponse) -> (Vec<String>, String) {
     let CallToolResponse::InputRequired(InputRequiredResult {
@@ -215,7 +215,7 @@ fn asked(response: CallToolResponse) -> (Vec<String>, String) {
         ..
     }) = response
     else {
-        panic!("{response:?} asks for nothing");
+        panic!("expected asks: {response:?}");
     };
     let keys = input_requests.unwrap_or_default().into_keys().collect();
     (keys, request_state.expect("there is a state"))
@@ -236,14 +236,14 @@ async fn by_hand(target: &Target) {
     assert_eq!(keys, ["step2"]);
     assert_ne!(first, second);
 
-    // The same state twice: the flow goes on from there both times.
+    // The same state can be used twice.
     for color in ["blue", "green"] {
         let answered = params()
             .with_input_responses(answer("step2", &json!({"color": color})))
             .with_request_state(&second);
         let last = client.call_tool_once(answered).await;
         let Ok(CallToolResponse::Complete(result)) = last else {
-            panic!("{last:?} is not the end");
+            panic!("expected a final result: {last:?}");
         };
         assert_eq!(final_text(result), format!("Alice likes {color}."));
     }
@@ -259,7 +259,7 @@ async fn tampered(target: &Target) {
         .with_request_state(format!("{state}-TAMPERED"));
     let result = client.call_tool_once(changed).await;
     refused(result, ErrorCode::INVALID_PARAMS);
-    // Nor does it fit another call.
+    // The state is not valid for another call either.
     let other = tool(format!("{PREFIX}elicitation"), &none()).with_request_state(state);
     let result = client.call_tool_once(other).await;
     refused(result, ErrorCode::INVALID_PARAMS);

@@ -1,6 +1,6 @@
-//! The person and the model behind the client: answers by the ask's key, and remembers what was asked.
+//! A simulated user and model: answers asks by key and records them.
 
-// Sampling, roots and logging are deprecated by this revision, and part of it.
+// This revision deprecates sampling, roots and logging but still has them.
 #![allow(deprecated)]
 
 use ::rmcp::ClientHandler;
@@ -19,10 +19,10 @@ use tokio::sync::watch;
 pub(super) const MODEL_ANSWER: &str = "Paris, says the model.";
 pub(super) const ROOTS: [&str; 2] = ["file:///srv/one", "file:///srv/two"];
 
-/// What the client can be asked, unless a check says otherwise.
+/// The default capabilities of the client.
 const ALL: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{},"roots":{}}"#;
 
-/// A handle to the person, of which the client keeps another.
+/// A shared handle to the user.
 #[derive(Clone)]
 pub(super) struct User {
     capabilities: ClientCapabilities,
@@ -30,7 +30,7 @@ pub(super) struct User {
     notes: Arc<watch::Sender<Notes>>,
 }
 
-/// What is still to be answered, and what was asked.
+/// The remaining answers and the recorded asks.
 #[derive(Default)]
 pub(super) struct Memory {
     answers: BTreeMap<String, VecDeque<Value>>,
@@ -41,18 +41,17 @@ pub(super) struct Memory {
     pub(super) sampled: Vec<Value>,
 }
 
-/// What the server told on the way.
+/// The notifications from the server.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(super) struct Notes {
-    /// How far, of how much, with which message.
+    /// Progress, total and message.
     pub(super) progress: Vec<(f64, Option<f64>, Option<String>)>,
     /// Level and data.
     pub(super) logs: Vec<(Value, Value)>,
 }
 
 impl User {
-    /// A person who has these answers: by the ask's key, what the fields are filled in with, or "decline", or
-    /// "cancel".
+    /// A user with answers by key: the content of a form, "decline" or "cancel".
     pub(super) fn new<const N: usize>(answers: [(&str, Value); N]) -> Self {
         let mut memory = Memory::default();
         for (key, answer) in answers {
@@ -60,34 +59,33 @@ impl User {
             answers.push_back(answer);
         }
         Self {
-            capabilities: serde_json::from_str(ALL).expect("the capabilities are capabilities"),
+            capabilities: serde_json::from_str(ALL).expect("valid capabilities"),
             memory: Arc::new(Mutex::new(memory)),
             notes: Arc::default(),
         }
     }
 
-    /// A person who has no answers.
+    /// A user without answers.
     pub(super) fn silent() -> Self {
         Self::new([])
     }
 
-    /// The same person behind a client that can be asked no more than this.
+    /// Limits the capabilities of the client.
     pub(super) fn limited_to(mut self, capabilities: Value) -> Self {
-        self.capabilities =
-            serde_json::from_value(capabilities).expect("the capabilities are capabilities");
+        self.capabilities = serde_json::from_value(capabilities).expect("valid capabilities");
         self
     }
 
     pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
-        self.memory.lock().expect("no check panics while it looks")
+        self.memory.lock().expect("the lock is not poisoned")
     }
 
-    /// What the server told so far.
+    /// The notifications so far.
     pub(super) fn notes(&self) -> Notes {
         self.notes.borrow().clone()
     }
 
-    /// Waits until the server has told so much.
+    /// Waits until the notifications satisfy a condition.
     pub(super) async fn notes_until(&self, enough: impl FnMut(&Notes) -> bool) {
         let mut notes = self.notes.subscribe();
         notes
@@ -98,7 +96,7 @@ impl User {
 
     fn remember(&self, context: &RequestContext<RoleClient>) -> String {
         let NumberOrString::String(key) = &context.id else {
-            panic!("the SDK gives an ask's key as its id");
+            panic!("the SDK uses the key of an ask as its id");
         };
         self.memory().asked.push(key.to_string());
         key.to_string()

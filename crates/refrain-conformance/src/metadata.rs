@@ -48,7 +48,7 @@ fn annotations() -> Annotations {
     }
 }
 
-/// Answers with blocks that have annotations.
+/// Returns content blocks with annotations.
 #[tool(name = "test_annotated_content")]
 async fn annotated(_cx: Cx) -> Result<Vec<Content>> {
     let mut link = ResourceLink::new("test://shown", "shown");
@@ -61,29 +61,29 @@ async fn annotated(_cx: Cx) -> Result<Vec<Content>> {
     ])
 }
 
-/// A prompt with everything.
+/// A prompt with all metadata.
 #[prompt(name = "test_shown_prompt")]
 async fn prompt(_cx: Cx) -> Result<&'static str> {
-    Ok("What is shown of this prompt?")
+    Ok("Describe the metadata of this prompt.")
 }
 
-/// A resource with everything.
+/// A resource with all metadata.
 #[resource(uri = "test://shown", name = "shown", mime_type = "text/plain")]
 async fn resource(_cx: Cx) -> Result<&'static str> {
     Ok("Twelve bytes")
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Variables {
+struct NameVariable {
     name: String,
 }
 
-/// A template with everything.
+/// A template with all metadata.
 #[resource(
     uri = "test://shown/{name}",
     name = "shown_template",
     mime_type = "text/plain"
 )]
-async fn template(_cx: Cx, Variables { name }: Variables) -> Result<String> {
+async fn template(_cx: Cx, NameVariable { name }: NameVariable) -> Result<String> {
     Ok(format!("This is {name}."))
 }

@@ -30,7 +30,7 @@ struct Greet {
     name: String,
 }
 
-/// Greets at once.
+/// Greets without a task.
 #[tool]
 async fn greet(_: Cx, args: Greet) -> Result<String> {
     Ok(format!("Hello, {}!", args.name))
@@ -44,7 +44,7 @@ struct SlowCompute {
     label: Option<String>,
 }
 
-/// Takes as long as it is told to.
+/// Sleeps for the given time.
 #[tool(task)]
 async fn slow_compute(cx: Cx, args: SlowCompute) -> Result<String> {
     let time = Duration::try_from_secs_f64(args.seconds)?;
@@ -54,14 +54,14 @@ async fn slow_compute(cx: Cx, args: SlowCompute) -> Result<String> {
     Ok(format!("{label} is done after {time:?}"))
 }
 
-/// Fails after a while, as a tool does.
+/// Fails with a tool error after a while.
 #[tool(task_required)]
 async fn failing_job(cx: Cx) -> Result<String> {
     cx.sleep(Duration::from_millis(900)).await;
     Err(Error::msg("the job has failed"))
 }
 
-/// Fails after a while, as a server does.
+/// Fails with a protocol error after a while.
 #[tool(task)]
 async fn protocol_error_job(cx: Cx) -> Result<String> {
     cx.sleep(Duration::from_millis(200)).await;
@@ -74,24 +74,24 @@ struct ConfirmDelete {
 }
 
 #[derive(Deserialize, Elicit)]
-struct Confirmation {
+struct DeleteConfirmation {
     confirm: bool,
 }
 
-/// Asks before it deletes.
+/// Asks for a confirmation.
 #[tool(task)]
 async fn confirm_delete(cx: Cx, args: ConfirmDelete) -> Result<String> {
     let filename = &args.filename;
     let question = format!("Delete {filename}?");
-    let sure: Confirmation = cx.elicit("confirm", question).await?;
-    Ok(if sure.confirm {
+    let answer: DeleteConfirmation = cx.elicit("confirm", question).await?;
+    Ok(if answer.confirm {
         format!("{filename} is deleted")
     } else {
         format!("{filename} is kept")
     })
 }
 
-/// Asks two things at once.
+/// Asks two questions concurrently.
 #[tool(task)]
 async fn multi_input(cx: Cx) -> Result<String> {
     let first = cx.elicit::<Name>("first", "Who comes first?");
@@ -100,7 +100,7 @@ async fn multi_input(cx: Cx) -> Result<String> {
     Ok(format!("{}, then {}", first.name, second.name))
 }
 
-/// Asks first, and becomes a task then.
+/// Asks for a name, then becomes a task.
 #[tool(name = "test_tool_with_task")]
 async fn with_task(cx: Cx) -> Result<String> {
     let Name { name } = cx.elicit("user_name", "What is your name?").await?;

@@ -1,4 +1,4 @@
-//! Tools and a resource for clients of 2025-11-25, which are asked during a call.
+//! Tools and a resource for clients of 2025-11-25, which receive asks during a call.
 
 use refrain::ask::{Field, Form};
 use refrain::prelude::*;
@@ -18,7 +18,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .resource(watched())
 }
 
-/// Writes to the client's log as it goes on.
+/// Logs messages while it works.
 #[tool(name = "test_tool_with_logging")]
 async fn tool_with_logging(cx: Cx) -> Result<&'static str> {
     for state in [
@@ -33,37 +33,37 @@ async fn tool_with_logging(cx: Cx) -> Result<&'static str> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Prompted {
-    /// What the model is asked.
+struct SamplingPrompt {
+    /// The prompt for the model.
     prompt: String,
 }
 
 /// Asks the client's model.
 #[tool(name = "test_sampling")]
-async fn sampling(cx: Cx, args: Prompted) -> Result<String> {
+async fn sampling(cx: Cx, args: SamplingPrompt) -> Result<String> {
     let question = SamplingParams::new(100).user(args.prompt);
     let answer = cx.sample("answer", question).await?;
     Ok(format!("LLM response: {}", answer.text()))
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Shown {
-    /// What the person reads.
+struct ElicitationMessage {
+    /// The message for the user.
     message: String,
 }
 
-/// Asks the person for a name and an address.
+/// Asks the user for a name and an e-mail address.
 #[tool(name = "test_elicitation")]
-async fn elicitation(cx: Cx, args: Shown) -> Result<String> {
+async fn elicitation(cx: Cx, args: ElicitationMessage) -> Result<String> {
     let form = Form::new([
         Field::string("username").describe("User's response"),
         Field::string("email").describe("User's email address"),
     ]);
     let answer = cx.ask_form("user", args.message, &form).await?;
-    Ok(format!("User response: {}", described(answer)))
+    Ok(format!("User response: {}", describe(answer)))
 }
 
-/// Asks with something filled in beforehand.
+/// Asks with default values.
 #[tool(name = "test_elicitation_sep1034_defaults")]
 async fn defaults(cx: Cx) -> Result<String> {
     let form = Form::new([
@@ -75,10 +75,10 @@ async fn defaults(cx: Cx) -> Result<String> {
     ]);
     let message = "Please review and update the form fields with defaults";
     let answer = cx.ask_form("form", message, &form).await?;
-    Ok(format!("Elicitation completed: {}", described(answer)))
+    Ok(format!("Elicitation completed: {}", describe(answer)))
 }
 
-/// Asks for choices, in each way that they can be written.
+/// Asks for choices in all supported schema forms.
 #[tool(name = "test_elicitation_sep1330_enums")]
 async fn enums(cx: Cx) -> Result<String> {
     let titled = |titles: [&str; 3]| -> Value {
@@ -99,10 +99,10 @@ async fn enums(cx: Cx) -> Result<String> {
     let form = Form::parse(&schema).map_err(Error::internal)?;
     let message = "Please select options from the enum fields";
     let answer = cx.ask_form("form", message, &form).await?;
-    Ok(format!("Elicitation completed: {}", described(answer)))
+    Ok(format!("Elicitation completed: {}", describe(answer)))
 }
 
-fn described(answer: Answer<Value>) -> String {
+fn describe(answer: Answer<Value>) -> String {
     match answer {
         Answer::Accepted(content) => format!("action=accept, content={content}"),
         Answer::Declined => "action=decline, content={}".to_owned(),
@@ -110,7 +110,7 @@ fn described(answer: Answer<Value>) -> String {
     }
 }
 
-/// A text that clients can watch.
+/// A text that clients can subscribe to.
 #[resource(uri = "test://watched-resource", mime_type = "text/plain")]
 async fn watched(_cx: Cx) -> Result<String> {
     Ok("Watched resource content".to_owned())

@@ -1,17 +1,17 @@
-//! The databases of the benchmark.
+//! The databases for the measurements.
 
 use std::any::Any;
 
-use refrain_store::test_postgres::TestPostgres;
+use refrain_store::cluster::Cluster;
 
-use crate::error::{ArgumentError, BenchError};
+use crate::error::{ArgumentError, Error};
 
-/// A `--store` argument. `Debug` hides the URL, which may contain a password.
+/// A database on the command line. `Debug` hides the URL, because it may contain a password.
 #[derive(Clone)]
 pub(crate) enum StoreArgument {
-    /// A new file that is deleted afterwards.
+    /// A new file, deleted afterwards.
     Sqlite,
-    /// A new server that is stopped afterwards.
+    /// A new server, stopped afterwards.
     Postgres,
     Url(String),
 }
@@ -37,31 +37,33 @@ impl StoreArgument {
     }
 
     /// Creates the database unless its URL is given.
-    pub(crate) async fn open(&self) -> Result<BenchDatabase, BenchError> {
+    pub(crate) async fn open(&self) -> Result<TestDatabase, Error> {
         let (url, created): (String, Box<dyn Any>) = match self {
             Self::Sqlite => {
                 let dir = tempfile::Builder::new().prefix("refrain-bench-").tempdir();
-                let dir = dir.map_err(BenchError::system("no directory for the database"))?;
+                let dir = dir.map_err(Error::system(
+                    "could not create a directory for the database",
+                ))?;
                 let file = dir.path().join("refrain.db");
                 (format!("sqlite:{}", file.display()), Box::new(dir))
             }
             Self::Postgres => {
-                let cluster = TestPostgres::start()?;
+                let cluster = Cluster::start()?;
                 (cluster.database().await?, Box::new(cluster))
             }
             Self::Url(url) => (url.clone(), Box::new(())),
         };
-        Ok(BenchDatabase {
+        Ok(TestDatabase {
             url,
             _created: created,
         })
     }
 }
 
-/// A database, deleted on drop if it was created for the benchmark.
-pub(crate) struct BenchDatabase {
+/// The URL of a database. A database that was created here is deleted on drop.
+pub(crate) struct TestDatabase {
     pub(crate) url: String,
-    /// The temporary directory or server.
+    /// The directory or the server to drop.
     _created: Box<dyn Any>,
 }
 

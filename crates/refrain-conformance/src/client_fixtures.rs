@@ -1,4 +1,4 @@
-//! Tools and a resource for the tests of real clients; the suite does not call them.
+//! Tools and a resource for the tests with real clients. The suite does not call them.
 
 use crate::samples::Name;
 use refrain::content::ResourceLink;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-/// Limit of a wait for the state of a call.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The maximum time to wait for a call state or a subscription.
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
     let sample = Map::from_iter([("verbose".to_owned(), true.into())]);
     server
         .extension("com.example/sample", sample)
-        .state(Calls::default())
+        .state(CallStates::default())
         .tool(resource_link())
         .tool(log_levels())
         .tool(outcome())
@@ -32,7 +32,7 @@ pub(crate) fn register(server: ServerBuilder) -> ServerBuilder {
         .resource(asking())
 }
 
-/// Answers with a link to a resource.
+/// Returns a link to a resource.
 #[tool(name = "test_resource_link")]
 async fn resource_link(_cx: Cx) -> Result<Content> {
     let mut link = ResourceLink::new("test://static-text", "static_text");
@@ -42,7 +42,7 @@ async fn resource_link(_cx: Cx) -> Result<Content> {
     Ok(link.into())
 }
 
-/// Writes a line of each level to the client's log, from the least to the gravest.
+/// Logs a message of each level in ascending order.
 #[tool(name = "test_log_levels")]
 async fn log_levels(cx: Cx) -> Result<&'static str> {
     for level in [
@@ -60,7 +60,7 @@ async fn log_levels(cx: Cx) -> Result<&'static str> {
     Ok("Every level was logged.")
 }
 
-/// Asks for a name, and tells what became of the question.
+/// Asks for a name and returns the outcome.
 #[tool(name = "test_outcome")]
 async fn outcome(cx: Cx) -> Result<String> {
     Ok(match cx.ask("user_name", "What is your name?").await? {
@@ -80,9 +80,9 @@ enum Frequency {
 #[derive(Debug, Deserialize, Elicit)]
 #[serde(rename_all = "lowercase")]
 enum Topic {
-    #[elicit(title = "What is new")]
+    #[elicit(title = "News")]
     News,
-    #[elicit(title = "What was mended")]
+    #[elicit(title = "Bug fixes")]
     Fixes,
 }
 
@@ -90,7 +90,7 @@ enum Topic {
 #[derive(Deserialize, Elicit)]
 #[serde(rename_all = "camelCase")]
 struct SignUp {
-    /// How we write to you.
+    /// Where to send the newsletter.
     #[elicit(title = "E-mail", format = "email")]
     address: String,
     #[elicit(min = 0, max = 150)]
@@ -133,122 +133,134 @@ async fn url(cx: Cx) -> Result<&'static str> {
     Ok("The page was opened.")
 }
 
-/// Asks who reads before it answers.
+/// Asks for the reader's name.
 #[resource(uri = "test://asking", mime_type = "text/plain")]
 async fn asking(cx: Cx) -> Result<String> {
     let Name { name } = cx.elicit("reader", "Who is reading?").await?;
     Ok(format!("This was written for {name}."))
 }
 
-/// The state of each call, by a key that its caller chose.
+/// The states of calls, by a key that the caller chose.
 #[derive(Default)]
-struct Calls(watch::Sender<BTreeMap<String, Fate>>);
+struct CallStates(watch::Sender<BTreeMap<String, CallState>>);
 
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(rename_all = "lowercase")]
-enum Fate {
+enum CallState {
     /// The handler is running.
     Running,
-    /// The handler was told to answer.
+    /// The handler may return.
     Released,
-    /// The handler was dropped without an answer.
+    /// The handler was dropped before it returned.
     Dropped,
 }
 
-impl Calls {
-    fn set(&self, key: &str, fate: Fate) {
+impl CallStates {
+    fn set(&self, key: &str, state: CallState) {
         self.0.send_modify(|calls| {
-            calls.insert(key.to_owned(), fate);
+            calls.insert(key.to_owned(), state);
         });
     }
 
-    async fn wait_for(&self, key: &str, fate: Fate) -> Result<()> {
+    async fn wait_for(&self, key: &str, state: CallState) -> Result<()> {
         let mut calls = self.0.subscribe();
-        let reached = calls.wait_for(|calls| calls.get(key) == Some(&fate));
-        let reached = timeout(PATIENCE, reached).await.map(drop);
-        reached.map_err(|_| Error::msg(format!("{key} never was {fate:?}")))
+        let reached = calls.wait_for(|calls| calls.get(key) == Some(&state));
+        let reached = timeout(WAIT_LIMIT, reached).await.map(drop);
+        reached.map_err(|_| Error::msg(format!("call {key} did not become {state:?} in time")))
     }
 }
 
 /// Records that a handler was dropped.
 struct RecordDrop<'a> {
-    calls: &'a Calls,
+    calls: &'a CallStates,
     key: &'a str,
 }
 
 impl Drop for RecordDrop<'_> {
     fn drop(&mut self) {
-        self.calls.set(self.key, Fate::Dropped);
+        self.calls.set(self.key, CallState::Dropped);
     }
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Key {
-    /// What the call is known by.
+struct CallKey {
+    /// The key of the call.
     key: String,
 }
 
-/// Tells how far it is, in five steps, with a line in the log for each; then it waits to be released.
+/// Reports progress and logs in five steps, then waits for a release.
 #[tool(name = "test_stream")]
-async fn stream(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
+async fn stream(
+    cx: Cx,
+    calls: State<CallStates>,
+    CallKey { key }: CallKey,
+) -> Result<&'static str> {
     for step in 1..=5 {
         let name = format!("step {step}");
         cx.progress(step.into(), Some(5.0), &name);
         cx.log(LogLevel::Info, name);
     }
-    calls.wait_for(&key, Fate::Released).await?;
+    calls.wait_for(&key, CallState::Released).await?;
     Ok("Released.")
 }
 
-/// Lets a call of `test_stream` answer.
+/// Releases a call of `test_stream`.
 #[tool(name = "test_release")]
-async fn release(_cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
-    calls.set(&key, Fate::Released);
+async fn release(
+    _cx: Cx,
+    calls: State<CallStates>,
+    CallKey { key }: CallKey,
+) -> Result<&'static str> {
+    calls.set(&key, CallState::Released);
     Ok("Done.")
 }
 
-/// Never answers: it has to be cancelled.
+/// Waits until it is cancelled.
 #[tool(name = "test_wait")]
-async fn wait(cx: Cx, calls: State<Calls>, Key { key }: Key) -> Result<&'static str> {
+async fn wait(cx: Cx, calls: State<CallStates>, CallKey { key }: CallKey) -> Result<&'static str> {
     let _record = RecordDrop {
         calls: &calls,
         key: &key,
     };
-    calls.set(&key, Fate::Running);
+    calls.set(&key, CallState::Running);
     cx.progress(1.0, None, "waiting");
     std::future::pending().await
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Waiting {
-    /// What the call is known by.
+struct WaitArguments {
+    /// The key of the call.
     key: String,
-    /// What it is to become.
-    fate: Fate,
+    /// The state to wait for.
+    fate: CallState,
 }
 
-/// Answers once a call of `test_wait` is running, or was dropped.
+/// Waits until a call of `test_wait` has a state.
 #[tool(name = "test_waiting")]
-async fn waiting(_cx: Cx, calls: State<Calls>, Waiting { key, fate }: Waiting) -> Result<String> {
+async fn waiting(
+    _cx: Cx,
+    calls: State<CallStates>,
+    WaitArguments { key, fate }: WaitArguments,
+) -> Result<String> {
     calls.wait_for(&key, fate).await?;
     Ok(format!("{fate:?}"))
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct Subscriptions {
-    /// How many there are to be.
+struct SubscriptionCount {
+    /// The expected number.
     count: usize,
 }
 
-/// Answers once so many subscriptions are open.
+/// Waits until this number of subscriptions is open.
 #[tool(name = "test_subscriptions")]
-async fn subscriptions(_cx: Cx, server: State<Server>, args: Subscriptions) -> Result<String> {
+async fn subscriptions(_cx: Cx, server: State<Server>, args: SubscriptionCount) -> Result<String> {
     let reached = async {
         while server.subscriptions() != args.count {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    let in_time = timeout(PATIENCE, reached).await.is_ok();
+    let in_time = timeout(WAIT_LIMIT, reached).await.is_ok();
     let open = format!("{} are open", server.subscriptions());
     if in_time {
         Ok(open)
@@ -257,7 +269,7 @@ async fn subscriptions(_cx: Cx, server: State<Server>, args: Subscriptions) -> R
     }
 }
 
-/// Tells the number of the server's process, so that it can be sent a signal.
+/// Returns the process id of the server.
 #[tool(name = "test_process_id")]
 async fn process_id(_cx: Cx) -> Result<String> {
     Ok(std::process::id().to_string())
