@@ -398,7 +398,7 @@ impl AskAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::CallRequest;
+    use crate::call::CallSpec;
     use crate::pending::{CallOrigin, PendingCall};
 
     #[test]
@@ -437,7 +437,7 @@ mod tests {
                 server: None,
                 dialect: None,
             };
-            PendingCall::new(CallRequest::tool("t"), "1".into(), origin)
+            PendingCall::new(CallSpec::tool("t"), "1".into(), origin)
         };
         let command = pending("./server --token s3cret");
         let debug = format!("{command:?} {:?}", command.asker());

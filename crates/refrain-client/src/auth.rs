@@ -48,13 +48,13 @@ pub trait Authorize: Send + Sync + 'static {
     /// Handles a 401 or 403 response. Returns whether to send the request again with new headers.
     fn handle_rejection<'a>(
         &'a self,
-        rejection: AuthRejection<'a>,
+        rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>>;
 }
 
 /// A request that the server rejected with 401 or 403.
 #[derive(Clone, Copy, Debug)]
-pub struct AuthRejection<'a> {
+pub struct RejectedRequest<'a> {
     /// The URL of the request.
     pub url: &'a Url,
     /// The headers from [`Authorize::headers`].
@@ -116,7 +116,7 @@ impl Authorize for Bearer {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: AuthRejection<'a>,
+        _rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Err(AuthError::Unauthorized) })
     }

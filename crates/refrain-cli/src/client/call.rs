@@ -7,7 +7,7 @@ use super::options::{Answering, Place, Reach};
 use super::saved_call::SavedCall;
 use super::screen;
 use clap::Args;
-use refrain_client::{CallRequest, PendingCall};
+use refrain_client::{CallSpec, PendingCall};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, Stop> {
     for unlisted in arguments.unlisted(&schema) {
         screen::warn(&unlisted);
     }
-    let call = CallRequest::tool(name).with_arguments(arguments.of_tool(&schema)?);
+    let call = CallSpec::tool(name).with_arguments(arguments.of_tool(&schema)?);
     caller.make(call).await
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn prompt(options: PromptOptions) -> Result<Code, Stop> {
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
     let caller = making.caller(place).await?;
-    let call = CallRequest::prompt(name).with_arguments(arguments.of_prompt());
+    let call = CallSpec::prompt(name).with_arguments(arguments.of_prompt());
     caller.make(call).await
 }
 
@@ -145,7 +145,7 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, Stop> {
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
     super::nothing_more(words)?;
     let caller = making.caller(place).await?;
-    caller.make(CallRequest::resource(uri)).await
+    caller.make(CallSpec::resource(uri)).await
 }
 
 /// Resumes a saved call.

@@ -15,7 +15,7 @@ use super::{output, screen};
 use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use refrain_client::{
-    Asker, Bearer, CallRequest, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
     IncomingAsk, LogMessage, PendingCall, UnansweredAsk,
 };
 use refrain_wire::{CallKind, Implementation};
@@ -136,7 +136,7 @@ impl Caller {
     }
 
     /// Makes a call, which is saved before.
-    pub(super) async fn make(self, call: CallRequest) -> Result<Code, Stop> {
+    pub(super) async fn make(self, call: CallSpec) -> Result<Code, Stop> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
             saved.begin(&pending)?;

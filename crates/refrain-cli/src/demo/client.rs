@@ -6,7 +6,7 @@ use super::balancer::{Balancer, Exchange};
 use crate::Failure;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{AskAnswer, Bearer, CallRequest, Client, ErrorKind, PendingCall, RpcFailure};
+use refrain_client::{AskAnswer, Bearer, CallSpec, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -141,8 +141,8 @@ impl Caller {
 }
 
 /// A call of a tool. `arguments` is an object.
-pub(super) fn tool(name: &str, arguments: &Value) -> CallRequest {
-    CallRequest::tool(name).with_arguments(object(arguments))
+pub(super) fn tool(name: &str, arguments: &Value) -> CallSpec {
+    CallSpec::tool(name).with_arguments(object(arguments))
 }
 
 impl Dialogue {
@@ -177,7 +177,7 @@ impl Dialogue {
         })
     }
 
-    pub(super) fn with_call(self, call: &CallRequest) -> Result<Self, Failure> {
+    pub(super) fn with_call(self, call: &CallSpec) -> Result<Self, Failure> {
         let call = serde_json::to_value(call)?;
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }

@@ -1,6 +1,6 @@
 //! The OAuth flows that get a grant.
 
-use super::challenge::Challenge;
+use super::challenge::AuthChallenge;
 use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
 use super::error::{AuthError, AuthResult, sanitize};
@@ -22,7 +22,7 @@ impl ServerAuth {
     /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant.
     pub(super) async fn authorize(
         &self,
-        challenge: &Challenge,
+        challenge: &AuthChallenge,
         prior: Option<&Grant>,
         lacks_scope: bool,
     ) -> AuthResult<Grant> {
@@ -84,7 +84,7 @@ impl ServerAuth {
     /// The scopes to request: those of the previous grant, of the host, and of the challenge.
     fn scopes(
         &self,
-        challenge: &Challenge,
+        challenge: &AuthChallenge,
         prior: Option<&Grant>,
         resource: &ProtectedResource,
         issuer: &IssuerMetadata,

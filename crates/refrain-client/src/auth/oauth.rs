@@ -5,7 +5,7 @@ use super::error::{AuthError, AuthResult, SetupError};
 use super::grant::{Grant, Grants, ScopeSet};
 use super::http::{AuthHttp, is_loopback, safe_url};
 use super::server::ServerAuth;
-use super::{AuthRejection, Authorize};
+use super::{Authorize, RejectedRequest};
 use crate::error::BoxError;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
@@ -185,7 +185,7 @@ impl Authorize for OAuth {
 
     fn handle_rejection<'a>(
         &'a self,
-        rejection: AuthRejection<'a>,
+        rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, AuthResult<bool>> {
         Box::pin(async move {
             self.server(rejection.url)?

@@ -8,7 +8,7 @@ mod resume;
 pub(crate) use exchange::HttpExchange;
 
 use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
-use crate::auth::{AuthError, AuthRejection, Authorize};
+use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
 use crate::retry::{before_timeout, within};
@@ -206,7 +206,7 @@ impl HttpLink {
                 }
                 return Ok(response);
             };
-            let rejection = AuthRejection {
+            let rejection = RejectedRequest {
                 url: &self.url,
                 sent: &sent,
                 status,

@@ -1,4 +1,4 @@
-//! The client against servers over real connections: Refrain's own, and fake ones.
+//! Tests of the client against Refrain servers and fake servers over real connections.
 
 mod answers;
 mod auth;

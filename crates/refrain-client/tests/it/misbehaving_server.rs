@@ -1,10 +1,12 @@
-//! Servers that do what they should not.
+//! Servers that violate the protocol, are busy, or cannot be reached.
 
 use crate::support::{FakeServer, Respond, form};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use refrain_client::wire::AskKind;
-use refrain_client::{AuthError, AuthRejection, Authorize, Client, ClientLimits, Error, ErrorKind};
+use refrain_client::{
+    AuthError, Authorize, Client, ClientLimits, Error, ErrorKind, RejectedRequest,
+};
 use serde_json::json;
 use std::time::Duration;
 use url::Url;
@@ -52,9 +54,9 @@ async fn too_large_state_is_rejected_and_the_last_round_kept() {
     let error = client.finish(pending).await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
     assert!(error.to_string().contains("4194304"), "{error}");
-    let pending = error.pending.expect("the round before is there");
+    let pending = error.pending.expect("the error contains the last round");
     assert_eq!(pending.round(), 1);
-    assert!(pending.unanswered().is_empty(), "with its answer");
+    assert!(pending.unanswered().is_empty(), "its answer is kept");
 }
 
 #[tokio::test]
@@ -198,13 +200,13 @@ async fn event_of_another_type_is_ignored() {
     call(&server).await.unwrap();
 }
 
-/// How long the server may be silent where somebody logs in slowly.
+/// The silence limit, which is shorter than the login.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Somebody who takes longer to log in than the server may be silent.
-struct Slow;
+/// An authorization that takes longer than the silence limit.
+struct SlowLogin;
 
-impl Authorize for Slow {
+impl Authorize for SlowLogin {
     fn headers<'a>(
         &'a self,
         _method: &'a Method,
@@ -218,7 +220,7 @@ impl Authorize for Slow {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: AuthRejection<'a>,
+        _rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Ok(false) })
     }
@@ -231,22 +233,20 @@ async fn login_time_does_not_count_as_server_silence() {
         silence: SILENCE,
         ..ClientLimits::default()
     };
-    let builder = Client::builder().limits(limits).authorize(Slow);
+    let builder = Client::builder().limits(limits).authorize(SlowLogin);
     builder.connect(&server.url).await.unwrap();
 }
 
 #[tokio::test]
 async fn lost_response_is_not_retried_without_call_ids() {
-    // This server says nothing of call ids.
+    // This server does not support call ids.
     for status in [502, 503, 504] {
         let server =
             FakeServer::start(move |_| Respond::Raw(status, "text/plain", "gateway".to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
         assert_eq!(server.requests("tools/call").len(), 1, "{status}");
-        let pending = error
-            .pending
-            .expect("whoever knows better may send it again");
+        let pending = error.pending.expect("the host may decide to resend");
         assert_eq!(pending.round(), 0);
     }
 }
@@ -293,9 +293,9 @@ async fn password_in_a_url_is_not_repeated_in_errors() {
             matches!(error.kind, ErrorKind::InvalidAddress { .. }),
             "{error}"
         );
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains("sec") && !said.contains("ret@"), "{said}");
-        assert!(said.contains("127.0.0.1"), "{said}");
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("sec") && !text.contains("ret@"), "{text}");
+        assert!(text.contains("127.0.0.1"), "{text}");
     }
     let error = Client::builder().connect("ftp://host/a@b").await;
     assert!(error.unwrap_err().to_string().contains("ftp://host/a@b"));

@@ -1,4 +1,4 @@
-//! Servers that speak a draft.
+//! Servers that use a draft of the protocol.
 
 use super::support::{
     FakeServer, Received, Respond, called, legacy_greeting, python_of, until, within,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn speaking(draft: Draft) -> ClientBuilder {
+fn with_draft(draft: Draft) -> ClientBuilder {
     Client::builder()
         .dialect(draft)
         .on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
@@ -27,15 +27,14 @@ fn asks() -> Value {
         "params": {"mode": "form", "message": "Which?", "requestedSchema": schema}}})
 }
 
-/// The message of the first draft that answers a task: it has no method.
+/// Whether this is an answer to a task in the first draft, which has no method.
 fn is_answer(seen: &Received) -> bool {
     seen.message.get("input_responses").is_some()
 }
 
-/// What a server of a draft says before any call, and to calls: each becomes a task. Everything else is said as it is
-/// told.
-async fn tasks(
-    say: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
+/// A draft server whose calls become tasks. `respond` handles all other messages.
+async fn task_server(
+    respond: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
     FakeServer::start_with(move |seen, told| match seen.method() {
         "initialize" => {
@@ -45,17 +44,19 @@ async fn tasks(
         }
         "notifications/initialized" => Respond::Status(202),
         "tools/call" => Respond::Json(200, seen.result(&json!({"task": task("Working")}))),
-        _ => say(seen, told),
+        _ => respond(seen, told),
     })
     .await
 }
 
-/// A task of the first draft that asks until it is answered. Its answer is answered as it is told.
-async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static) -> FakeServer {
-    tasks(move |seen, told| {
+/// A task of the first draft that asks until it is answered. `respond` handles the answer.
+async fn asking_server(
+    respond: impl Fn(&Received) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
+    task_server(move |seen, told| {
         let is_answered = !told.received(is_answer).is_empty();
         match seen.method() {
-            "" => answered(seen),
+            "" => respond(seen),
             "tasks/get" if is_answered => Respond::Json(200, seen.result(&task("Completed"))),
             "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
             "tasks/result" if is_answered => Respond::Json(200, seen.text("done")),
@@ -70,8 +71,8 @@ async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static)
 
 #[tokio::test]
 async fn first_draft_answer_needs_no_response() {
-    let server = asking(|_| Respond::Status(202)).await;
-    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    let server = asking_server(|_| Respond::Status(202)).await;
+    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
     assert_eq!(server.received(is_answer).len(), 1);
 }
@@ -79,20 +80,20 @@ async fn first_draft_answer_needs_no_response() {
 #[tokio::test]
 async fn rejected_answer_fails_the_call_and_keeps_the_task() {
     for status in [200, 400] {
-        let server = asking(move |seen| {
+        let server = asking_server(move |seen| {
             Respond::Json(
                 status,
-                seen.error(-32602, "the answer is not wanted", &Value::Null),
+                seen.error(-32602, "the answer is rejected", &Value::Null),
             )
         })
         .await;
-        let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+        let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Rpc(refusal) = &error.kind else {
+        let ErrorKind::Rpc(failure) = &error.kind else {
             panic!("{error}");
         };
-        assert_eq!(refusal.message, "the answer is not wanted");
-        let pending = error.pending.expect("the task is not lost");
+        assert_eq!(failure.message, "the answer is rejected");
+        let pending = error.pending.expect("the task can be resumed");
         assert_eq!(pending.task_id(), Some("t1"));
         assert_eq!(server.received(is_answer).len(), 1);
     }
@@ -100,25 +101,25 @@ async fn rejected_answer_fails_the_call_and_keeps_the_task() {
 
 #[tokio::test]
 async fn pipe_answer_can_be_rejected_later() {
-    let client = speaking(Draft::First).spawn(python_of("draft.py", &["no"]));
+    let client = with_draft(Draft::First).spawn(python_of("draft.py", &["no"]));
     let client = within("the server", client).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), json!({"b": "y"}));
 
-    let client = speaking(Draft::First).spawn(python_of("draft.py", &["yes"]));
+    let client = with_draft(Draft::First).spawn(python_of("draft.py", &["yes"]));
     let client = within("the server", client).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(refusal) = &error.kind else {
+    let ErrorKind::Rpc(failure) = &error.kind else {
         panic!("{error}");
     };
-    assert_eq!(refusal.message, "the answer is not wanted");
-    let pending = error.pending.expect("the task is not lost");
+    assert_eq!(failure.message, "the answer is rejected");
+    let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.task_id(), Some("t1"));
 }
 
 #[tokio::test]
 async fn every_message_after_initialize_has_the_session_id() {
-    let server = asking(|_| Respond::Status(202)).await;
-    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    let server = asking_server(|_| Respond::Status(202)).await;
+    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
     let greeting = &server.received(|seen| seen.method() == "initialize")[0];
     assert_eq!(greeting.header("mcp-session-id"), None);
@@ -132,8 +133,8 @@ async fn every_message_after_initialize_has_the_session_id() {
 
 #[tokio::test]
 async fn lost_session_is_renewed() {
-    let greetings = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&greetings);
+    let initializations = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&initializations);
     let server = FakeServer::start_with(move |seen, _| match seen.method() {
         "initialize" => {
             let session = ["s1", "s2"][count.fetch_add(1, Ordering::SeqCst).min(1)];
@@ -147,17 +148,20 @@ async fn lost_session_is_renewed() {
         _ => Respond::Status(202),
     })
     .await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    assert_eq!(greetings.load(Ordering::SeqCst), 2);
+    assert_eq!(initializations.load(Ordering::SeqCst), 2);
 }
 
-/// A task of the second draft that asks when it is looked at first, and has ended like this when it is asked what.
-async fn ended_meanwhile(status: &'static str) -> FakeServer {
-    tasks(move |seen, told| {
-        let looked = told.received(|seen| seen.method() == "tasks/get").len();
+/// A task of the second draft that asks at the first poll, and has this status at the next.
+async fn server_with_ended_task(status: &'static str) -> FakeServer {
+    task_server(move |seen, told| {
+        let polls = told.received(|seen| seen.method() == "tasks/get").len();
         match seen.method() {
-            "tasks/get" if looked == 1 => Respond::Json(200, seen.result(&task("input_required"))),
+            "tasks/get" if polls == 1 => Respond::Json(200, seen.result(&task("input_required"))),
             "tasks/get" => Respond::Json(200, seen.result(&task(status))),
             _ => Respond::Json(200, seen.error(-32603, "the disk is full", &Value::Null)),
         }
@@ -167,40 +171,52 @@ async fn ended_meanwhile(status: &'static str) -> FakeServer {
 
 #[tokio::test]
 async fn task_can_end_between_get_and_result() {
-    let server = ended_meanwhile("failed").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let server = server_with_ended_task("failed").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(refusal) = &error.kind else {
+    let ErrorKind::Rpc(failure) = &error.kind else {
         panic!("{error}");
     };
-    assert_eq!(refusal.message, "the disk is full");
-    assert!(error.pending.is_none(), "there is nothing to take up");
+    assert_eq!(failure.message, "the disk is full");
+    assert!(error.pending.is_none(), "nothing can be resumed");
 
-    let server = ended_meanwhile("cancelled").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let server = server_with_ended_task("cancelled").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
 
-    // The request was refused, and not the task.
-    let server = ended_meanwhile("input_required").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    // Only the request was rejected; the task continues.
+    let server = server_with_ended_task("input_required").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    assert!(error.pending.is_some(), "the task is not lost");
+    assert!(error.pending.is_some(), "the task can be resumed");
 }
 
 #[tokio::test]
 async fn cancelling_an_ended_task_succeeds() {
     for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
-        let server = tasks(move |seen, _| match seen.method() {
+        let server = task_server(move |seen, _| match seen.method() {
             "tasks/get" => Respond::Json(200, seen.result(&task(status))),
             _ => Respond::Json(
                 200,
-                seen.error(-32602, "it cannot be called off", &Value::Null),
+                seen.error(-32602, "it cannot be cancelled", &Value::Null),
             ),
         })
         .await;
-        let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+        let client = with_draft(Draft::Second)
+            .connect(&server.url)
+            .await
+            .unwrap();
         match client.cancel_task("t1").await {
             Ok(()) => assert!(ended, "{status}"),
             Err(error) => {
@@ -213,13 +229,16 @@ async fn cancelling_an_ended_task_succeeds() {
 
 #[tokio::test]
 async fn request_missing_from_the_draft_is_not_sent() {
-    let server = tasks(|seen, _| Respond::Json(200, seen.text("done"))).await;
-    let client = speaking(Draft::Sketch).connect(&server.url).await.unwrap();
+    let server = task_server(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let client = with_draft(Draft::Sketch)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = client.cancel_task("t1").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Dialect(_)), "{error}");
     assert!(error.to_string().contains("tasks/cancel"), "{error}");
     let is_cancel = |seen: &Received| seen.method() == "tasks/cancel";
-    until("the greeting", || !server.received(|_| true).is_empty()).await;
+    until("initialize", || !server.received(|_| true).is_empty()).await;
     assert!(server.received(is_cancel).is_empty());
 }
 
@@ -229,7 +248,7 @@ async fn server_without_the_draft_is_reported() {
         Respond::Json(200, seen.error(-32601, "no such method", &Value::Null))
     })
     .await;
-    let error = speaking(Draft::Second).connect(&server.url).await;
+    let error = with_draft(Draft::Second).connect(&server.url).await;
     let error = error.unwrap_err();
     let ErrorKind::NotMcp { why, .. } = &error.kind else {
         panic!("{error}");
@@ -237,11 +256,11 @@ async fn server_without_the_draft_is_reported() {
     assert!(why.contains("no such method"), "{why}");
 }
 
-/// Servers that ask in each draft, and do not say in which.
-async fn asking_in(draft: Draft) -> FakeServer {
+/// A server that asks in this draft without saying so.
+async fn server_asking_in(draft: Draft) -> FakeServer {
     FakeServer::start_with(move |seen, _| {
-        if let Some(said) = legacy_greeting(seen, "2025-11-25", "s1") {
-            return said;
+        if let Some(response) = legacy_greeting(seen, "2025-11-25", "s1") {
+            return response;
         }
         let asked = match draft {
             Draft::Sketch => json!({"dependent_requests": asks(), "request_state": "s"}),
@@ -256,16 +275,16 @@ async fn asking_in(draft: Draft) -> FakeServer {
     .await
 }
 
-async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
+async fn assert_other_dialect(builder: ClientBuilder, server: &FakeServer) {
     let client = builder.connect(&server.url).await.expect("a connection");
     let called = within("a call", client.call_tool("t", json!({}))).await;
-    let error = called.expect_err("it is not done");
-    let is_told = matches!(
+    let error = called.expect_err("the call does not complete");
+    let is_reported = matches!(
         error.kind,
         ErrorKind::InvalidResponse(ReadError::OtherDialect)
     );
-    assert!(is_told, "{error}");
-    assert!(error.pending.is_some(), "the call is not lost");
+    assert!(is_reported, "{error}");
+    assert!(error.pending.is_some(), "the error contains the call");
     let calls = server.received(|seen| seen.method() == "tools/call");
     assert_eq!(calls.len(), 1);
 }
@@ -273,11 +292,11 @@ async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
 #[tokio::test]
 async fn asks_in_another_dialect_are_rejected() {
     for draft in Draft::ALL {
-        is_told_of_drafts(Client::builder(), &asking_in(draft).await).await;
-        let older = Client::builder().dialect(Revision::V2025_11_25);
-        is_told_of_drafts(older, &asking_in(draft).await).await;
-        for spoken in Draft::ALL.into_iter().filter(|spoken| *spoken != draft) {
-            is_told_of_drafts(speaking(spoken), &asking_in(draft).await).await;
+        assert_other_dialect(Client::builder(), &server_asking_in(draft).await).await;
+        let legacy = Client::builder().dialect(Revision::V2025_11_25);
+        assert_other_dialect(legacy, &server_asking_in(draft).await).await;
+        for other in Draft::ALL.into_iter().filter(|other| *other != draft) {
+            assert_other_dialect(with_draft(other), &server_asking_in(draft).await).await;
         }
     }
 }
@@ -290,23 +309,23 @@ async fn asks_without_result_type_are_rejected() {
     ] {
         let server = FakeServer::start_with(move |seen, _| match seen.method() {
             "server/discover" => {
-                let said = json!({"resultType": "complete", "capabilities": {"tools": {}},
+                let discovered = json!({"resultType": "complete", "capabilities": {"tools": {}},
                     "supportedVersions": ["2026-07-28"]});
-                Respond::Json(200, seen.result(&said))
+                Respond::Json(200, seen.result(&discovered))
             }
             _ => Respond::Json(200, seen.result(&asked)),
         })
         .await;
-        is_told_of_drafts(Client::builder(), &server).await;
+        assert_other_dialect(Client::builder(), &server).await;
     }
 }
 
 #[tokio::test]
 async fn task_asks_in_another_draft_are_rejected() {
-    let server = tasks(|seen, _| match seen.method() {
+    let server = task_server(|seen, _| match seen.method() {
         "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
         _ => Respond::Json(200, seen.result(&json!({"inputRequests": asks()}))),
     })
     .await;
-    is_told_of_drafts(speaking(Draft::First), &server).await;
+    assert_other_dialect(with_draft(Draft::First), &server).await;
 }

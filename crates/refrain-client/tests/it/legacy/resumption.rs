@@ -1,4 +1,4 @@
-//! Streams of older servers that break and go on.
+//! Resumption of interrupted streams of legacy servers.
 
 use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
 use refrain_client::{AskAnswer, Client, ErrorKind};
@@ -13,20 +13,23 @@ fn is_resumed(seen: &Received) -> bool {
     seen.verb == "GET" && seen.headers.contains_key("last-event-id")
 }
 
-/// A server whose streams of calls begin with this event and break; what comes after it is said to the GET that goes
-/// on with them.
-async fn breaking(
+/// A server whose call streams end after this event. `after` responds to the GET that resumes them.
+async fn interrupting_server(
     first: &'static str,
     after: impl Fn(&Received, &Value, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
     let call: Arc<Mutex<Option<Received>>> = Arc::default();
     FakeServer::start_with(move |seen, told| {
         if is_resumed(seen) {
-            let call = call.lock().expect("no panic").clone().expect("a call");
+            let call = call
+                .lock()
+                .expect("the lock is not poisoned")
+                .clone()
+                .expect("a call");
             return after(seen, &call.text("done"), told);
         }
         legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            *call.lock().expect("no panic") = Some(seen.clone());
+            *call.lock().expect("the lock is not poisoned") = Some(seen.clone());
             let (writer, say) = Events::new();
             writer.event(first);
             say
@@ -37,7 +40,7 @@ async fn breaking(
 
 #[tokio::test]
 async fn stream_resumes_after_the_last_event() {
-    let server = breaking("id: e1\ndata:\nretry: 10", |_, last, _| {
+    let server = interrupting_server("id: e1\ndata:\nretry: 10", |_, last, _| {
         let (writer, say) = Events::new();
         writer.message(last);
         say
@@ -48,12 +51,12 @@ async fn stream_resumes_after_the_last_event() {
     let resumed = &server.received(is_resumed)[0];
     assert_eq!(resumed.header("last-event-id"), Some("e1"));
     assert_eq!(resumed.header("mcp-session-id"), Some("s1"));
-    assert_eq!(server.received(is_call).len(), 1, "the call is made once");
+    assert_eq!(server.received(is_call).len(), 1, "the call is sent once");
 }
 
 #[tokio::test]
 async fn stream_resumes_repeatedly_with_asks_between() {
-    let server = breaking("id: e1\ndata:\nretry: 10", |seen, last, told| {
+    let server = interrupting_server("id: e1\ndata:\nretry: 10", |seen, last, told| {
         let (writer, say) = Events::new();
         if seen.header("last-event-id") == Some("e1") {
             let ask = json!({
@@ -80,9 +83,10 @@ async fn stream_resumes_repeatedly_with_asks_between() {
 
 #[tokio::test]
 async fn stream_that_cannot_resume_fails_without_a_retry() {
-    let without_id = breaking("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
-    let refused = breaking("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
-    for (server, resumed) in [(without_id, 0), (refused, 1)] {
+    let without_id = interrupting_server("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
+    let rejected =
+        interrupting_server("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
+    for (server, resumed) in [(without_id, 0), (rejected, 1)] {
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
         assert!(
@@ -94,12 +98,12 @@ async fn stream_that_cannot_resume_fails_without_a_retry() {
     }
 }
 
-/// A server that takes any GET for one that goes on with the call that waits for its reply, as the official suite's does.
+/// Like the server of the official suite, this one takes any GET for the resumption of the waiting call.
 #[tokio::test]
 async fn session_stream_opens_before_the_first_call() {
-    let waits: Arc<Mutex<Option<Received>>> = Arc::default();
+    let waiting: Arc<Mutex<Option<Received>>> = Arc::default();
     let server = FakeServer::start_with(move |seen, _| {
-        let mut waits = waits.lock().expect("no panic");
+        let mut waiting = waiting.lock().expect("the lock is not poisoned");
         let (writer, say) = Events::new();
         match (
             seen.verb.as_str(),
@@ -107,7 +111,7 @@ async fn session_stream_opens_before_the_first_call() {
         ) {
             ("GET", _) => {
                 writer.event("id: e0\ndata:\nretry: 10");
-                if let Some(call) = waits.take() {
+                if let Some(call) = waiting.take() {
                     writer.message(&call.text("done"));
                 }
                 writer.stays_open();
@@ -115,7 +119,7 @@ async fn session_stream_opens_before_the_first_call() {
             }
             (_, Some(greeting)) => greeting,
             _ => {
-                *waits = Some(seen.clone());
+                *waiting = Some(seen.clone());
                 writer.event("id: e1\ndata:\nretry: 10");
                 say
             }

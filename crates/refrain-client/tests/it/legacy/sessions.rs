@@ -1,4 +1,4 @@
-//! Sessions of older servers behind HTTP.
+//! Sessions of legacy HTTP servers.
 
 use super::support::{Events, FakeServer, Received, Respond, called, legacy_greeting, within};
 use refrain_client::{Client, ErrorKind};
@@ -18,16 +18,16 @@ async fn every_message_after_initialize_has_the_session_id() {
     server
         .receives("the stream", |seen| seen.verb == "GET")
         .await;
-    within("the end", client.close()).await;
-    let greeting = &server.received(|seen| seen.method() == "initialize")[0];
-    assert_eq!(greeting.header("mcp-session-id"), None);
+    within("closing", client.close()).await;
+    let initialize = &server.received(|seen| seen.method() == "initialize")[0];
+    assert_eq!(initialize.header("mcp-session-id"), None);
     let later = server.received(|seen| !matches!(seen.method(), "initialize" | "server/discover"));
     let verbs: Vec<_> = later.iter().map(|seen| seen.verb.as_str()).collect();
     assert!(
         verbs.contains(&"GET") && verbs.contains(&"POST"),
         "{verbs:?}"
     );
-    assert_eq!(verbs.last(), Some(&"DELETE"), "the session is over");
+    assert_eq!(verbs.last(), Some(&"DELETE"), "the session is closed");
     for seen in later {
         assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
         assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
@@ -41,9 +41,9 @@ async fn debug_output_hides_the_session_id() {
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    let shown = format!("{client:?}");
-    assert!(shown.contains("2025-11-25"), "{shown}");
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let debug = format!("{client:?}");
+    assert!(debug.contains("2025-11-25"), "{debug}");
+    assert!(!debug.contains("hunter2"), "{debug}");
 }
 
 #[tokio::test]
@@ -56,10 +56,10 @@ async fn server_without_session_gets_no_delete() {
         })
         .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    // It is an error like any other.
+    // Without a session, a 404 is an ordinary error.
     let error = called(&client, "t").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    within("the end", client.close()).await;
+    within("closing", client.close()).await;
     assert!(server.received(|seen| seen.verb == "DELETE").is_empty());
     assert_eq!(
         server.received(|seen| seen.method() == "initialize").len(),
@@ -67,13 +67,13 @@ async fn server_without_session_gets_no_delete() {
     );
 }
 
-/// A server that opens sessions `s1`, `s2`, and forgets `s1` at once.
-async fn forgetful(gone: fn(&Received) -> Respond) -> FakeServer {
-    let greetings = Arc::new(AtomicUsize::new(0));
+/// A server that opens sessions `s1` and `s2`, and responds to `s1` with this error.
+async fn server_losing_s1(lost: fn(&Received) -> Respond) -> FakeServer {
+    let initializations = Arc::new(AtomicUsize::new(0));
     FakeServer::start_with(move |seen, _| {
         if seen.method() == "initialize" {
-            let session = ["s1", "s2"][greetings.fetch_add(1, Ordering::SeqCst).min(1)];
-            return legacy_greeting(seen, "2025-11-25", session).expect("a greeting");
+            let session = ["s1", "s2"][initializations.fetch_add(1, Ordering::SeqCst).min(1)];
+            return legacy_greeting(seen, "2025-11-25", session).expect("an initialize response");
         }
         match (
             legacy_greeting(seen, "2025-11-25", "s1"),
@@ -81,7 +81,7 @@ async fn forgetful(gone: fn(&Received) -> Respond) -> FakeServer {
         ) {
             (Some(say), _) => say,
             (None, Some("s2")) => Respond::Json(200, seen.text("done")),
-            (None, _) => gone(seen),
+            (None, _) => lost(seen),
         }
     })
     .await
@@ -89,7 +89,7 @@ async fn forgetful(gone: fn(&Received) -> Respond) -> FakeServer {
 
 #[tokio::test]
 async fn lost_session_is_renewed_once_for_all_calls() {
-    let gone: [fn(&Received) -> Respond; 3] = [
+    let lost: [fn(&Received) -> Respond; 3] = [
         |_| Respond::Status(404),
         |_| {
             let error = json!({"code": -32001, "message": "Session not found"});
@@ -103,8 +103,8 @@ async fn lost_session_is_renewed_once_for_all_calls() {
             )
         },
     ];
-    for gone in gone {
-        let server = forgetful(gone).await;
+    for lost in lost {
+        let server = server_losing_s1(lost).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let calls = (0..5).map(|_| called(&client, "t"));
         for result in futures_util::future::join_all(calls).await {
@@ -121,13 +121,13 @@ async fn lost_session_is_renewed_once_for_all_calls() {
         server
             .receives("the stream of the new session", streams)
             .await;
-        within("the end", client.close()).await;
+        within("closing", client.close()).await;
         let ended = server.received(|seen| seen.verb == "DELETE");
         assert_eq!(ended[0].header("mcp-session-id"), Some("s2"));
         let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
         assert!(
             server.received(is_cancelled).is_empty(),
-            "nothing was under way"
+            "no call was in flight"
         );
     }
 }
@@ -141,7 +141,7 @@ async fn tool_error_with_404_is_not_a_lost_session() {
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
     assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    assert_eq!(server.received(is_call).len(), 1, "it is called once");
+    assert_eq!(server.received(is_call).len(), 1, "the call is sent once");
     assert_eq!(
         server.received(|seen| seen.method() == "initialize").len(),
         1
@@ -171,11 +171,11 @@ async fn dropped_call_is_cancelled_by_a_notification() {
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let call = tokio::select! {
-        ended = client.call_tool("t", json!({})) => panic!("it waits: {ended:?}"),
+        ended = client.call_tool("t", json!({})) => panic!("the tool never returns: {ended:?}"),
         call = server.receives("the call", is_call) => call,
     };
     let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
-    let cancelled = server.receives("the end", is_cancelled).await;
+    let cancelled = server.receives("the cancellation", is_cancelled).await;
     assert_eq!(cancelled.message["params"]["requestId"], call.message["id"]);
     assert_eq!(cancelled.header("mcp-session-id"), Some("s1"));
 }
@@ -185,7 +185,7 @@ async fn completed_call_is_not_cancelled() {
     let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
-    within("the end", client.close()).await;
+    within("closing", client.close()).await;
     let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
     assert!(server.received(is_cancelled).is_empty());
 }
