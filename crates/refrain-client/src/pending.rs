@@ -167,8 +167,8 @@ impl PendingCall {
         }
     }
 
-    pub(crate) fn set_delivery_unknown(&mut self, unclear: bool) {
-        self.delivery = if unclear {
+    pub(crate) fn set_delivery_unknown(&mut self, unknown: bool) {
+        self.delivery = if unknown {
             RoundDelivery::Unknown
         } else {
             RoundDelivery::NotSent

@@ -55,7 +55,7 @@ async fn redirect_is_found_among_other_requests() {
 async fn waiting_for_the_redirect_times_out() {
     let loopback = Loopback::bind(0).await.unwrap();
     let url = Url::parse("https://as.example.com/authorize?state=x").unwrap();
-    let late = here
+    let late = loopback
         .wait_for_redirect(&url, Duration::ZERO)
         .await
         .unwrap_err();
