@@ -258,7 +258,6 @@ impl IncomingAsk {
     }
 }
 
-/// Checks that a root is an unambiguous `file://` URI.
 fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
     // Parsing resolves `.` and `..`.

@@ -86,7 +86,6 @@ impl Bearer {
     }
 }
 
-/// The value of an `Authorization` header, marked as sensitive.
 fn authorization(scheme: &str, token: &str) -> Result<HeaderValue, AuthError> {
     let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("{scheme} {token}")).ok();

@@ -49,7 +49,6 @@ pub struct PendingCall {
     origin: CallOrigin,
     call: CallSpec,
     call_id: String,
-    /// The number of responses so far.
     round: u32,
     delivery: RoundDelivery,
     asks: Map<String, Value>,
@@ -75,7 +74,6 @@ enum RoundDelivery {
 
 #[derive(Clone)]
 enum CallStage {
-    /// Before the first round, or between two rounds.
     Round {
         state: Option<String>,
     },
@@ -222,7 +220,6 @@ impl PendingCall {
         Ok(())
     }
 
-    /// Records the outcome of a handler.
     pub(crate) fn record_answer(
         &mut self,
         key: &str,

@@ -3,13 +3,11 @@
 use super::grant::ScopeSet;
 use http::{HeaderMap, header};
 
-/// The authorization that a server requires.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct AuthChallenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scopes: Option<ScopeSet>,
     pub(super) error: Option<String>,
-    /// Whether the server accepts DPoP-bound tokens.
     pub(super) dpop: bool,
 }
 

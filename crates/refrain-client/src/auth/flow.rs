@@ -104,7 +104,6 @@ impl ServerAuth {
         scopes
     }
 
-    /// The key to bind the token to, if any.
     fn dpop_key(
         &self,
         is_wanted: bool,
@@ -248,7 +247,6 @@ impl GrantRequest<'_> {
         sent.await
     }
 
-    /// Gets an assertion of the identity provider about the person.
     async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
         let id_token = (provider.id_token)(()).await;
         let id_token = id_token.map_err(|error| AuthError::Assertion(error.into()))?;

@@ -42,7 +42,6 @@ impl AuthHttp {
         send(url, request.body(body)).await
     }
 
-    /// The first document found at these URLs.
     pub(super) async fn document<T: DeserializeOwned>(
         &self,
         urls: &[Url],
@@ -119,7 +118,6 @@ pub(super) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Whether the host is a private IP address. Names are not resolved.
 fn is_private(url: &Url) -> bool {
     let address = match url.host() {
         Some(Host::Ipv4(address)) => IpAddr::V4(address),

@@ -13,7 +13,6 @@ use url::Url;
 
 #[derive(Default, Deserialize)]
 pub(super) struct ProtectedResource {
-    /// The resource to request access tokens for.
     pub(super) resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,

@@ -50,7 +50,6 @@ pub struct OAuth {
 pub(super) type Hook<A, B> =
     Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
 
-/// The settings of an [`OAuth`], shared by all servers.
 pub(super) struct OAuthSetup {
     pub(super) flow: OAuthFlow,
     pub(super) client: Option<RegisteredClient>,
@@ -58,7 +57,6 @@ pub(super) struct OAuthSetup {
     pub(super) name: String,
     pub(super) scopes: ScopeSet,
     pub(super) grants: Option<Arc<dyn Grants>>,
-    /// Whether only DPoP-bound tokens are accepted.
     pub(super) dpop: bool,
     /// The first authorization server used, for a client without a configured issuer.
     pub(super) first_issuer: OnceLock<String>,

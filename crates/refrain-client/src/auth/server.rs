@@ -192,7 +192,6 @@ impl ServerAuth {
         Ok(())
     }
 
-    /// Makes a grant the current one, and stores it.
     async fn store(&self, grant: Grant, is_fresh: bool) -> Arc<Grant> {
         let grant = Arc::new(grant);
         self.set_current(Arc::clone(&grant), is_fresh);

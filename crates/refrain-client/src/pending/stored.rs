@@ -30,7 +30,6 @@ pub(super) struct StoredPendingCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
-    /// The keys of a task whose answers were sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
     /// The message of a legacy server's error that requires visits to URLs.
