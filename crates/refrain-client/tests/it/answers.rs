@@ -206,15 +206,9 @@ async fn manual_answers_must_match_their_asks() {
         panic!("expected a pending call")
     };
     let rejected = pending.answer("size", AskAnswer::accept(json!({"n": "many"})).unwrap());
-    assert!(
-        matches!(rejected, Err(AnswerRejection::Invalid { .. })),
-        "{rejected:?}"
-    );
+    assert_matches!(rejected, Err(AnswerRejection::Invalid { .. }));
     let rejected = pending.answer("size", AskAnswer::Roots(Vec::new()));
-    assert!(
-        matches!(rejected, Err(AnswerRejection::Invalid { .. })),
-        "{rejected:?}"
-    );
+    assert_matches!(rejected, Err(AnswerRejection::Invalid { .. }));
     let rejected = pending.answer("colour", AskAnswer::Decline);
     assert_eq!(
         rejected,

@@ -60,7 +60,7 @@ async fn lost_response_keeps_the_call_after_a_later_error() {
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     let pending = error.pending.expect("the call may have been executed");
     assert!(pending.is_delivery_unknown());
     let pending = store_and_load(&pending);
@@ -71,7 +71,7 @@ async fn lost_response_keeps_the_call_after_a_later_error() {
     );
 
     let error = client.finish(pending).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     let pending = error.pending.expect("the first attempt is still unknown");
     let result = client.finish(*pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "once");
@@ -89,7 +89,7 @@ async fn rejected_call_is_not_returned_as_pending() {
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     assert!(error.pending.is_none(), "the call was not executed");
     assert_eq!(call_ids(&server).len(), 2);
 }

@@ -132,10 +132,7 @@ async fn tool_with_invalid_annotations_is_neither_listed_nor_called() {
         .call_tool("bad", json!({"x": "y"}))
         .await
         .unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::InvalidTool { .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::InvalidTool { .. });
     assert!(server.requests("tools/call").is_empty());
 }
 
@@ -217,10 +214,7 @@ async fn external_schema_references_are_not_fetched() {
     client.tools().await.expect("tools");
     let error = client.call_tool("weather", json!({})).await;
     let error = error.expect_err("the schema cannot be resolved");
-    assert!(
-        matches!(error.kind, ErrorKind::InvalidResult { .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::InvalidResult { .. });
     assert!(
         error.to_string().contains("output schema is invalid"),
         "{error}"

@@ -1,5 +1,12 @@
 //! Tests of the client against Refrain servers and fake servers over real connections.
 
+/// Asserts that a value matches a pattern, and shows the value otherwise.
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        assert!(matches!($value, $($pattern)+), "{:?}", $value)
+    };
+}
+
 mod answers;
 mod auth;
 mod delivery_unknown;

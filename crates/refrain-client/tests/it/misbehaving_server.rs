@@ -30,10 +30,7 @@ async fn missing_result_type_means_complete_and_unknown_type_is_rejected() {
             FakeServer::start(move |_| Respond::Result(json!({"resultType": kind, "content": []})))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::UnknownResultType(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::UnknownResultType(_));
     }
 }
 
@@ -52,7 +49,7 @@ async fn too_large_state_is_rejected_and_the_last_round_kept() {
         .answer("go", refrain_client::AskAnswer::Decline)
         .unwrap();
     let error = client.finish(pending).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooLarge { .. });
     assert!(error.to_string().contains("4194304"), "{error}");
     let pending = error.pending.expect("the error contains the last round");
     assert_eq!(pending.round(), 1);
@@ -72,15 +69,12 @@ async fn too_large_message_is_rejected() {
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(
-        matches!(
-            error.kind,
-            ErrorKind::TooLarge {
-                limit: 1_000_000,
-                ..
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        error.kind,
+        ErrorKind::TooLarge {
+            limit: 1_000_000,
+            ..
+        }
     );
 }
 
@@ -92,15 +86,12 @@ async fn too_many_asks_are_rejected() {
     })
     .await;
     let error = call(&server).await.unwrap_err();
-    assert!(
-        matches!(
-            error.kind,
-            ErrorKind::TooManyAsks {
-                asks: 101,
-                limit: 100
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        error.kind,
+        ErrorKind::TooManyAsks {
+            asks: 101,
+            limit: 100
+        }
     );
 }
 
@@ -118,10 +109,7 @@ async fn invalid_responses_are_reported() {
             FakeServer::start(move |_| Respond::Raw(200, "application/json", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(word), "{error}");
     }
 }
@@ -133,7 +121,7 @@ async fn html_page_is_not_an_mcp_server() {
     })
     .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("Welcome"), "{error}");
 }
 
@@ -143,10 +131,7 @@ async fn unreachable_server_and_invalid_addresses_are_reported() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     drop(listener);
     let error = Client::builder().connect(&url).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::Unreachable { .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::Unreachable { .. });
     for address in [
         "",
         "localhost:80",
@@ -154,10 +139,7 @@ async fn unreachable_server_and_invalid_addresses_are_reported() {
         "http://me:secret@localhost/",
     ] {
         let error = Client::builder().connect(address).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidAddress { .. });
     }
 }
 
@@ -181,10 +163,7 @@ async fn busy_server_is_retried() {
 async fn long_retry_after_is_not_waited_for() {
     let server = FakeServer::start(|_| Respond::RetryAfter(429, "3600")).await;
     let error = call(&server).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::HttpStatus { status: 429, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 429, .. });
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
@@ -271,10 +250,7 @@ async fn error_status_of_an_event_stream_is_reported() {
             FakeServer::start(move |_| Respond::Raw(500, "text/event-stream", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. }),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. });
     }
 }
 
@@ -289,10 +265,7 @@ async fn password_in_a_url_is_not_repeated_in_errors() {
         "ada:secret@127.0.0.1/mcp",
     ] {
         let error = Client::builder().connect(url).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidAddress { .. });
         let text = format!("{error} {error:?}");
         assert!(!text.contains("sec") && !text.contains("ret@"), "{text}");
         assert!(text.contains("127.0.0.1"), "{text}");

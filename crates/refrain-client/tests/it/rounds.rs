@@ -227,7 +227,7 @@ async fn endless_asking_hits_the_round_limit() {
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooManyRounds(7)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooManyRounds(7));
     assert_eq!(server.requests("tools/call").len(), 7);
     let pending = error.pending.expect("the error contains the call");
     assert_eq!(pending.asks().len(), 1);
@@ -256,10 +256,7 @@ async fn deadline_fails_the_call_but_keeps_its_answers() {
         .unwrap();
     let called = within("the deadline", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::DeadlineExceeded(_));
     let pending = error.pending.expect("the error contains the call");
     let open: Vec<_> = pending
         .unanswered()

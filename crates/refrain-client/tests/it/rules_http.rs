@@ -185,7 +185,7 @@ async fn redirect_to_another_server_is_not_followed() {
         let server = FakeServer::start(move |_| Respond::Redirect(status, url.clone())).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.call_tool("t", json!({})).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+        assert_matches!(error.kind, ErrorKind::NotMcp { .. });
         assert!(error.to_string().contains(&other.url), "{error}");
     }
     assert!(other.all().is_empty());
@@ -265,8 +265,5 @@ async fn discover_result_of_unknown_type_is_rejected() {
     })
     .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();
-    assert!(
-        matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance"),
-        "{error}"
-    );
+    assert_matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance");
 }

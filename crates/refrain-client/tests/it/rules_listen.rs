@@ -63,10 +63,7 @@ async fn ended_subscription_differs_from_a_lost_connection() {
     }
     let (_server, mut changes) = subscribe(Vec::new()).await;
     let error = changes.next().await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::ConnectionLost(_)),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
 }
 
 #[tokio::test]
@@ -74,5 +71,5 @@ async fn rejected_subscription_is_an_error() {
     let server = FakeServer::start(|_| Respond::Error(-32601, "no such method")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.listen(&Filter::default()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
 }

@@ -93,10 +93,7 @@ async fn response_with_unknown_id_fails_the_only_request() {
     for id in ["", "2"] {
         let called = client.call_tool("unknown_id", json!({"text": id}));
         let error = within("the error", called).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains("another request"), "{error}");
         assert!(error.pending.is_some(), "the error contains the call");
     }

@@ -32,17 +32,11 @@ async fn only_tools_can_become_tasks() {
     let prompt = client.get_prompt("p", json!({})).await.unwrap_err();
     let resource = client.read_resource("file:///x").await.unwrap_err();
     for (error, method) in [(prompt, "prompts/get"), (resource, "resources/read")] {
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(method), "{error}");
     }
     let list = client.tools().await.unwrap_err();
-    assert!(
-        matches!(&list.kind, ErrorKind::UnknownResultType(kind) if kind == "task"),
-        "{list}"
-    );
+    assert_matches!(&list.kind, ErrorKind::UnknownResultType(kind) if kind == "task");
     assert!(server.requests("tasks/get").is_empty());
 }
 
@@ -60,10 +54,7 @@ async fn task_result_of_another_type_is_rejected() {
         let cancelled = client.cancel_task("t1").await;
         for outcome in [polled, cancelled] {
             let error = outcome.unwrap_err();
-            assert!(
-                matches!(&error.kind, ErrorKind::UnknownResultType(found) if found == kind),
-                "{error}"
-            );
+            assert_matches!(&error.kind, ErrorKind::UnknownResultType(found) if found == kind);
         }
     }
 }
@@ -144,9 +135,6 @@ async fn failed_poll_is_retried() {
     assert_eq!(server.requests("tasks/get").len(), 4);
     // 501 is permanent, so it is not retried.
     let error = client.tools().await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::HttpStatus { status: 501, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 501, .. });
     assert_eq!(server.requests("tools/list").len(), 1);
 }

@@ -75,10 +75,7 @@ async fn progress_does_not_extend_the_deadline() {
     let call = within("the call", client.call_tool("t", json!({}))).await;
     let task = within("the task", client.task("t1")).await.unwrap_err();
     for error in [list, call.unwrap_err(), task] {
-        assert!(
-            matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::DeadlineExceeded(_));
     }
     until("all three streams are closed", || {
         closed.load(Ordering::SeqCst) == 3
@@ -102,7 +99,7 @@ async fn silent_server_times_out_and_its_stream_is_closed() {
     let list = within("the list", client.tools()).await.unwrap_err();
     let call = within("the call", client.call_tool("t", json!({}))).await;
     for error in [list, call.unwrap_err()] {
-        assert!(matches!(error.kind, ErrorKind::Timeout(_)), "{error}");
+        assert_matches!(error.kind, ErrorKind::Timeout(_));
     }
     until("both streams are closed", || {
         closed.load(Ordering::SeqCst) == 2

@@ -140,7 +140,7 @@ async fn permanent_refusal_cancels_the_task() {
         };
         let id = pending.task_id().unwrap().to_owned();
         let error = within("the end", client.finish(pending)).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
+        assert_matches!(error.kind, ErrorKind::Unanswered(_));
         let status = client.task(&id).await.unwrap().status;
         if is_refused {
             assert_eq!(status, TaskStatus::Cancelled);
@@ -266,10 +266,7 @@ async fn reused_ask_key_is_rejected() {
         .unwrap();
     let called = within("the task", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::InvalidResponse(_)),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
     assert!(error.to_string().contains("the key \"a\""), "{error}");
     let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.task_id(), Some("t1"));
@@ -288,7 +285,7 @@ async fn panicking_handler_does_not_cancel_the_task() {
         .unwrap();
     let called = within("the task", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Unanswered(_));
     let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.unanswered().len(), 1);
     assert!(server.requests("tasks/cancel").is_empty());
@@ -376,7 +373,7 @@ async fn failed_or_cancelled_task_reports_the_reason() {
     let (server, _) = task_server(vec![cancelled]).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TaskCancelled(_));
     assert!(error.to_string().contains("by the operator"), "{error}");
 }
 

@@ -63,7 +63,7 @@ async fn denied_authorization_fails_all_waiting_requests() {
 
     // A later request asks the person again.
     let later = request(&oauth, &url).await;
-    assert!(matches!(later, Err(AuthError::Browser(_))), "{later:?}");
+    assert_matches!(later, Err(AuthError::Browser(_)));
     assert_eq!(visits.load(Ordering::Relaxed), 2);
 }
 

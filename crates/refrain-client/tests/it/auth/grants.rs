@@ -207,7 +207,7 @@ async fn unreadable_grant_storage_is_an_error_but_unwritable_is_not() {
         .build()
         .unwrap();
     let outcome = request(&unreadable, &url).await;
-    assert!(matches!(outcome, Err(AuthError::Grants(_))), "{outcome:?}");
+    assert_matches!(outcome, Err(AuthError::Grants(_)));
     assert!(outcome.unwrap_err().to_string().contains("locked"));
     let unwritable = by_browser()
         .grants(BrokenStorage {

@@ -99,10 +99,7 @@ async fn server_without_metadata_is_its_own_authorization_server() {
     let url = server.url();
     // The server rejects every token; only the token request matters.
     let outcome = request(&oauth, &url).await;
-    assert!(
-        matches!(outcome, Err(AuthError::Unauthorized)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AuthError::Unauthorized));
     assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
@@ -157,7 +154,7 @@ async fn missing_pkce_support_is_rejected() {
         let server = OAuthServer::start().await;
         server.change(|does| does.metadata = json!({"code_challenge_methods_supported": methods}));
         let error = failure(&server).await;
-        assert!(matches!(error, AuthError::Unsupported { .. }), "{error}");
+        assert_matches!(error, AuthError::Unsupported { .. });
         assert_eq!(server.asked("/authorize").len(), 0);
     }
 }
@@ -214,10 +211,7 @@ async fn repeated_rejections_are_given_up() {
     let oauth = by_browser().build().unwrap();
     for _ in 0..3 {
         let outcome = request(&oauth, &server.url()).await;
-        assert!(
-            matches!(outcome, Err(AuthError::InsufficientScope { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(AuthError::InsufficientScope { .. }));
     }
     assert_eq!(server.asked("/authorize").len(), 1);
 }
@@ -277,10 +271,7 @@ async fn missing_registration_endpoint_is_reported() {
     let server = OAuthServer::start().await;
     server.change(|does| does.metadata = json!({"registration_endpoint": null}));
     let error = failure(&server).await;
-    assert!(
-        matches!(error, AuthError::ClientNotRegistered { .. }),
-        "{error}"
-    );
+    assert_matches!(error, AuthError::ClientNotRegistered { .. });
 }
 
 #[tokio::test]

@@ -43,7 +43,7 @@ async fn rejected_registration_reports_the_reason() {
     server.instead("/register", 400, why.to_string());
     let outcome = request(&by_browser().build().unwrap(), &server.url()).await;
     let error = outcome.unwrap_err();
-    assert!(matches!(error, AuthError::Denied { .. }), "{error}");
+    assert_matches!(error, AuthError::Denied { .. });
     for word in ["registration", "invalid_redirect_uri", "https only"] {
         assert!(error.to_string().contains(word), "{error}");
     }
@@ -109,10 +109,7 @@ async fn resource_of_a_root_server_has_no_slash() {
     let root = Url::parse(&server.origin).unwrap();
     // The server rejects every token; only the requested resource matters.
     let outcome = request(&by_browser().build().unwrap(), &root).await;
-    assert!(
-        matches!(outcome, Err(AuthError::Unauthorized)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AuthError::Unauthorized));
     for path in ["/authorize", "/token"] {
         assert_eq!(server.asked(path)[0].params["resource"], server.origin);
     }

@@ -134,10 +134,7 @@ async fn retries_are_limited_and_the_call_kept() {
         };
         let called = call(tool, plan, |client| client.limits(limits)).await;
         let error = called.result.expect_err("every response was lost");
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error:?}"
-        );
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert!(error.pending.is_some_and(|pending| pending.round() == 1));
         assert_eq!(called.shop.effect_counts(), [1, 1, 0]);
     }
@@ -151,10 +148,7 @@ async fn nothing_is_retried_without_call_id_support() {
             let plan = Plan::default().fault(CALL, round, Fault::LoseResponse);
             let called = call(tool, plan.deny_call_ids(), |client| client).await;
             let error = called.result.expect_err("the response was lost");
-            assert!(
-                matches!(error.kind, ErrorKind::ConnectionLost(_)),
-                "{error:?}"
-            );
+            assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
             assert!(error.pending.is_some(), "the error contains the call");
             assert_eq!(called.proxy.count(CALL), (round, round));
             let done: usize = called.shop.effect_counts().iter().sum();

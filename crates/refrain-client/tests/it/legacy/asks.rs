@@ -203,10 +203,7 @@ async fn endless_asking_hits_the_ask_limit() {
         .await
         .unwrap();
     let error = called(&client, "endless").await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::TooManyAsks { limit: 5, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::TooManyAsks { limit: 5, .. });
 }
 
 #[tokio::test]

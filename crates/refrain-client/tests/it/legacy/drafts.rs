@@ -189,7 +189,7 @@ async fn task_can_end_between_get_and_result() {
         .await
         .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TaskCancelled(_));
 
     // Only the request was rejected; the task continues.
     let server = server_with_ended_task("input_required").await;
@@ -198,7 +198,7 @@ async fn task_can_end_between_get_and_result() {
         .await
         .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     assert!(error.pending.is_some(), "the task can be resumed");
 }
 
@@ -221,7 +221,7 @@ async fn cancelling_an_ended_task_succeeds() {
             Ok(()) => assert!(ended, "{status}"),
             Err(error) => {
                 assert!(!ended, "{status}: {error}");
-                assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+                assert_matches!(error.kind, ErrorKind::Rpc(_));
             }
         }
     }
@@ -235,7 +235,7 @@ async fn request_missing_from_the_draft_is_not_sent() {
         .await
         .unwrap();
     let error = client.cancel_task("t1").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Dialect(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Dialect(_));
     assert!(error.to_string().contains("tasks/cancel"), "{error}");
     let is_cancel = |seen: &Received| seen.method() == "tasks/cancel";
     until("initialize", || !server.received(|_| true).is_empty()).await;

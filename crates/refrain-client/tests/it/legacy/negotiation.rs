@@ -124,7 +124,7 @@ async fn newer_server_is_not_initialized() {
     for code in [-32020, -32021] {
         let server = rejecting_server(400, code, Value::Null).await;
         let error = connect(&server).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+        assert_matches!(error.kind, ErrorKind::Rpc(_));
         assert!(initializations(&server).is_empty());
     }
 }
@@ -163,12 +163,12 @@ async fn non_mcp_server_is_reported() {
         FakeServer::start_with(|_, _| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()))
             .await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("404"), "{error}");
 
     let server = FakeServer::start_with(|_, _| Respond::Json(200, json!({"hello": "world"}))).await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("hello"), "{error}");
 }
 
@@ -185,7 +185,7 @@ async fn http_sse_transport_is_reported() {
     })
     .await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::HttpSseTransport), "{error}");
+    assert_matches!(error.kind, ErrorKind::HttpSseTransport);
 }
 
 #[tokio::test]

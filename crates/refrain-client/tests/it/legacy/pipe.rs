@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 async fn missing_program_is_reported() {
     let command = Command::new("no-such-program-as-this");
     let error = Client::builder().spawn(command).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Spawn { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::Spawn { .. });
     assert!(
         error.to_string().contains("no-such-program-as-this"),
         "{error}"
@@ -27,7 +27,7 @@ async fn output_of_a_non_server_is_reported() {
     let error = within("the exit", Client::builder().spawn(command))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(
         error.to_string().contains("usage: something else"),
         "{error}"
@@ -77,7 +77,7 @@ async fn echoing_program_is_not_a_server() {
     let error = within("the exit", Client::builder().spawn(Command::new("cat")))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("echoes"), "{error}");
 }
 
@@ -106,7 +106,7 @@ async fn too_long_line_fails_calls_but_not_the_connection() {
     let client = spawn(Client::builder().limits(limits), &[]).await.unwrap();
     let long = client.call_tool("long", json!({"length": 1_000_000}));
     let error = within("an error", long).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooLarge { .. });
     assert_eq!(called(&client, "noise").await.unwrap(), "after the noise");
 }
 
@@ -217,10 +217,7 @@ async fn closed_standard_input_fails_calls() {
     called(&client, "close_stdin").await.unwrap();
     for _ in 0..2 {
         let error = called(&client, "pid").await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert!(error.to_string().contains("standard input"), "{error}");
     }
     within("the exit", client.close()).await;
@@ -284,10 +281,7 @@ async fn invalid_response_line_fails_its_call() {
         ("empty", "no JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(word), "{error}");
         assert!(error.pending.is_some(), "the error contains the call");
     }

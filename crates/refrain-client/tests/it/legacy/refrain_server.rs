@@ -107,10 +107,7 @@ async fn rejected_resumption_loses_the_connection() {
     let gateway = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
     let (client, _) = client(&gateway).await;
     let error = called(&client, "pay").await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::ConnectionLost(_)),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
     assert_eq!(gateway.count(RESUME).0, 1);
 }
 

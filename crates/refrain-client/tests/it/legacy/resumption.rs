@@ -89,10 +89,7 @@ async fn stream_that_cannot_resume_fails_without_a_retry() {
     for (server, resumed) in [(without_id, 0), (rejected, 1)] {
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert_eq!(server.received(is_call).len(), 1);
         assert_eq!(server.received(is_resumed).len(), resumed);
     }

@@ -58,7 +58,7 @@ async fn server_without_session_gets_no_delete() {
     let client = Client::builder().connect(&server.url).await.unwrap();
     // Without a session, a 404 is an ordinary error.
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     within("closing", client.close()).await;
     assert!(server.received(|seen| seen.verb == "DELETE").is_empty());
     assert_eq!(
@@ -140,7 +140,7 @@ async fn tool_error_with_404_is_not_a_lost_session() {
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
     assert_eq!(server.received(is_call).len(), 1, "the call is sent once");
     assert_eq!(
         server.received(|seen| seen.method() == "initialize").len(),
@@ -153,10 +153,7 @@ async fn repeatedly_lost_session_is_an_error() {
     let server = FakeServer::legacy(|_, _| Respond::Status(404)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::HttpStatus { status: 404, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 404, .. });
     assert_eq!(server.received(is_call).len(), 2);
 }
 

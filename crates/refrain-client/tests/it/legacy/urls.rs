@@ -115,7 +115,7 @@ async fn url_error_without_urls_is_a_plain_error() {
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn call_with_state_cannot_resume_at_a_legacy_server() {
     let error = within("an error", client.finish(pending))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::CannotResume(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::CannotResume(_));
     assert!(error.to_string().contains("2025-11-25"), "{error}");
     assert!(error.pending.is_some(), "the error contains the call");
     assert!(server.received(is_call).is_empty());
