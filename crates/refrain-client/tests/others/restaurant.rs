@@ -164,13 +164,13 @@ async fn books_a_table(guest: &Guest<'_>) {
 
 async fn books_no_table(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    for (answer, said) in [
+    for (answer, action) in [
         (AskAnswer::Decline, "decline"),
         (AskAnswer::Cancel, "cancel"),
     ] {
         guest.user.set_only_answer(answer);
         let result = guest.call("book_table", json!({})).await;
-        assert_eq!(text(&result), format!("no table was booked: {said}"));
+        assert_eq!(text(&result), format!("no table was booked: {action}"));
     }
     assert_eq!(guest.effects().await, before);
 }

@@ -87,7 +87,11 @@ impl User {
             .on_sampling(move |ask| {
                 let user = model.clone();
                 async move {
-                    let blocks = ask.params.messages.iter().flat_map(|said| &said.content);
+                    let blocks = ask
+                        .params
+                        .messages
+                        .iter()
+                        .flat_map(|message| &message.content);
                     user.record(format!("{:?}", blocks.collect::<Vec<_>>()))
                         .await;
                     Ok(SamplingAnswer {

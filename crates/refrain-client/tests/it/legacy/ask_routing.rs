@@ -41,14 +41,14 @@ async fn requests_of_a_modern_server_are_ignored() {
 }
 
 fn is_answer(id: &'static str) -> impl Fn(&super::support::Received) -> bool {
-    move |seen| seen.message["id"] == id && seen.method().is_empty()
+    move |request| request.message["id"] == id && request.method().is_empty()
 }
 
 #[tokio::test]
 async fn session_stream_asks_are_rejected_but_notifications_handled() {
-    let server = FakeServer::start_with(|seen, _| {
-        if seen.verb == "GET" {
-            let (writer, say) = Events::new();
+    let server = FakeServer::start_with(|request, _| {
+        if request.verb == "GET" {
+            let (writer, response) = Events::new();
             writer.ask("stray", "elicitation/create", &form("Which?"));
             writer.ask("ping", "ping", &json!({}));
             let log = json!({"level": "info", "data": "heard"});
@@ -56,10 +56,10 @@ async fn session_stream_asks_are_rejected_but_notifications_handled() {
                 &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": log}),
             );
             writer.stays_open();
-            return say;
+            return response;
         }
-        legacy_greeting(seen, "2025-06-18", "s1")
-            .unwrap_or_else(|| Respond::Json(200, seen.text("done")))
+        legacy_greeting(request, "2025-06-18", "s1")
+            .unwrap_or_else(|| Respond::Json(200, request.text("done")))
     })
     .await;
     let received: Arc<Mutex<Vec<Value>>> = Arc::default();
@@ -74,7 +74,7 @@ async fn session_stream_asks_are_rejected_but_notifications_handled() {
     let pong = server.receives("a pong", is_answer("ping")).await;
     assert_eq!(pong.message["result"], json!({}));
     until("the log message", || *received.lock().unwrap() == ["heard"]).await;
-    let get = &server.received(|seen| seen.verb == "GET")[0];
+    let get = &server.received(|request| request.verb == "GET")[0];
     assert_eq!(get.header("accept"), Some("text/event-stream"));
     assert_eq!(get.header("mcp-protocol-version"), Some("2025-06-18"));
     assert_eq!(called(&client, "t").await.unwrap(), "done");
@@ -82,21 +82,21 @@ async fn session_stream_asks_are_rejected_but_notifications_handled() {
 
 #[tokio::test]
 async fn session_stream_ask_during_a_call_is_rejected() {
-    let server = FakeServer::start_with(|seen, told| {
-        if seen.verb == "GET" {
-            let (writer, say) = Events::new();
+    let server = FakeServer::start_with(|request, server| {
+        if request.verb == "GET" {
+            let (writer, response) = Events::new();
             let ask = json!({
                 "jsonrpc": "2.0", "id": "stray", "method": "elicitation/create", "params": form("?"),
             });
-            writer.after(told, |seen| seen.method() == "tools/call", ask);
-            return say;
+            writer.after(server, |request| request.method() == "tools/call", ask);
+            return response;
         }
-        if seen.method() != "tools/call" {
-            return legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500));
+        if request.method() != "tools/call" {
+            return legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500));
         }
-        let (writer, say) = Events::new();
-        writer.after(told, is_answer("stray"), seen.text("done"));
-        say
+        let (writer, response) = Events::new();
+        writer.after(server, is_answer("stray"), request.text("done"));
+        response
     })
     .await;
     let client = without_asks().connect(&server.url).await.unwrap();
@@ -107,12 +107,12 @@ async fn session_stream_ask_during_a_call_is_rejected() {
 
 #[tokio::test]
 async fn ask_during_a_list_request_is_rejected() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
         let tools = json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]});
-        writer.after(told, is_answer("q"), seen.result(&tools));
-        say
+        writer.after(server, is_answer("q"), request.result(&tools));
+        response
     })
     .await;
     let client = without_asks().connect(&server.url).await.unwrap();
@@ -123,17 +123,17 @@ async fn ask_during_a_list_request_is_rejected() {
 
 #[tokio::test]
 async fn concurrent_calls_answer_asks_of_their_own_stream() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
-        let tool = seen.tool().to_owned();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
+        let tool = request.tool().to_owned();
         writer.ask(&tool, "elicitation/create", &form(&tool));
-        let result = seen.text(&tool);
+        let result = request.text(&tool);
         writer.after(
-            told,
-            move |seen| seen.message["id"] == tool.as_str(),
+            server,
+            move |request| request.message["id"] == tool.as_str(),
             result,
         );
-        say
+        response
     })
     .await;
     let builder = Client::builder().on_form(|ask| async move {
@@ -145,7 +145,7 @@ async fn concurrent_calls_answer_asks_of_their_own_stream() {
     for result in futures_util::future::join_all(calls).await {
         let tool = result.unwrap();
         let tool = tool.as_str().unwrap();
-        let answers = server.received(|seen| seen.message["id"] == tool);
+        let answers = server.received(|request| request.message["id"] == tool);
         assert_eq!(answers[0].message["result"]["content"]["b"], tool);
     }
 }

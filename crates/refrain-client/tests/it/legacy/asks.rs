@@ -33,16 +33,20 @@ async fn form_is_answered_with_its_defaults() {
 
 #[tokio::test]
 async fn form_on_the_stream_of_its_call_is_answered() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
-        writer.after(told, |seen| seen.message["id"] == "q", seen.text("done"));
-        say
+        writer.after(
+            server,
+            |request| request.message["id"] == "q",
+            request.text("done"),
+        );
+        response
     })
     .await;
     let client = with_form_handler().connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    let answer = &server.received(|seen| seen.message["id"] == "q")[0];
+    let answer = &server.received(|request| request.message["id"] == "q")[0];
     assert_eq!(answer.message["result"]["content"], json!({"b": "y"}));
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
     assert_eq!(answer.header("mcp-protocol-version"), Some("2025-11-25"));
@@ -50,29 +54,29 @@ async fn form_on_the_stream_of_its_call_is_answered() {
 
 #[tokio::test]
 async fn answer_is_retried_while_the_server_is_busy() {
-    let server = FakeServer::start_with(|seen, told| {
-        let is_answer = |seen: &Received| seen.message["id"] == "q";
-        if is_answer(seen) {
-            return match told.received(is_answer).len() {
+    let server = FakeServer::start_with(|request, server| {
+        let is_answer = |request: &Received| request.message["id"] == "q";
+        if is_answer(request) {
+            return match server.received(is_answer).len() {
                 1 => Respond::RetryAfter(503, "0"),
                 _ => Respond::Status(202),
             };
         }
-        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            let (writer, say) = Events::new();
+        legacy_greeting(request, "2025-11-25", "s1").unwrap_or_else(|| {
+            let (writer, response) = Events::new();
             writer.ask("q", "elicitation/create", &form("Which?"));
-            let (told, done) = (told.clone(), seen.text("done"));
+            let (server, done) = (server.clone(), request.text("done"));
             tokio::spawn(async move {
-                until("two answers", || told.received(is_answer).len() == 2).await;
+                until("two answers", || server.received(is_answer).len() == 2).await;
                 writer.message(&done);
             });
-            say
+            response
         })
     })
     .await;
     let client = with_form_handler().connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    let answers = server.received(|seen| seen.message["id"] == "q");
+    let answers = server.received(|request| request.message["id"] == "q");
     assert_eq!(answers[0].message, answers[1].message);
 }
 

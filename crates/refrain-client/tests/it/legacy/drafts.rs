@@ -28,23 +28,23 @@ fn asks() -> Value {
 }
 
 /// Whether this is an answer to a task in the first draft, which has no method.
-fn is_answer(seen: &Received) -> bool {
-    seen.message.get("input_responses").is_some()
+fn is_answer(request: &Received) -> bool {
+    request.message.get("input_responses").is_some()
 }
 
 /// A draft server whose calls become tasks. `respond` handles all other messages.
 async fn task_server(
     respond: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
-    FakeServer::start_with(move |seen, told| match seen.method() {
+    FakeServer::start_with(move |request, server| match request.method() {
         "initialize" => {
             let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "draft", "version": "1"}});
-            Respond::Session(seen.result(&greeting), "s1")
+            Respond::Session(request.result(&greeting), "s1")
         }
         "notifications/initialized" => Respond::Status(202),
-        "tools/call" => Respond::Json(200, seen.result(&json!({"task": task("Working")}))),
-        _ => respond(seen, told),
+        "tools/call" => Respond::Json(200, request.result(&json!({"task": task("Working")}))),
+        _ => respond(request, server),
     })
     .await
 }
@@ -53,16 +53,16 @@ async fn task_server(
 async fn asking_server(
     respond: impl Fn(&Received) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
-    task_server(move |seen, told| {
-        let is_answered = !told.received(is_answer).is_empty();
-        match seen.method() {
-            "" => respond(seen),
-            "tasks/get" if is_answered => Respond::Json(200, seen.result(&task("Completed"))),
-            "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
-            "tasks/result" if is_answered => Respond::Json(200, seen.text("done")),
+    task_server(move |request, server| {
+        let is_answered = !server.received(is_answer).is_empty();
+        match request.method() {
+            "" => respond(request),
+            "tasks/get" if is_answered => Respond::Json(200, request.result(&task("Completed"))),
+            "tasks/get" => Respond::Json(200, request.result(&task("input_required"))),
+            "tasks/result" if is_answered => Respond::Json(200, request.text("done")),
             _ => Respond::Json(
                 200,
-                json!({"jsonrpc": "2.0", "id": seen.message["id"], "input_requests": asks()}),
+                json!({"jsonrpc": "2.0", "id": request.message["id"], "input_requests": asks()}),
             ),
         }
     })
@@ -80,10 +80,10 @@ async fn first_draft_answer_needs_no_response() {
 #[tokio::test]
 async fn rejected_answer_fails_the_call_and_keeps_the_task() {
     for status in [200, 400] {
-        let server = asking_server(move |seen| {
+        let server = asking_server(move |request| {
             Respond::Json(
                 status,
-                seen.error(-32602, "the answer is rejected", &Value::Null),
+                request.error(-32602, "the answer is rejected", &Value::Null),
             )
         })
         .await;
@@ -121,12 +121,12 @@ async fn every_message_after_initialize_has_the_session_id() {
     let server = asking_server(|_| Respond::Status(202)).await;
     let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
-    let greeting = &server.received(|seen| seen.method() == "initialize")[0];
+    let greeting = &server.received(|request| request.method() == "initialize")[0];
     assert_eq!(greeting.header("mcp-session-id"), None);
-    let later = server.received(|seen| seen.method() != "initialize");
+    let later = server.received(|request| request.method() != "initialize");
     assert!(later.len() > 4, "{later:?}");
-    for seen in later {
-        assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
+    for request in later {
+        assert_eq!(request.header("mcp-session-id"), Some("s1"), "{request:?}");
     }
     assert!(!format!("{client:?}").contains("s1"));
 }
@@ -135,14 +135,14 @@ async fn every_message_after_initialize_has_the_session_id() {
 async fn lost_session_is_renewed() {
     let initializations = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&initializations);
-    let server = FakeServer::start_with(move |seen, _| match seen.method() {
+    let server = FakeServer::start_with(move |request, _| match request.method() {
         "initialize" => {
             let session = ["s1", "s2"][count.fetch_add(1, Ordering::SeqCst).min(1)];
             let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
-            Respond::Session(seen.result(&greeting), session)
+            Respond::Session(request.result(&greeting), session)
         }
-        "tools/call" if seen.header("mcp-session-id") == Some("s2") => {
-            Respond::Json(200, seen.text("done"))
+        "tools/call" if request.header("mcp-session-id") == Some("s2") => {
+            Respond::Json(200, request.text("done"))
         }
         "tools/call" => Respond::Status(404),
         _ => Respond::Status(202),
@@ -158,12 +158,16 @@ async fn lost_session_is_renewed() {
 
 /// A task of the second draft that asks at the first poll, and has this status at the next.
 async fn server_with_ended_task(status: &'static str) -> FakeServer {
-    task_server(move |seen, told| {
-        let polls = told.received(|seen| seen.method() == "tasks/get").len();
-        match seen.method() {
-            "tasks/get" if polls == 1 => Respond::Json(200, seen.result(&task("input_required"))),
-            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
-            _ => Respond::Json(200, seen.error(-32603, "the disk is full", &Value::Null)),
+    task_server(move |request, server| {
+        let polls = server
+            .received(|request| request.method() == "tasks/get")
+            .len();
+        match request.method() {
+            "tasks/get" if polls == 1 => {
+                Respond::Json(200, request.result(&task("input_required")))
+            }
+            "tasks/get" => Respond::Json(200, request.result(&task(status))),
+            _ => Respond::Json(200, request.error(-32603, "the disk is full", &Value::Null)),
         }
     })
     .await
@@ -205,11 +209,11 @@ async fn task_can_end_between_get_and_result() {
 #[tokio::test]
 async fn cancelling_an_ended_task_succeeds() {
     for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
-        let server = task_server(move |seen, _| match seen.method() {
-            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
+        let server = task_server(move |request, _| match request.method() {
+            "tasks/get" => Respond::Json(200, request.result(&task(status))),
             _ => Respond::Json(
                 200,
-                seen.error(-32602, "it cannot be cancelled", &Value::Null),
+                request.error(-32602, "it cannot be cancelled", &Value::Null),
             ),
         })
         .await;
@@ -229,7 +233,7 @@ async fn cancelling_an_ended_task_succeeds() {
 
 #[tokio::test]
 async fn request_missing_from_the_draft_is_not_sent() {
-    let server = task_server(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let server = task_server(|request, _| Respond::Json(200, request.text("done"))).await;
     let client = with_draft(Draft::Sketch)
         .connect(&server.url)
         .await
@@ -237,15 +241,15 @@ async fn request_missing_from_the_draft_is_not_sent() {
     let error = client.cancel_task("t1").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::Dialect(_));
     assert!(error.to_string().contains("tasks/cancel"), "{error}");
-    let is_cancel = |seen: &Received| seen.method() == "tasks/cancel";
+    let is_cancel = |request: &Received| request.method() == "tasks/cancel";
     until("initialize", || !server.received(|_| true).is_empty()).await;
     assert!(server.received(is_cancel).is_empty());
 }
 
 #[tokio::test]
 async fn server_without_the_draft_is_reported() {
-    let server = FakeServer::start_with(|seen, _| {
-        Respond::Json(200, seen.error(-32601, "no such method", &Value::Null))
+    let server = FakeServer::start_with(|request, _| {
+        Respond::Json(200, request.error(-32601, "no such method", &Value::Null))
     })
     .await;
     let error = with_draft(Draft::Second).connect(&server.url).await;
@@ -258,8 +262,8 @@ async fn server_without_the_draft_is_reported() {
 
 /// A server that asks in this draft without saying so.
 async fn server_asking_in(draft: Draft) -> FakeServer {
-    FakeServer::start_with(move |seen, _| {
-        if let Some(response) = legacy_greeting(seen, "2025-11-25", "s1") {
+    FakeServer::start_with(move |request, _| {
+        if let Some(response) = legacy_greeting(request, "2025-11-25", "s1") {
             return response;
         }
         let asked = match draft {
@@ -267,7 +271,7 @@ async fn server_asking_in(draft: Draft) -> FakeServer {
             Draft::First => json!({"input_requests": asks(), "request_state": "s"}),
             Draft::Second => json!({"result": {"inputRequests": asks(), "requestState": "s"}}),
         };
-        let mut reply = json!({"jsonrpc": "2.0", "id": seen.message["id"]});
+        let mut reply = json!({"jsonrpc": "2.0", "id": request.message["id"]});
         let members = reply.as_object_mut().expect("an object");
         members.extend(asked.as_object().expect("an object").clone());
         Respond::Json(200, reply)
@@ -285,7 +289,7 @@ async fn assert_other_dialect(builder: ClientBuilder, server: &FakeServer) {
     );
     assert!(is_reported, "{error}");
     assert!(error.pending.is_some(), "the error contains the call");
-    let calls = server.received(|seen| seen.method() == "tools/call");
+    let calls = server.received(|request| request.method() == "tools/call");
     assert_eq!(calls.len(), 1);
 }
 
@@ -307,13 +311,13 @@ async fn asks_without_result_type_are_rejected() {
         json!({"inputRequests": asks()}),
         json!({"requestState": "s"}),
     ] {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+        let server = FakeServer::start_with(move |request, _| match request.method() {
             "server/discover" => {
                 let discovered = json!({"resultType": "complete", "capabilities": {"tools": {}},
                     "supportedVersions": ["2026-07-28"]});
-                Respond::Json(200, seen.result(&discovered))
+                Respond::Json(200, request.result(&discovered))
             }
-            _ => Respond::Json(200, seen.result(&asked)),
+            _ => Respond::Json(200, request.result(&asked)),
         })
         .await;
         assert_other_dialect(Client::builder(), &server).await;
@@ -322,9 +326,9 @@ async fn asks_without_result_type_are_rejected() {
 
 #[tokio::test]
 async fn task_asks_in_another_draft_are_rejected() {
-    let server = task_server(|seen, _| match seen.method() {
-        "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
-        _ => Respond::Json(200, seen.result(&json!({"inputRequests": asks()}))),
+    let server = task_server(|request, _| match request.method() {
+        "tasks/get" => Respond::Json(200, request.result(&task("input_required"))),
+        _ => Respond::Json(200, request.result(&json!({"inputRequests": asks()}))),
     })
     .await;
     assert_other_dialect(with_draft(Draft::First), &server).await;

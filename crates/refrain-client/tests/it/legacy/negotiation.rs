@@ -78,22 +78,22 @@ async fn unknown_revision_is_reported() {
 async fn legacy_http_server_is_detected_by_any_error() {
     type Reject = fn(&super::support::Received) -> Respond;
     let rejections: [Reject; 6] = [
-        |seen| Respond::Json(400, seen.error(-32000, "no session", &Value::Null)),
-        |seen| Respond::Json(200, seen.error(-32602, "bad request", &Value::Null)),
+        |request| Respond::Json(400, request.error(-32000, "no session", &Value::Null)),
+        |request| Respond::Json(200, request.error(-32602, "bad request", &Value::Null)),
         |_| Respond::Status(400),
         |_| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()),
         |_| Respond::Json(400, json!({"error": "Missing session"})),
         |_| Respond::Json(422, json!({"detail": []})),
     ];
     for reject in rejections {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
-            "server/discover" => reject(seen),
-            _ => legacy_greeting(seen, "2025-03-26", "s1").unwrap_or(Respond::Status(500)),
+        let server = FakeServer::start_with(move |request, _| match request.method() {
+            "server/discover" => reject(request),
+            _ => legacy_greeting(request, "2025-03-26", "s1").unwrap_or(Respond::Status(500)),
         })
         .await;
         let client = connect(&server).await.unwrap();
         assert_eq!(client.server().version, "2025-03-26");
-        let initialize = &server.received(|seen| seen.method() == "initialize")[0];
+        let initialize = &server.received(|request| request.method() == "initialize")[0];
         assert_eq!(
             initialize.message["params"]["protocolVersion"],
             "2025-11-25"
@@ -103,15 +103,15 @@ async fn legacy_http_server_is_detected_by_any_error() {
 
 /// A server that rejects `server/discover` with this error, and accepts `initialize`.
 async fn rejecting_server(status: u16, code: i64, data: Value) -> FakeServer {
-    FakeServer::start_with(move |seen, _| match seen.method() {
-        "server/discover" => Respond::Json(status, seen.error(code, "no", &data)),
-        _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+    FakeServer::start_with(move |request, _| match request.method() {
+        "server/discover" => Respond::Json(status, request.error(code, "no", &data)),
+        _ => legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
     })
     .await
 }
 
 fn initializations(server: &FakeServer) -> Vec<super::support::Received> {
-    server.received(|seen| seen.method() == "initialize")
+    server.received(|request| request.method() == "initialize")
 }
 
 #[tokio::test]
@@ -144,15 +144,15 @@ async fn offered_legacy_revision_is_used() {
 
 #[tokio::test]
 async fn server_without_discover_and_initialize_is_modern() {
-    let server = FakeServer::start_with(|seen, _| match seen.method() {
-        "tools/call" => Respond::Json(200, seen.text("here")),
-        _ => Respond::Json(404, seen.error(-32601, "no such method", &Value::Null)),
+    let server = FakeServer::start_with(|request, _| match request.method() {
+        "tools/call" => Respond::Json(200, request.text("here")),
+        _ => Respond::Json(404, request.error(-32601, "no such method", &Value::Null)),
     })
     .await;
     let client = connect(&server).await.unwrap();
     assert_eq!(client.server().version, "2026-07-28");
     assert_eq!(called(&client, "t").await.unwrap(), "here");
-    let call = &server.received(|seen| seen.method() == "tools/call")[0];
+    let call = &server.received(|request| request.method() == "tools/call")[0];
     let version = "io.modelcontextprotocol/protocolVersion";
     assert_eq!(call.message["params"]["_meta"][version], "2026-07-28");
 }
@@ -174,14 +174,14 @@ async fn non_mcp_server_is_reported() {
 
 #[tokio::test]
 async fn http_sse_transport_is_reported() {
-    let server = FakeServer::start_with(|seen, _| {
-        if seen.verb != "GET" {
+    let server = FakeServer::start_with(|request, _| {
+        if request.verb != "GET" {
             return Respond::Status(405);
         }
-        let (writer, say) = Events::new();
+        let (writer, response) = Events::new();
         writer.event("event: endpoint\ndata: /messages?session=1");
         writer.stays_open();
-        say
+        response
     })
     .await;
     let error = connect(&server).await.unwrap_err();
@@ -191,9 +191,9 @@ async fn http_sse_transport_is_reported() {
 #[tokio::test]
 async fn unauthorized_or_failing_server_is_not_initialized() {
     for status in [401, 403, 500, 503] {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+        let server = FakeServer::start_with(move |request, _| match request.method() {
             "server/discover" => Respond::Status(status),
-            _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+            _ => legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
         })
         .await;
         connect(&server).await.unwrap_err();

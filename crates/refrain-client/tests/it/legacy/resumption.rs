@@ -5,12 +5,12 @@ use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-fn is_call(seen: &Received) -> bool {
-    seen.method() == "tools/call"
+fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
 }
 
-fn is_resumed(seen: &Received) -> bool {
-    seen.verb == "GET" && seen.headers.contains_key("last-event-id")
+fn is_resumed(request: &Received) -> bool {
+    request.verb == "GET" && request.headers.contains_key("last-event-id")
 }
 
 /// A server whose call streams end after this event. `after` responds to the GET that resumes them.
@@ -19,20 +19,20 @@ async fn interrupting_server(
     after: impl Fn(&Received, &Value, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
     let call: Arc<Mutex<Option<Received>>> = Arc::default();
-    FakeServer::start_with(move |seen, told| {
-        if is_resumed(seen) {
+    FakeServer::start_with(move |request, server| {
+        if is_resumed(request) {
             let call = call
                 .lock()
                 .expect("the lock is not poisoned")
                 .clone()
                 .expect("a call");
-            return after(seen, &call.text("done"), told);
+            return after(request, &call.text("done"), server);
         }
-        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            *call.lock().expect("the lock is not poisoned") = Some(seen.clone());
-            let (writer, say) = Events::new();
+        legacy_greeting(request, "2025-11-25", "s1").unwrap_or_else(|| {
+            *call.lock().expect("the lock is not poisoned") = Some(request.clone());
+            let (writer, response) = Events::new();
             writer.event(first);
-            say
+            response
         })
     })
     .await
@@ -41,9 +41,9 @@ async fn interrupting_server(
 #[tokio::test]
 async fn stream_resumes_after_the_last_event() {
     let server = interrupting_server("id: e1\ndata:\nretry: 10", |_, last, _| {
-        let (writer, say) = Events::new();
+        let (writer, response) = Events::new();
         writer.message(last);
-        say
+        response
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -56,17 +56,17 @@ async fn stream_resumes_after_the_last_event() {
 
 #[tokio::test]
 async fn stream_resumes_repeatedly_with_asks_between() {
-    let server = interrupting_server("id: e1\ndata:\nretry: 10", |seen, last, told| {
-        let (writer, say) = Events::new();
-        if seen.header("last-event-id") == Some("e1") {
+    let server = interrupting_server("id: e1\ndata:\nretry: 10", |request, last, server| {
+        let (writer, response) = Events::new();
+        if request.header("last-event-id") == Some("e1") {
             let ask = json!({
                 "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form("?"),
             });
             writer.event(&format!("id: e2\ndata: {ask}"));
         } else {
-            writer.after(told, |seen| seen.message["id"] == "q", last.clone());
+            writer.after(server, |request| request.message["id"] == "q", last.clone());
         }
-        say
+        response
     })
     .await;
     let builder =
@@ -76,7 +76,7 @@ async fn stream_resumes_repeatedly_with_asks_between() {
     let after: Vec<_> = server.received(is_resumed);
     let after: Vec<_> = after
         .iter()
-        .map(|seen| seen.header("last-event-id"))
+        .map(|request| request.header("last-event-id"))
         .collect();
     assert_eq!(after, [Some("e1"), Some("e2")]);
 }
@@ -99,12 +99,12 @@ async fn stream_that_cannot_resume_fails_without_a_retry() {
 #[tokio::test]
 async fn session_stream_opens_before_the_first_call() {
     let waiting: Arc<Mutex<Option<Received>>> = Arc::default();
-    let server = FakeServer::start_with(move |seen, _| {
+    let server = FakeServer::start_with(move |request, _| {
         let mut waiting = waiting.lock().expect("the lock is not poisoned");
-        let (writer, say) = Events::new();
+        let (writer, response) = Events::new();
         match (
-            seen.verb.as_str(),
-            legacy_greeting(seen, "2025-11-25", "s1"),
+            request.verb.as_str(),
+            legacy_greeting(request, "2025-11-25", "s1"),
         ) {
             ("GET", _) => {
                 writer.event("id: e0\ndata:\nretry: 10");
@@ -112,13 +112,13 @@ async fn session_stream_opens_before_the_first_call() {
                     writer.message(&call.text("done"));
                 }
                 writer.stays_open();
-                say
+                response
             }
             (_, Some(greeting)) => greeting,
             _ => {
-                *waiting = Some(seen.clone());
+                *waiting = Some(request.clone());
                 writer.event("id: e1\ndata:\nretry: 10");
-                say
+                response
             }
         }
     })

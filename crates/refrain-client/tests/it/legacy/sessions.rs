@@ -6,38 +6,39 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn is_call(seen: &Received) -> bool {
-    seen.method() == "tools/call"
+fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
 }
 
 #[tokio::test]
 async fn every_message_after_initialize_has_the_session_id() {
-    let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let server = FakeServer::legacy(|request, _| Respond::Json(200, request.text("done"))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
     server
-        .receives("the stream", |seen| seen.verb == "GET")
+        .receives("the stream", |request| request.verb == "GET")
         .await;
     within("closing", client.close()).await;
-    let initialize = &server.received(|seen| seen.method() == "initialize")[0];
+    let initialize = &server.received(|request| request.method() == "initialize")[0];
     assert_eq!(initialize.header("mcp-session-id"), None);
-    let later = server.received(|seen| !matches!(seen.method(), "initialize" | "server/discover"));
-    let verbs: Vec<_> = later.iter().map(|seen| seen.verb.as_str()).collect();
+    let later =
+        server.received(|request| !matches!(request.method(), "initialize" | "server/discover"));
+    let verbs: Vec<_> = later.iter().map(|request| request.verb.as_str()).collect();
     assert!(
         verbs.contains(&"GET") && verbs.contains(&"POST"),
         "{verbs:?}"
     );
     assert_eq!(verbs.last(), Some(&"DELETE"), "the session is closed");
-    for seen in later {
-        assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
-        assert_eq!(seen.header("mcp-protocol-version"), Some("2025-11-25"));
+    for request in later {
+        assert_eq!(request.header("mcp-session-id"), Some("s1"), "{request:?}");
+        assert_eq!(request.header("mcp-protocol-version"), Some("2025-11-25"));
     }
 }
 
 #[tokio::test]
 async fn debug_output_hides_the_session_id() {
-    let server = FakeServer::start_with(|seen, _| {
-        legacy_greeting(seen, "2025-11-25", "hunter2").unwrap_or(Respond::Status(500))
+    let server = FakeServer::start_with(|request, _| {
+        legacy_greeting(request, "2025-11-25", "hunter2").unwrap_or(Respond::Status(500))
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -49,20 +50,28 @@ async fn debug_output_hides_the_session_id() {
 #[tokio::test]
 async fn server_without_session_gets_no_delete() {
     let server =
-        FakeServer::start_with(|seen, _| match legacy_greeting(seen, "2025-06-18", "s1") {
-            Some(Respond::Session(greeting, _)) => Respond::Json(200, greeting),
-            Some(say) => say,
-            None => Respond::Json(404, seen.error(-32602, "no such tool", &Value::Null)),
-        })
+        FakeServer::start_with(
+            |request, _| match legacy_greeting(request, "2025-06-18", "s1") {
+                Some(Respond::Session(greeting, _)) => Respond::Json(200, greeting),
+                Some(response) => response,
+                None => Respond::Json(404, request.error(-32602, "no such tool", &Value::Null)),
+            },
+        )
         .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     // Without a session, a 404 is an ordinary error.
     let error = called(&client, "t").await.unwrap_err();
     assert_matches!(error.kind, ErrorKind::Rpc(_));
     within("closing", client.close()).await;
-    assert!(server.received(|seen| seen.verb == "DELETE").is_empty());
+    assert!(
+        server
+            .received(|request| request.verb == "DELETE")
+            .is_empty()
+    );
     assert_eq!(
-        server.received(|seen| seen.method() == "initialize").len(),
+        server
+            .received(|request| request.method() == "initialize")
+            .len(),
         1
     );
 }
@@ -70,18 +79,19 @@ async fn server_without_session_gets_no_delete() {
 /// A server that opens sessions `s1` and `s2`, and responds to `s1` with this error.
 async fn server_losing_s1(lost: fn(&Received) -> Respond) -> FakeServer {
     let initializations = Arc::new(AtomicUsize::new(0));
-    FakeServer::start_with(move |seen, _| {
-        if seen.method() == "initialize" {
+    FakeServer::start_with(move |request, _| {
+        if request.method() == "initialize" {
             let session = ["s1", "s2"][initializations.fetch_add(1, Ordering::SeqCst).min(1)];
-            return legacy_greeting(seen, "2025-11-25", session).expect("an initialize response");
+            return legacy_greeting(request, "2025-11-25", session)
+                .expect("an initialize response");
         }
         match (
-            legacy_greeting(seen, "2025-11-25", "s1"),
-            seen.header("mcp-session-id"),
+            legacy_greeting(request, "2025-11-25", "s1"),
+            request.header("mcp-session-id"),
         ) {
-            (Some(say), _) => say,
-            (None, Some("s2")) => Respond::Json(200, seen.text("done")),
-            (None, _) => lost(seen),
+            (Some(response), _) => response,
+            (None, Some("s2")) => Respond::Json(200, request.text("done")),
+            (None, _) => lost(request),
         }
     })
     .await
@@ -111,20 +121,23 @@ async fn lost_session_is_renewed_once_for_all_calls() {
             assert_eq!(result.unwrap(), "done");
         }
         assert_eq!(
-            server.received(|seen| seen.method() == "initialize").len(),
+            server
+                .received(|request| request.method() == "initialize")
+                .len(),
             2
         );
-        let ready = server.received(|seen| seen.method() == "notifications/initialized");
+        let ready = server.received(|request| request.method() == "notifications/initialized");
         assert_eq!(ready[1].header("mcp-session-id"), Some("s2"));
-        let streams =
-            |seen: &Received| seen.verb == "GET" && seen.header("mcp-session-id") == Some("s2");
+        let streams = |request: &Received| {
+            request.verb == "GET" && request.header("mcp-session-id") == Some("s2")
+        };
         server
             .receives("the stream of the new session", streams)
             .await;
         within("closing", client.close()).await;
-        let ended = server.received(|seen| seen.verb == "DELETE");
+        let ended = server.received(|request| request.verb == "DELETE");
         assert_eq!(ended[0].header("mcp-session-id"), Some("s2"));
-        let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+        let is_cancelled = |request: &Received| request.method() == "notifications/cancelled";
         assert!(
             server.received(is_cancelled).is_empty(),
             "no call was in flight"
@@ -134,8 +147,8 @@ async fn lost_session_is_renewed_once_for_all_calls() {
 
 #[tokio::test]
 async fn tool_error_with_404_is_not_a_lost_session() {
-    let server = FakeServer::legacy(|seen, _| {
-        Respond::Json(404, seen.error(-32002, "no such order", &Value::Null))
+    let server = FakeServer::legacy(|request, _| {
+        Respond::Json(404, request.error(-32002, "no such order", &Value::Null))
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -143,7 +156,9 @@ async fn tool_error_with_404_is_not_a_lost_session() {
     assert_matches!(error.kind, ErrorKind::Rpc(_));
     assert_eq!(server.received(is_call).len(), 1, "the call is sent once");
     assert_eq!(
-        server.received(|seen| seen.method() == "initialize").len(),
+        server
+            .received(|request| request.method() == "initialize")
+            .len(),
         1
     );
 }
@@ -160,10 +175,10 @@ async fn repeatedly_lost_session_is_an_error() {
 #[tokio::test]
 async fn dropped_call_is_cancelled_by_a_notification() {
     let server = FakeServer::legacy(|_, _| {
-        let (writer, say) = Events::new();
+        let (writer, response) = Events::new();
         writer.event(": hello");
         writer.stays_open();
-        say
+        response
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -171,7 +186,7 @@ async fn dropped_call_is_cancelled_by_a_notification() {
         ended = client.call_tool("t", json!({})) => panic!("the tool never returns: {ended:?}"),
         call = server.receives("the call", is_call) => call,
     };
-    let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+    let is_cancelled = |request: &Received| request.method() == "notifications/cancelled";
     let cancelled = server.receives("the cancellation", is_cancelled).await;
     assert_eq!(cancelled.message["params"]["requestId"], call.message["id"]);
     assert_eq!(cancelled.header("mcp-session-id"), Some("s1"));
@@ -179,19 +194,19 @@ async fn dropped_call_is_cancelled_by_a_notification() {
 
 #[tokio::test]
 async fn completed_call_is_not_cancelled() {
-    let server = FakeServer::legacy(|seen, _| Respond::Json(200, seen.text("done"))).await;
+    let server = FakeServer::legacy(|request, _| Respond::Json(200, request.text("done"))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
     within("closing", client.close()).await;
-    let is_cancelled = |seen: &Received| seen.method() == "notifications/cancelled";
+    let is_cancelled = |request: &Received| request.method() == "notifications/cancelled";
     assert!(server.received(is_cancelled).is_empty());
 }
 
 #[tokio::test]
 async fn batched_messages_are_read() {
-    let server = FakeServer::legacy(|seen, _| {
+    let server = FakeServer::legacy(|request, _| {
         let note = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": {}});
-        Respond::Json(200, json!([note, seen.text("done")]))
+        Respond::Json(200, json!([note, request.text("done")]))
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();

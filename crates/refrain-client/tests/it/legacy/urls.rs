@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const URLS_REQUIRED: i64 = -32042;
 
-fn is_call(seen: &Received) -> bool {
-    seen.method() == "tools/call"
+fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
 }
 
 fn required_visits() -> Value {
@@ -28,14 +28,14 @@ fn required_visits() -> Value {
 /// A server that requires a visit for this many calls.
 async fn server_requiring(visits: usize) -> FakeServer {
     let calls = AtomicUsize::new(0);
-    FakeServer::legacy(move |seen, _| {
+    FakeServer::legacy(move |request, _| {
         if calls.fetch_add(1, Ordering::SeqCst) < visits {
             Respond::Json(
                 200,
-                seen.error(URLS_REQUIRED, "Log in first", &required_visits()),
+                request.error(URLS_REQUIRED, "Log in first", &required_visits()),
             )
         } else {
-            Respond::Json(200, seen.text("done"))
+            Respond::Json(200, request.text("done"))
         }
     })
     .await
@@ -106,10 +106,10 @@ async fn visit_can_be_answered_manually_later() {
 
 #[tokio::test]
 async fn url_error_without_urls_is_a_plain_error() {
-    let server = FakeServer::legacy(|seen, _| {
+    let server = FakeServer::legacy(|request, _| {
         Respond::Json(
             200,
-            seen.error(URLS_REQUIRED, "no", &json!({"elicitations": []})),
+            request.error(URLS_REQUIRED, "no", &json!({"elicitations": []})),
         )
     })
     .await;
