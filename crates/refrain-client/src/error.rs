@@ -109,7 +109,7 @@ pub enum ErrorKind {
     },
     /// The connection was lost before the response.
     #[error(
-        "connection lost before the response: {}; the call can be resumed",
+        "connection closed before the response: {}; the call can be resumed",
         cause(&**.0)
     )]
     ConnectionLost(#[source] BoxError),

@@ -106,7 +106,7 @@ async fn a_stream_that_breaks_in_the_middle() {
     assert_says(
         &said,
         4,
-        &["connection lost before the response", "refrain resume"],
+        &["connection closed before the response", "refrain resume"],
     );
     // The server does not know call ids, so that a tool must not be called twice.
     assert_eq!(server.count("tools/call"), 1);
