@@ -258,7 +258,6 @@ impl IncomingAsk {
     }
 }
 
-/// Checks that a root is an unambiguous `file://` URI.
 fn check_root(root: &Root) -> Result<(), InvalidAnswer> {
     let uri = &root.uri;
     // Parsing resolves `.` and `..`.
@@ -398,7 +397,7 @@ impl AskAnswer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::CallRequest;
+    use crate::call::CallSpec;
     use crate::pending::{CallOrigin, PendingCall};
 
     #[test]
@@ -437,7 +436,7 @@ mod tests {
                 server: None,
                 dialect: None,
             };
-            PendingCall::new(CallRequest::tool("t"), "1".into(), origin)
+            PendingCall::new(CallSpec::tool("t"), "1".into(), origin)
         };
         let command = pending("./server --token s3cret");
         let debug = format!("{command:?} {:?}", command.asker());

@@ -48,13 +48,13 @@ pub trait Authorize: Send + Sync + 'static {
     /// Handles a 401 or 403 response. Returns whether to send the request again with new headers.
     fn handle_rejection<'a>(
         &'a self,
-        rejection: AuthRejection<'a>,
+        rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>>;
 }
 
 /// A request that the server rejected with 401 or 403.
 #[derive(Clone, Copy, Debug)]
-pub struct AuthRejection<'a> {
+pub struct RejectedRequest<'a> {
     /// The URL of the request.
     pub url: &'a Url,
     /// The headers from [`Authorize::headers`].
@@ -86,7 +86,6 @@ impl Bearer {
     }
 }
 
-/// The value of an `Authorization` header, marked as sensitive.
 fn authorization(scheme: &str, token: &str) -> Result<HeaderValue, AuthError> {
     let is_visible = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     let value = HeaderValue::try_from(format!("{scheme} {token}")).ok();
@@ -116,7 +115,7 @@ impl Authorize for Bearer {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: AuthRejection<'a>,
+        _rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Err(AuthError::Unauthorized) })
     }

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const RESULTS_MAX: usize = 256;
-/// In bytes of JSON.
 const SIZE_MAX: usize = 32 * 1024 * 1024;
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 

@@ -1,4 +1,4 @@
-//! [`CallRequest`]: a call of a tool, a prompt or a resource.
+//! [`CallSpec`]: a call of a tool, a prompt or a resource.
 
 use refrain_wire::CallKind;
 use refrain_wire::client::Request;
@@ -8,12 +8,12 @@ use serde_json::{Map, Value};
 /// A call of a tool, a prompt or a resource.
 ///
 /// ```
-/// use refrain_client::CallRequest;
-/// let call = CallRequest::tool("greet").argument("name", "Ada");
+/// use refrain_client::CallSpec;
+/// let call = CallSpec::tool("greet").argument("name", "Ada");
 /// assert_eq!(call.target(), "greet");
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CallRequest {
+pub struct CallSpec {
     #[serde(rename = "method", with = "Method")]
     kind: CallKind,
     target: String,
@@ -32,7 +32,7 @@ enum Method {
     Resource,
 }
 
-impl CallRequest {
+impl CallSpec {
     /// A call of a tool, without arguments.
     pub fn tool(name: impl Into<String>) -> Self {
         Self::new(CallKind::Tool, name.into())

@@ -14,25 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A client of one server. Clones are cheap and share the connection.
-///
-/// ```no_run
-/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
-/// use refrain_client::{AskAnswer, Client};
-/// use serde_json::json;
-///
-/// let client = Client::builder()
-///     .on_form(|ask| async move {
-///         println!("{} asks: {}", ask.asker.address, ask.message);
-///         Ok(AskAnswer::accept(json!({"name": "Ada"}))?)
-///     })
-///     .connect("http://127.0.0.1:8080/mcp")
-///     .await?;
-/// let result = client.call_tool("greet", json!({})).await?;
-/// println!("{:?}", result.content);
-/// # Ok(())
-/// # }
-/// ```
+/// A client of one server; see the [crate documentation](crate) for an example. Clones share the connection.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: Arc<ClientInner>,
@@ -52,7 +34,6 @@ pub(crate) struct ClientInner {
 }
 
 pub(crate) struct ListedTool {
-    /// The arguments to repeat in headers.
     pub(crate) headers: ParamHeaders,
     pub(crate) output_schema: Option<OutputSchema>,
 }

@@ -24,7 +24,6 @@ use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
 
-/// The conclusion from the response to `server/discover`.
 enum Discovery {
     Modern(ServerInfo),
     /// The legacy revision to use.
@@ -178,7 +177,6 @@ impl ClientInner {
         ErrorKind::NotMcp { address, why }
     }
 
-    /// Draws the conclusion from the response to `server/discover`.
     fn interpret(&self, discovered: LinkResult<LinkResponse>) -> Result<Discovery, ErrorKind> {
         match discovered.map_err(ErrorKind::from) {
             Ok(response) => match response.outcome {

@@ -55,7 +55,6 @@ impl Dialect {
         }
     }
 
-    /// Wraps the link in a translator if the dialect needs one.
     pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
             Self::Revision(_) => link,
@@ -131,7 +130,6 @@ impl From<DialectError> for LinkError {
     }
 }
 
-/// A transport that translates between 2026-07-28 and a draft.
 pub(crate) struct Translator {
     draft: Draft,
     pub(crate) link: Link,
@@ -257,7 +255,6 @@ impl Translator {
     }
 }
 
-/// The method of a request, and the task that it names.
 fn method_and_task(body: &str) -> (String, String) {
     #[derive(Default, Deserialize)]
     struct RequestHead {

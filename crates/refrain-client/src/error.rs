@@ -78,7 +78,7 @@ pub enum ErrorKind {
     )]
     HttpSseTransport,
     /// The response is invalid.
-    #[error("invalid response from the server: {0}; report this to the author of the server")]
+    #[error("invalid response from the server: {0}")]
     InvalidResponse(#[source] ReadError),
     /// The call completed, but its result is invalid. [`Client::call`](crate::Client::call) returns it unchecked.
     #[error("the call completed, but its result is invalid: {why}")]
@@ -109,7 +109,7 @@ pub enum ErrorKind {
     },
     /// The connection was lost before the response.
     #[error(
-        "connection lost before the response: {}; the call can be resumed",
+        "connection closed before the response: {}; the call can be resumed",
         cause(&**.0)
     )]
     ConnectionLost(#[source] BoxError),

@@ -34,7 +34,6 @@ pub(crate) struct Legacy {
     session: watch::Sender<LegacySession>,
     /// Held while a new session is opened.
     renewing: Mutex<()>,
-    /// Only over HTTP.
     stream: Option<SessionStream>,
 }
 
@@ -61,7 +60,6 @@ impl LegacySession {
 }
 
 impl Legacy {
-    /// Opens the session stream, and waits briefly for the server's response.
     pub(crate) async fn start(greeting: Handshake, inner: &ClientInner) -> Self {
         let session = watch::Sender::new(greeting.session);
         let stream = inner
@@ -89,7 +87,6 @@ impl Legacy {
         }
     }
 
-    /// Closes the session at the server.
     pub(crate) async fn close(self) {
         drop(self.session);
         if let Some(stream) = self.stream {

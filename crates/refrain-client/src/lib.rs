@@ -29,7 +29,7 @@
 //! | task | types |
 //! | --- | --- |
 //! | connect to a server | [`Client::builder`], [`ClientBuilder`], [`ClientLimits`], [`Dialect`] |
-//! | call tools, prompts and resources | [`Client::call_tool`], [`Client::get_prompt`], [`Client::read_resource`], [`CallRequest`] |
+//! | call tools, prompts and resources | [`Client::call_tool`], [`Client::get_prompt`], [`Client::read_resource`], [`CallSpec`] |
 //! | answer asks | [`FormAsk`], [`UrlAsk`], [`SamplingAsk`], [`RootsAsk`], [`UnknownAsk`], [`AskAnswer`], [`AskRefusal`] |
 //! | store and resume calls | [`PendingCall`], [`Client::start`], [`Client::resume`], [`Client::finish`], [`RoundOutcome`] |
 //! | run tasks | [`Client::task`], [`Client::cancel_task`], [`Task`] |
@@ -78,11 +78,11 @@ pub use ask::{
     UrlAsk,
 };
 pub use auth::{
-    AuthError, AuthRejection, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth,
-    OAuthBuilder, RedirectError, RegisteredClient, ResponseError, SetupError,
+    AuthError, Authorize, Bearer, Grant, Grants, IdentityProvider, Loopback, OAuth, OAuthBuilder,
+    RedirectError, RegisteredClient, RejectedRequest, ResponseError, SetupError,
 };
 pub use builder::ClientBuilder;
-pub use call::CallRequest;
+pub use call::CallSpec;
 pub use client::Client;
 pub use dialect::{Dialect, DialectError};
 pub use error::{Error, ErrorKind, UnansweredAsk};

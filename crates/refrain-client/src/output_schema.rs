@@ -99,7 +99,6 @@ impl Compiled {
     }
 }
 
-/// Rejects references to other documents.
 struct NoFetch;
 
 impl Retrieve for NoFetch {
@@ -111,7 +110,6 @@ impl Retrieve for NoFetch {
 /// The cost of a schema is too high or unbounded.
 struct UnboundedCost;
 
-/// Computes the cost of a schema with its references.
 struct Costs<'a> {
     root: &'a Value,
     known: HashMap<&'a str, u64>,

@@ -8,7 +8,7 @@
 //! | ended | nothing: the task has ended | none |
 
 use crate::ask::{AskAnswer, Asker, IncomingAsk, InvalidAnswer, without_arguments};
-use crate::call::CallRequest;
+use crate::call::CallSpec;
 use crate::dialect::Dialect;
 use crate::handlers::AnswerFailure;
 use refrain_wire::client::{ReadError, Request};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
-use stored::StoredCall;
+use stored::StoredPendingCall;
 
 mod stored;
 
@@ -28,9 +28,9 @@ mod stored;
 ///
 /// ```no_run
 /// # async fn run(client: refrain_client::Client) -> Result<(), Box<dyn std::error::Error>> {
-/// use refrain_client::{AskAnswer, CallRequest, PendingCall, RoundOutcome};
+/// use refrain_client::{AskAnswer, CallSpec, PendingCall, RoundOutcome};
 ///
-/// if let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("greet")).await? {
+/// if let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("greet")).await? {
 ///     let stored = serde_json::to_string(&pending)?;
 ///     // Later, maybe in another process:
 ///     let mut pending: PendingCall = serde_json::from_str(&stored)?;
@@ -44,12 +44,11 @@ mod stored;
 /// # }
 /// ```
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(from = "StoredCall", into = "StoredCall")]
+#[serde(from = "StoredPendingCall", into = "StoredPendingCall")]
 pub struct PendingCall {
     origin: CallOrigin,
-    call: CallRequest,
+    call: CallSpec,
     call_id: String,
-    /// The number of responses so far.
     round: u32,
     delivery: RoundDelivery,
     asks: Map<String, Value>,
@@ -75,7 +74,6 @@ enum RoundDelivery {
 
 #[derive(Clone)]
 enum CallStage {
-    /// Before the first round, or between two rounds.
     Round {
         state: Option<String>,
     },
@@ -111,7 +109,7 @@ pub enum AnswerRejection {
 }
 
 impl PendingCall {
-    pub(crate) fn new(call: CallRequest, call_id: String, origin: CallOrigin) -> Self {
+    pub(crate) fn new(call: CallSpec, call_id: String, origin: CallOrigin) -> Self {
         Self {
             origin,
             call,
@@ -127,13 +125,13 @@ impl PendingCall {
     /// A task of which only the id is known. The id also serves as the name of the tool.
     pub fn of_task(id: impl Into<String>) -> Self {
         let id = id.into();
-        let mut pending = Self::new(CallRequest::tool(&id), String::new(), CallOrigin::default());
+        let mut pending = Self::new(CallSpec::tool(&id), String::new(), CallOrigin::default());
         pending.become_task(id);
         pending
     }
 
     /// The call.
-    pub fn call(&self) -> &CallRequest {
+    pub fn call(&self) -> &CallSpec {
         &self.call
     }
 
@@ -167,8 +165,8 @@ impl PendingCall {
         }
     }
 
-    pub(crate) fn set_delivery_unknown(&mut self, unclear: bool) {
-        self.delivery = if unclear {
+    pub(crate) fn set_delivery_unknown(&mut self, unknown: bool) {
+        self.delivery = if unknown {
             RoundDelivery::Unknown
         } else {
             RoundDelivery::NotSent
@@ -222,7 +220,6 @@ impl PendingCall {
         Ok(())
     }
 
-    /// Records the outcome of a handler.
     pub(crate) fn record_answer(
         &mut self,
         key: &str,

@@ -14,12 +14,9 @@ use refrain_wire::{AskKind, Capabilities, ErrorCode, PROTOCOL_VERSION, encode_he
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// A request and its retry rules.
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
-    /// Headers that repeat call arguments.
     pub(crate) headers: HeaderMap,
-    /// The id of the call, if the request is a round of a call.
     pub(crate) call_id: Option<&'a str>,
     /// Whether it may be sent again after its response was lost.
     pub(crate) can_repeat: bool,
@@ -130,7 +127,6 @@ impl ClientInner {
         join_unanswered(response, unanswered)
     }
 
-    /// Sends a request without reading its replies.
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
         let session = self.legacy.as_ref().map(Legacy::session);
@@ -179,7 +175,6 @@ impl ClientInner {
         }
     }
 
-    /// Writes a request with a new id.
     fn write(
         &self,
         plan: &RequestPlan<'_>,

@@ -1,6 +1,5 @@
 //! Random numbers from the operating system.
 
-/// 128 random bits in hexadecimal.
 pub(crate) fn hex_128() -> String {
     let bytes: [u8; 16] = bytes();
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -38,7 +38,6 @@ impl RetryState {
     }
 }
 
-/// The exponential pause before a retry, with jitter.
 pub(crate) fn backoff(retry: u32) -> Duration {
     let factor = 1 << retry.saturating_sub(1).min(10);
     let pause = PAUSE_MIN.saturating_mul(factor).min(PAUSE_MAX);

@@ -4,7 +4,7 @@
 //! first round contain the pending call.
 
 use crate::ask::{AskAnswer, IncomingAsk};
-use crate::call::CallRequest;
+use crate::call::CallSpec;
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
@@ -43,7 +43,7 @@ impl Client {
     ///
     /// Fails with [`ErrorKind::InvalidResult`] if the result does not match the output schema of a listed tool.
     pub async fn call_tool(&self, name: &str, arguments: Value) -> Result<ToolResult, Error> {
-        let call = CallRequest::tool(name).with_arguments(object(arguments)?);
+        let call = CallSpec::tool(name).with_arguments(object(arguments)?);
         let result = self.call(call).await?;
         let result = self.check_result(name, result).await?;
         let meta = meta(&result);
@@ -74,7 +74,7 @@ impl Client {
 
     /// Gets a prompt, answers its asks, and returns its result. `arguments` must be an object.
     pub async fn get_prompt(&self, name: &str, arguments: Value) -> Result<PromptResult, Error> {
-        let call = CallRequest::prompt(name).with_arguments(object(arguments)?);
+        let call = CallSpec::prompt(name).with_arguments(object(arguments)?);
         let result = self.call(call).await?;
         let meta = meta(&result);
         let result: PromptResult = typed(result)?;
@@ -83,7 +83,7 @@ impl Client {
 
     /// Reads a resource, answers its asks, and returns its contents.
     pub async fn read_resource(&self, uri: &str) -> Result<ReadResult, Error> {
-        let mut result = self.call(CallRequest::resource(uri)).await?;
+        let mut result = self.call(CallSpec::resource(uri)).await?;
         let meta = meta(&result);
         // Legacy servers send no cache hints; malformed ones are ignored.
         if result["ttlMs"].as_u64().is_none() {
@@ -97,12 +97,12 @@ impl Client {
     }
 
     /// Makes a call, answers its asks, and returns its result unchecked.
-    pub async fn call(&self, call: CallRequest) -> Result<Value, Error> {
+    pub async fn call(&self, call: CallSpec) -> Result<Value, Error> {
         self.finish(self.prepare(call)).await
     }
 
     /// Makes the first round of a call, without answering asks.
-    pub async fn start(&self, call: CallRequest) -> Result<RoundOutcome, Error> {
+    pub async fn start(&self, call: CallSpec) -> Result<RoundOutcome, Error> {
         self.resume(self.prepare(call)).await
     }
 
@@ -158,7 +158,7 @@ impl Client {
     }
 
     /// A call before its first round, for [`finish`](Self::finish) or [`resume`](Self::resume).
-    pub fn prepare(&self, call: CallRequest) -> PendingCall {
+    pub fn prepare(&self, call: CallSpec) -> PendingCall {
         PendingCall::new(call, random::hex_128(), self.origin())
     }
 
@@ -380,7 +380,7 @@ impl ClientInner {
         kind != CallKind::Tool || (self.legacy.is_none() && self.server.supports_call_ids())
     }
 
-    fn argument_headers(&self, call: &CallRequest) -> Result<HeaderMap, ErrorKind> {
+    fn argument_headers(&self, call: &CallSpec) -> Result<HeaderMap, ErrorKind> {
         match self.tool(call.target()) {
             _ if call.kind() != CallKind::Tool => Ok(HeaderMap::new()),
             None => Ok(HeaderMap::new()),

@@ -46,7 +46,6 @@ type AnswerFutures = FuturesUnordered<
 #[derive(Default)]
 struct TaskAsks {
     answering: AnswerFutures,
-    /// Running handlers by key of the ask.
     handles: HashMap<String, AbortHandle>,
     unanswered: Vec<UnansweredAsk>,
 }
@@ -160,7 +159,6 @@ impl ClientInner {
         }
     }
 
-    /// Polls a task until it ends, and answers its asks.
     pub(crate) async fn drive_task(
         self: &Arc<Self>,
         pending: &mut PendingCall,

@@ -40,7 +40,6 @@ pub(crate) struct OutgoingMessage {
     /// Whether the server responds only to report an error.
     pub(crate) is_silent: bool,
     pub(crate) body: String,
-    /// HTTP headers that repeat parts of the message.
     pub(crate) headers: HeaderMap,
     pub(crate) translate: Option<ReplyTranslator>,
 }
@@ -55,7 +54,6 @@ impl OutgoingMessage {
         }
     }
 
-    /// The cancellation of a request.
     pub(crate) fn cancelled(id: u64, headers: HeaderMap) -> Self {
         Self::without_response(write_cancelled(id), headers)
     }
@@ -78,12 +76,10 @@ pub(crate) enum IncomingMessage {
     },
 }
 
-/// The result or the error of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkResponse {
     pub(crate) outcome: Result<Box<RawValue>, RpcFailure>,
     pub(crate) status: Option<u16>,
-    /// Whether it has the id of the request.
     pub(crate) has_request_id: bool,
 }
 
@@ -111,7 +107,6 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
-    /// Whether the server may be processing the request.
     pub(crate) fn may_be_in_flight(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Timeout(_)))
     }
@@ -121,7 +116,6 @@ impl LinkError {
         matches!(self, Self::Final(ErrorKind::HttpStatus { status, .. }) if *status == NOT_FOUND)
     }
 
-    /// Whether the server may have executed the request.
     pub(crate) fn may_have_executed(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Busy { .. } => false,
@@ -171,7 +165,6 @@ pub(crate) enum Link {
 
 pub(crate) type LinkResult<T> = Result<T, LinkError>;
 
-/// The replies to one request.
 pub(crate) enum LinkExchange {
     Http(Box<HttpExchange>),
     Pipe(pipe::PipeExchange),
@@ -192,7 +185,6 @@ impl Link {
         })
     }
 
-    /// Sends a message without a response.
     pub(crate) async fn send(&self, message: &OutgoingMessage) -> LinkResult<()> {
         match self {
             Self::Http(link) => link.send_message(message).await,
@@ -208,7 +200,6 @@ impl Link {
         }
     }
 
-    /// Closes the connection, and waits until a server process has exited.
     pub(crate) async fn close(self) {
         match self {
             Self::Http(_) => {}
@@ -246,7 +237,6 @@ impl Link {
         }
     }
 
-    /// Records that the server uses 2026-07-28, and must not send requests.
     pub(crate) fn set_modern(&self) {
         if let Self::Pipe(link) = self {
             link.set_modern();
@@ -298,7 +288,6 @@ pub enum WireMessage<'a> {
 
 pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
-/// Reads a message of the server, and the id of the request that it responds to.
 fn read(
     text: &str,
     status: Option<u16>,

@@ -7,7 +7,7 @@ use super::options::{AnswerOptions, ConnectOptions, ServerTarget};
 use super::saved_call::SavedCall;
 use super::stderr;
 use clap::Args;
-use refrain_client::{CallRequest, PendingCall};
+use refrain_client::{CallSpec, PendingCall};
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
     for warning in arguments.unlisted(&schema) {
         stderr::warn(&warning);
     }
-    let call = CallRequest::tool(name).with_arguments(arguments.for_tool(&schema)?);
+    let call = CallSpec::tool(name).with_arguments(arguments.for_tool(&schema)?);
     connection.make(call).await
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn prompt(options: PromptOptions) -> Result<Code, CommandError>
     let name = words.next().ok_or_else(|| missing("prompt", "prompts"))?;
     let arguments = Arguments::read(&words.collect::<Vec<_>>())?;
     let connection = call_options.connect(target).await?;
-    let call = CallRequest::prompt(name).with_arguments(arguments.for_prompt());
+    let call = CallSpec::prompt(name).with_arguments(arguments.for_prompt());
     connection.make(call).await
 }
 
@@ -149,7 +149,7 @@ pub(super) async fn read(options: ReadOptions) -> Result<Code, CommandError> {
     let uri = words.next().ok_or_else(|| missing("URI", "resources"))?;
     super::expect_end(words)?;
     let connection = call_options.connect(target).await?;
-    connection.make(CallRequest::resource(uri)).await
+    connection.make(CallSpec::resource(uri)).await
 }
 
 pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandError> {

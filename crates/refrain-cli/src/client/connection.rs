@@ -16,7 +16,7 @@ use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use interrupted::{Continuation, answered, missing_answers};
 use refrain_client::{
-    Asker, Bearer, CallRequest, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
+    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
     IncomingAsk, LogMessage, PendingCall, UnansweredAsk,
 };
 use refrain_wire::{CallKind, Implementation};
@@ -140,7 +140,7 @@ impl ServerConnection {
     }
 
     /// Makes a call, after saving it.
-    pub(super) async fn make(self, call: CallRequest) -> Result<Code, CommandError> {
+    pub(super) async fn make(self, call: CallSpec) -> Result<Code, CommandError> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
             saved.begin(&pending)?;

@@ -6,7 +6,7 @@ use super::balancer::{Balancer, RecordedExchange};
 use crate::AppError;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{AskAnswer, Bearer, CallRequest, Client, ErrorKind, PendingCall, RpcFailure};
+use refrain_client::{AskAnswer, Bearer, CallSpec, Client, ErrorKind, PendingCall, RpcFailure};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -136,8 +136,8 @@ impl DemoCaller {
 }
 
 /// A call of a tool. `arguments` is an object.
-pub(super) fn tool(name: &str, arguments: &Value) -> CallRequest {
-    CallRequest::tool(name).with_arguments(object(arguments))
+pub(super) fn tool(name: &str, arguments: &Value) -> CallSpec {
+    CallSpec::tool(name).with_arguments(object(arguments))
 }
 
 impl Dialogue {
@@ -172,7 +172,7 @@ impl Dialogue {
         })
     }
 
-    pub(super) fn with_call(self, call: &CallRequest) -> Result<Self, AppError> {
+    pub(super) fn with_call(self, call: &CallSpec) -> Result<Self, AppError> {
         let call = serde_json::to_value(call)?;
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }

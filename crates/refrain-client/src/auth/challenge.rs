@@ -3,17 +3,15 @@
 use super::grant::ScopeSet;
 use http::{HeaderMap, header};
 
-/// The authorization that a server requires.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Challenge {
+pub(super) struct AuthChallenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scopes: Option<ScopeSet>,
     pub(super) error: Option<String>,
-    /// Whether the server accepts DPoP-bound tokens.
     pub(super) dpop: bool,
 }
 
-impl Challenge {
+impl AuthChallenge {
     /// Reads the Bearer and DPoP challenges. The first value of each parameter wins.
     pub(super) fn read(headers: &HeaderMap) -> Self {
         let mut challenge = Self::default();
@@ -111,12 +109,12 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn read(values: &[&'static str]) -> Challenge {
+    fn read(values: &[&'static str]) -> AuthChallenge {
         let mut headers = HeaderMap::new();
         for value in values {
             headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static(value));
         }
-        Challenge::read(&headers)
+        AuthChallenge::read(&headers)
     }
 
     fn scopes(text: &str) -> Option<ScopeSet> {
@@ -165,7 +163,11 @@ mod tests {
     #[test]
     fn malformed_header_is_ignored() {
         for malformed in ["", "=", "\"", "Bearer =x\"", ",,==\"\\", "Bearer scope"] {
-            assert_eq!(read(&[malformed]), Challenge::default(), "{malformed:?}");
+            assert_eq!(
+                read(&[malformed]),
+                AuthChallenge::default(),
+                "{malformed:?}"
+            );
         }
     }
 }

@@ -89,7 +89,6 @@ pub(super) struct ClientId {
     pub(super) secret: Option<ClientSecret>,
     #[serde(rename = "proof")]
     pub(super) auth: ClientAuth,
-    /// The redirect URI of a client that registered itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) redirect_uri: Option<String>,
 }
@@ -151,7 +150,6 @@ impl SigningKey {
         }
     }
 
-    /// A JWT that authenticates the client to one authorization server.
     pub(super) fn assertion(&self, client: &str, issuer: &str) -> AuthResult<String> {
         let now = now();
         let claims = json!({
@@ -168,7 +166,6 @@ impl SigningKey {
 }
 
 impl ServerAuth {
-    /// Registers this client with an authorization server.
     pub(super) async fn register(
         &self,
         issuer: &IssuerMetadata,

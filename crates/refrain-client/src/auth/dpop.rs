@@ -19,10 +19,8 @@ use url::Url;
 
 pub(super) const ALGORITHM: &str = "ES256";
 pub(super) const PROOF: HeaderName = HeaderName::from_static("dpop");
-/// The header with the nonce for the next proof.
 const NONCE: HeaderName = HeaderName::from_static("dpop-nonce");
 
-/// The key that access tokens are bound to.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(super) struct DpopKey {

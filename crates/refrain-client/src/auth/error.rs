@@ -7,7 +7,6 @@ use std::fmt;
 use std::sync::Arc;
 use url::Url;
 
-/// The maximum length of foreign text in an error message.
 const QUOTE_MAX: usize = 300;
 
 pub(super) type AuthResult<T> = Result<T, AuthError>;

@@ -1,6 +1,6 @@
 //! The OAuth flows that get a grant.
 
-use super::challenge::Challenge;
+use super::challenge::AuthChallenge;
 use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
 use super::error::{AuthError, AuthResult, sanitize};
@@ -22,7 +22,7 @@ impl ServerAuth {
     /// Gets a grant that satisfies a challenge. Reuses the client identity and the scopes of the previous grant.
     pub(super) async fn authorize(
         &self,
-        challenge: &Challenge,
+        challenge: &AuthChallenge,
         prior: Option<&Grant>,
         lacks_scope: bool,
     ) -> AuthResult<Grant> {
@@ -84,7 +84,7 @@ impl ServerAuth {
     /// The scopes to request: those of the previous grant, of the host, and of the challenge.
     fn scopes(
         &self,
-        challenge: &Challenge,
+        challenge: &AuthChallenge,
         prior: Option<&Grant>,
         resource: &ProtectedResource,
         issuer: &IssuerMetadata,
@@ -104,7 +104,6 @@ impl ServerAuth {
         scopes
     }
 
-    /// The key to bind the token to, if any.
     fn dpop_key(
         &self,
         is_wanted: bool,
@@ -248,7 +247,6 @@ impl GrantRequest<'_> {
         sent.await
     }
 
-    /// Gets an assertion of the identity provider about the person.
     async fn id_assertion(&self, provider: &IdentityProvider) -> AuthResult<String> {
         let id_token = (provider.id_token)(()).await;
         let id_token = id_token.map_err(|error| AuthError::Assertion(error.into()))?;

@@ -42,7 +42,6 @@ impl AuthHttp {
         send(url, request.body(body)).await
     }
 
-    /// The first document found at these URLs.
     pub(super) async fn document<T: DeserializeOwned>(
         &self,
         urls: &[Url],

@@ -101,7 +101,6 @@ impl Loopback {
     }
 }
 
-/// Reads the target of a GET request.
 async fn read_target(stream: &mut TcpStream) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") {

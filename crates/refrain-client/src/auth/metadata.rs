@@ -3,7 +3,7 @@
 //! The challenge or a well-known URL leads to the server's metadata, which names the authorization server. Metadata that
 //! is for another server is rejected.
 
-use super::challenge::Challenge;
+use super::challenge::AuthChallenge;
 use super::error::{AuthError, AuthResult, sanitize};
 use super::grant::ScopeSet;
 use super::http::safe_url;
@@ -13,7 +13,6 @@ use url::Url;
 
 #[derive(Default, Deserialize)]
 pub(super) struct ProtectedResource {
-    /// The resource to request access tokens for.
     pub(super) resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -115,7 +114,7 @@ impl ServerAuth {
     /// Finds the server's metadata and its authorization server: `known`, if the server lists it.
     pub(super) async fn find_metadata(
         &self,
-        challenge: &Challenge,
+        challenge: &AuthChallenge,
         known: Option<&str>,
     ) -> AuthResult<(ProtectedResource, IssuerMetadata)> {
         match self.resource_metadata(challenge).await {
@@ -140,7 +139,7 @@ impl ServerAuth {
         }
     }
 
-    async fn resource_metadata(&self, challenge: &Challenge) -> AuthResult<ProtectedResource> {
+    async fn resource_metadata(&self, challenge: &AuthChallenge) -> AuthResult<ProtectedResource> {
         let name = "oauth-protected-resource";
         let mut urls = match &challenge.resource_metadata {
             Some(url) => vec![safe_url("the server's metadata", url, &self.url)?],

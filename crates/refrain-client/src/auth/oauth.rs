@@ -5,7 +5,7 @@ use super::error::{AuthError, AuthResult, SetupError};
 use super::grant::{Grant, Grants, ScopeSet};
 use super::http::{AuthHttp, is_loopback, safe_url};
 use super::server::ServerAuth;
-use super::{AuthRejection, Authorize};
+use super::{Authorize, RejectedRequest};
 use crate::error::BoxError;
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
@@ -50,7 +50,6 @@ pub struct OAuth {
 pub(super) type Hook<A, B> =
     Arc<dyn Fn(A) -> BoxFuture<'static, Result<B, BoxError>> + Send + Sync>;
 
-/// The settings of an [`OAuth`], shared by all servers.
 pub(super) struct OAuthSetup {
     pub(super) flow: OAuthFlow,
     pub(super) client: Option<RegisteredClient>,
@@ -58,7 +57,6 @@ pub(super) struct OAuthSetup {
     pub(super) name: String,
     pub(super) scopes: ScopeSet,
     pub(super) grants: Option<Arc<dyn Grants>>,
-    /// Whether only DPoP-bound tokens are accepted.
     pub(super) dpop: bool,
     /// The first authorization server used, for a client without a configured issuer.
     pub(super) first_issuer: OnceLock<String>,
@@ -185,7 +183,7 @@ impl Authorize for OAuth {
 
     fn handle_rejection<'a>(
         &'a self,
-        rejection: AuthRejection<'a>,
+        rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, AuthResult<bool>> {
         Box::pin(async move {
             self.server(rejection.url)?

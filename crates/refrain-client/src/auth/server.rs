@@ -3,8 +3,8 @@
 //! One request at a time asks for authorization, and requests rejected meanwhile share its result. The current grant stays
 //! in use: requests that need no further scopes do not wait for a person.
 
-use super::AuthRejection;
-use super::challenge::Challenge;
+use super::RejectedRequest;
+use super::challenge::AuthChallenge;
 use super::dpop::Nonces;
 use super::error::{AuthError, AuthResult};
 use super::grant::Grant;
@@ -76,9 +76,9 @@ impl ServerAuth {
 
     pub(super) async fn handle_rejection(
         self: &Arc<Self>,
-        rejection: AuthRejection<'_>,
+        rejection: RejectedRequest<'_>,
     ) -> AuthResult<bool> {
-        let challenge = Challenge::read(rejection.headers);
+        let challenge = AuthChallenge::read(rejection.headers);
         let lacks_scope = challenge.error.as_deref() == Some("insufficient_scope");
         if rejection.status == StatusCode::FORBIDDEN && !lacks_scope {
             return Ok(false);
@@ -109,8 +109,8 @@ impl ServerAuth {
 
     async fn run_flow(
         &self,
-        challenge: &Challenge,
-        rejection: &AuthRejection<'_>,
+        challenge: &AuthChallenge,
+        rejection: &RejectedRequest<'_>,
     ) -> AuthResult<()> {
         let current = self.current();
         let lacks_scope = rejection.status == StatusCode::FORBIDDEN;
@@ -192,7 +192,6 @@ impl ServerAuth {
         Ok(())
     }
 
-    /// Makes a grant the current one, and stores it.
     async fn store(&self, grant: Grant, is_fresh: bool) -> Arc<Grant> {
         let grant = Arc::new(grant);
         self.set_current(Arc::clone(&grant), is_fresh);

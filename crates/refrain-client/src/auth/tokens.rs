@@ -26,14 +26,12 @@ pub(super) fn now() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
-/// A token endpoint, and the parameters of every request to it.
 pub(super) struct TokenEndpoint<'a> {
     pub(super) http: &'a AuthHttp,
     pub(super) url: Url,
     pub(super) issuer: &'a str,
     pub(super) resource: &'a str,
     pub(super) client: &'a ClientId,
-    /// The key of a client that uses `private_key_jwt`.
     pub(super) client_key: Option<&'a SigningKey>,
     pub(super) dpop: Option<&'a DpopKey>,
     pub(super) nonces: &'a Nonces,

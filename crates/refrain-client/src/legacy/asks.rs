@@ -34,7 +34,6 @@ struct CallAsks<'a> {
     asker: Arc<Asker>,
     session: &'a LegacySession,
     answering: FuturesUnordered<Abortable<BoxFuture<'a, AskCompletion>>>,
-    /// Running handlers by id of the server's request.
     handles: HashMap<String, AbortHandle>,
     unanswered: Vec<UnansweredAsk>,
     count: usize,

@@ -1,7 +1,7 @@
 //! The serialised form of a [`PendingCall`].
 
 use super::{CallOrigin, CallStage, PendingCall, RoundDelivery};
-use crate::call::CallRequest;
+use crate::call::CallSpec;
 use crate::dialect::Dialect;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct StoredCall {
+pub(super) struct StoredPendingCall {
     #[serde(deserialize_with = "check_format")]
     format: u32,
     address: String,
@@ -19,7 +19,7 @@ pub(super) struct StoredCall {
     server: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     dialect: Option<Dialect>,
-    call: CallRequest,
+    call: CallSpec,
     call_id: String,
     round: u32,
     #[serde(default, skip_serializing_if = "Map::is_empty")]
@@ -30,7 +30,6 @@ pub(super) struct StoredCall {
     state: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     task: Option<String>,
-    /// The keys of a task whose answers were sent.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     answered: BTreeSet<String>,
     /// The message of a legacy server's error that requires visits to URLs.
@@ -41,8 +40,8 @@ pub(super) struct StoredCall {
     unclear: bool,
 }
 
-impl From<StoredCall> for PendingCall {
-    fn from(stored: StoredCall) -> Self {
+impl From<StoredPendingCall> for PendingCall {
+    fn from(stored: StoredPendingCall) -> Self {
         let stage = match (stored.task, stored.by_error) {
             (Some(id), _) => {
                 let answered = stored.answered.into_iter().map(|key| (key, None));
@@ -80,7 +79,7 @@ impl From<StoredCall> for PendingCall {
     }
 }
 
-impl From<PendingCall> for StoredCall {
+impl From<PendingCall> for StoredPendingCall {
     fn from(pending: PendingCall) -> Self {
         let (mut state, mut task, mut by_error) = (None, None, None);
         let mut answered = BTreeSet::new();

@@ -4,7 +4,6 @@ use std::mem;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// The parser, with its incomplete event.
 #[derive(Default)]
 pub(super) struct EventParser {
     line: Vec<u8>,
@@ -77,7 +76,6 @@ impl EventParser {
                     .ok()
                     .and_then(|text| text.parse().ok());
             }
-            // A comment or an unknown field.
             _ => {}
         }
         None

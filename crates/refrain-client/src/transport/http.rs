@@ -8,7 +8,7 @@ mod resume;
 pub(crate) use exchange::HttpExchange;
 
 use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
-use crate::auth::{AuthError, AuthRejection, Authorize};
+use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
 use crate::retry::{before_timeout, within};
@@ -86,7 +86,6 @@ impl HttpLink {
         before_timeout(message.silence, exchange).await
     }
 
-    /// Sends a message without a response.
     pub(crate) async fn send_message(&self, message: &OutgoingMessage) -> LinkResult<()> {
         let response = self.post(message, None).await?;
         let retry_after = retry_after(&response);
@@ -115,7 +114,6 @@ impl HttpLink {
         Ok(response.map(|response| HttpExchange::new(self, &opening, response)))
     }
 
-    /// Closes the session of a legacy server.
     pub(crate) async fn delete(&self, headers: HeaderMap) -> LinkResult<()> {
         let sent = self.send(Method::DELETE, headers, String::new(), None);
         sent.await.map(|_| ())
@@ -206,7 +204,7 @@ impl HttpLink {
                 }
                 return Ok(response);
             };
-            let rejection = AuthRejection {
+            let rejection = RejectedRequest {
                 url: &self.url,
                 sent: &sent,
                 status,

@@ -54,13 +54,11 @@ struct ChildProcess {
     monitor: JoinHandle<()>,
 }
 
-/// A line to write.
 struct QueuedLine {
     id: Option<u64>,
     text: String,
 }
 
-/// The replies to one request.
 pub(crate) struct PipeExchange {
     id: u64,
     shared: Arc<ProcessState>,
@@ -136,7 +134,6 @@ impl PipeLink {
         self.shared().routes.lock().close_ask(ask);
     }
 
-    /// Ends the process, and waits until it has exited.
     pub(super) async fn close(self) {
         let process = self.process.into_inner();
         drop((process.queue, process.keep_running));
@@ -187,7 +184,6 @@ impl PipeExchange {
         }
     }
 
-    /// The error response to the request, if it has arrived.
     pub(crate) fn failure(&mut self) -> Option<RpcFailure> {
         let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
         received.find_map(|message| match message {
@@ -268,7 +264,6 @@ impl ProcessState {
         }
     }
 
-    /// The error for a process that has exited.
     fn exit_error(&self) -> Option<ErrorKind> {
         let routes = self.routes.lock();
         let status = routes.exit_status.clone()?;
@@ -323,7 +318,6 @@ impl ProcessState {
         }
     }
 
-    /// Passes a message to its recipient.
     fn route(&self, id: Option<&Value>, message: IncomingMessage) {
         let mut routes = self.routes.lock();
         routes.has_sent_message = true;
@@ -350,7 +344,6 @@ fn is_response(message: &LinkResult<IncomingMessage>) -> bool {
     matches!(message, Ok(IncomingMessage::Response(_)))
 }
 
-/// The error for a running server that has closed its standard input.
 fn stdin_closed() -> ErrorKind {
     ErrorKind::ConnectionLost("the server has closed its standard input".into())
 }

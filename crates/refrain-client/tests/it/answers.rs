@@ -1,30 +1,30 @@
-//! What is answered, and what is not.
+//! Answers to asks: by handlers and manually, valid and invalid.
 
 use crate::support::{FakeServer, Respond, form};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
 use refrain_client::{
-    AnswerRejection, AskAnswer, CallRequest, Client, ErrorKind, IncomingAsk, RoundOutcome,
+    AnswerRejection, AskAnswer, CallSpec, Client, ErrorKind, IncomingAsk, RoundOutcome,
 };
 use serde_json::{Value, json};
 
-/// Asks this once, and is done whatever the answers are.
-async fn asking(what: Value) -> FakeServer {
+/// A server that sends these asks once, and completes with any answers.
+async fn server_asking(asks: Value) -> FakeServer {
     FakeServer::start(move |request| match request["params"].get("requestState") {
-        None => Respond::asks(what.clone(), Some("s")),
+        None => Respond::asks(asks.clone(), Some("s")),
         Some(_) => Respond::text("done"),
     })
     .await
 }
 
-fn answers(server: &FakeServer) -> Value {
+fn sent_answers(server: &FakeServer) -> Value {
     server.requests("tools/call").last().expect("a round")["params"]["inputResponses"].clone()
 }
 
 #[tokio::test]
 async fn every_kind_of_ask_is_answered() {
-    let server = asking(json!({
+    let server = server_asking(json!({
         "form": form("Which?", json!({"colour": {"type": "string", "enum": ["red", "blue"]}})),
-        "older": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}},
+        "no_mode": {"method": "elicitation/create", "params": {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}},
         "visit": {"method": "elicitation/create", "params": {"mode": "url", "message": "Go", "url": "https://example.com/x"}},
         "model": {"method": "sampling/createMessage", "params": {"maxTokens": 5, "messages": [{"role": "user", "content": {"type": "text", "text": "Hi"}}]}},
         "roots": {"method": "roots/list"},
@@ -61,10 +61,10 @@ async fn every_kind_of_ask_is_answered() {
         .unwrap();
     client.call_tool("t", json!({})).await.unwrap();
     assert_eq!(
-        answers(&server),
+        sent_answers(&server),
         json!({
             "form": {"action": "accept", "content": {"colour": "blue"}},
-            "older": {"action": "decline"},
+            "no_mode": {"action": "decline"},
             "visit": {"action": "accept"},
             "model": {"role": "assistant", "content": {"type": "text", "text": "Hello"}, "model": "m"},
             "roots": {"roots": [{"uri": "file:///x"}]},
@@ -85,11 +85,11 @@ async fn every_kind_of_ask_is_answered() {
 #[tokio::test]
 async fn form_defaults_are_filled_in_and_invalid_answers_not_sent() {
     let guests = json!({"type": "integer", "minimum": 1, "maximum": 8});
-    let what = json!({"table": form("?", json!({
+    let asks = json!({"table": form("?", json!({
         "guests": guests,
         "seat": {"type": "string", "enum": ["inside", "outside"], "default": "inside"},
     }))});
-    let server = asking(what).await;
+    let server = server_asking(asks).await;
     let call = |guests: i64| {
         let url = server.url.clone();
         async move {
@@ -104,7 +104,7 @@ async fn form_defaults_are_filled_in_and_invalid_answers_not_sent() {
     };
     call(3).await.unwrap();
     let sent = json!({"table": {"action": "accept", "content": {"guests": 3, "seat": "inside"}}});
-    assert_eq!(answers(&server), sent);
+    assert_eq!(sent_answers(&server), sent);
 
     let before = server.requests("tools/call").len();
     let error = call(9).await.unwrap_err();
@@ -120,19 +120,19 @@ async fn form_defaults_are_filled_in_and_invalid_answers_not_sent() {
     assert_eq!(
         server.requests("tools/call").len(),
         before + 1,
-        "only the first round was sent"
+        "the second round is not sent"
     );
     assert!(error.pending.is_some());
 }
 
 #[tokio::test]
 async fn failed_handler_does_not_discard_other_answers() {
-    let what = json!({"good": form("?", json!({})), "bad": form("?", json!({}))});
-    let server = asking(what).await;
+    let asks = json!({"good": form("?", json!({})), "bad": form("?", json!({}))});
+    let server = server_asking(asks).await;
     let client = Client::builder()
         .on_form(|ask| async move {
             if ask.key == "bad" {
-                return Err("the screen is broken".into());
+                return Err("no display".into());
             }
             Ok(AskAnswer::accept(json!({}))?)
         })
@@ -140,22 +140,19 @@ async fn failed_handler_does_not_discard_other_answers() {
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(
-        error.to_string().contains("bad: the screen is broken"),
-        "{error}"
-    );
-    let mut pending = *error.pending.expect("the call is not lost");
+    assert!(error.to_string().contains("bad: no display"), "{error}");
+    let mut pending = *error.pending.expect("the error contains the call");
     assert_eq!(pending.unanswered().len(), 1);
     pending.answer("bad", AskAnswer::Decline).unwrap();
     client.finish(pending).await.unwrap();
     let sent = json!({"good": {"action": "accept", "content": {}}, "bad": {"action": "decline"}});
-    assert_eq!(answers(&server), sent);
+    assert_eq!(sent_answers(&server), sent);
 }
 
 #[tokio::test]
 async fn unknown_asks_are_listed_but_not_answered() {
     let nested = json!({"address": {"type": "object", "properties": {}}});
-    let server = asking(json!({
+    let server = server_asking(json!({
         "dance": {"method": "dance/start", "params": {}},
         "nested": form("?", nested),
         "mode": {"method": "elicitation/create", "params": {"mode": "voice", "message": "?"}},
@@ -194,7 +191,7 @@ async fn unknown_asks_are_listed_but_not_answered() {
 
 #[tokio::test]
 async fn manual_answers_must_match_their_asks() {
-    let server = asking(json!({
+    let server = server_asking(json!({
         "size": form("?", json!({"n": {"type": "integer"}})),
         "roots": {"method": "roots/list"},
     }))
@@ -204,22 +201,19 @@ async fn manual_answers_must_match_their_asks() {
         .connect(&server.url)
         .await
         .unwrap();
-    let RoundOutcome::Pending(mut pending) = client.start(CallRequest::tool("t")).await.unwrap()
+    let RoundOutcome::Pending(mut pending) = client.start(CallSpec::tool("t")).await.unwrap()
     else {
-        panic!("it asks")
+        panic!("expected a pending call")
     };
-    let wrong = pending.answer("size", AskAnswer::accept(json!({"n": "many"})).unwrap());
-    assert!(
-        matches!(wrong, Err(AnswerRejection::Invalid { .. })),
-        "{wrong:?}"
+    let rejected = pending.answer("size", AskAnswer::accept(json!({"n": "many"})).unwrap());
+    assert_matches!(rejected, Err(AnswerRejection::Invalid { .. }));
+    let rejected = pending.answer("size", AskAnswer::Roots(Vec::new()));
+    assert_matches!(rejected, Err(AnswerRejection::Invalid { .. }));
+    let rejected = pending.answer("colour", AskAnswer::Decline);
+    assert_eq!(
+        rejected,
+        Err(AnswerRejection::UnknownKey("colour".to_owned()))
     );
-    let wrong = pending.answer("size", AskAnswer::Roots(Vec::new()));
-    assert!(
-        matches!(wrong, Err(AnswerRejection::Invalid { .. })),
-        "{wrong:?}"
-    );
-    let wrong = pending.answer("colour", AskAnswer::Decline);
-    assert_eq!(wrong, Err(AnswerRejection::UnknownKey("colour".to_owned())));
     pending
         .answer("size", AskAnswer::accept(json!({"n": 3})).unwrap())
         .unwrap();
@@ -228,22 +222,26 @@ async fn manual_answers_must_match_their_asks() {
         panic!("{error}")
     };
     assert_eq!(open[0].key, "roots");
-    assert_eq!(server.requests("tools/call").len(), 1, "nothing was sent");
-    let mut pending = *error.pending.expect("the call is not lost");
+    assert_eq!(
+        server.requests("tools/call").len(),
+        1,
+        "no further round is sent"
+    );
+    let mut pending = *error.pending.expect("the error contains the call");
     let roots = AskAnswer::read(AskKind::Roots, &json!({"roots": []})).unwrap();
     pending.answer("roots", roots).unwrap();
     let RoundOutcome::Complete(result) = client.resume(pending).await.unwrap() else {
-        panic!("everything is answered")
+        panic!("expected a complete call")
     };
     assert_eq!(result["content"][0]["text"], "done");
 }
 
 #[tokio::test]
 async fn panicking_handler_leaves_only_its_ask_open() {
-    let server = asking(json!({"a": form("?", json!({})), "b": form("?", json!({}))})).await;
+    let server = server_asking(json!({"a": form("?", json!({})), "b": form("?", json!({}))})).await;
     let client = Client::builder()
         .on_form(|ask| {
-            assert_ne!(ask.key, "a", "a bug");
+            assert_ne!(ask.key, "a", "handler panics");
             async { Ok(AskAnswer::accept(json!({}))?) }
         })
         .connect(&server.url)
@@ -255,7 +253,10 @@ async fn panicking_handler_leaves_only_its_ask_open() {
     };
     assert_eq!(unanswered.len(), 1);
     assert!(unanswered[0].why.contains("panicked"), "{error}");
-    let open = error.pending.expect("the call waits").unanswered();
+    let open = error
+        .pending
+        .expect("the error contains the call")
+        .unanswered();
     let keys: Vec<_> = open.iter().map(IncomingAsk::key).collect();
     assert_eq!(keys, ["a"]);
 }

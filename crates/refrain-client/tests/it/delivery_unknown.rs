@@ -1,12 +1,12 @@
-//! Calls of which nobody knows whether the server has taken them.
+//! Calls that the server may or may not have executed.
 
 use crate::support::{FakeServer, Respond};
-use refrain_client::{CallRequest, Client, ErrorKind, PendingCall};
+use refrain_client::{CallSpec, Client, ErrorKind, PendingCall};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Answers one round after the other like this, and says whether it knows call ids.
-async fn answering(
+/// A server with these responses to the rounds of a call.
+async fn start_server(
     supports_call_ids: bool,
     round: impl Fn(usize) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
@@ -34,12 +34,12 @@ async fn connect(server: &FakeServer) -> Client {
     client.await.expect("a server")
 }
 
-/// The gateway has lost the server that was at work.
+/// The response of a gateway that lost the server during a call.
 fn lost() -> Respond {
     Respond::Raw(502, "text/plain", "gateway".to_owned())
 }
 
-fn stored(pending: &PendingCall) -> PendingCall {
+fn store_and_load(pending: &PendingCall) -> PendingCall {
     let text = serde_json::to_string(pending).expect("a text");
     serde_json::from_str(&text).expect("a pending call")
 }
@@ -52,7 +52,7 @@ fn call_ids(server: &FakeServer) -> Vec<Value> {
 
 #[tokio::test]
 async fn lost_response_keeps_the_call_after_a_later_error() {
-    let server = answering(true, |round| match round {
+    let server = start_server(true, |round| match round {
         1 => lost(),
         2 | 3 => Respond::Error(-32603, "the store is down"),
         _ => Respond::text("once"),
@@ -60,19 +60,19 @@ async fn lost_response_keeps_the_call_after_a_later_error() {
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    let pending = error.pending.expect("it may have been taken");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
+    let pending = error.pending.expect("the call may have been executed");
     assert!(pending.is_delivery_unknown());
-    let pending = stored(&pending);
+    let pending = store_and_load(&pending);
     assert!(pending.is_delivery_unknown());
     assert!(
         !client.can_execute_twice(&pending),
-        "it is the same call there"
+        "the server recognises the call id"
     );
 
     let error = client.finish(pending).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    let pending = error.pending.expect("that says nothing of the first time");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
+    let pending = error.pending.expect("the first attempt is still unknown");
     let result = client.finish(*pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "once");
     let ids = call_ids(&server);
@@ -82,34 +82,37 @@ async fn lost_response_keeps_the_call_after_a_later_error() {
 
 #[tokio::test]
 async fn rejected_call_is_not_returned_as_pending() {
-    let server = answering(true, |round| match round {
+    let server = start_server(true, |round| match round {
         1 => Respond::RetryAfter(503, "0"),
         _ => Respond::Error(-32602, "no such tool"),
     })
     .await;
     let client = connect(&server).await;
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    assert!(error.pending.is_none(), "nobody has taken it");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
+    assert!(error.pending.is_none(), "the call was not executed");
     assert_eq!(call_ids(&server).len(), 2);
 }
 
 #[tokio::test]
 async fn can_execute_twice_is_known_before_resuming() {
-    let server = answering(false, |_| lost()).await;
+    let server = start_server(false, |_| lost()).await;
     let client = connect(&server).await;
-    let new = client.prepare(CallRequest::tool("t"));
+    let new = client.prepare(CallSpec::tool("t"));
     assert!(!new.is_delivery_unknown() && !client.can_execute_twice(&new));
-    // Whoever stored it may have sent it then.
-    let found = stored(&new);
-    assert!(found.is_delivery_unknown() && client.can_execute_twice(&found));
-    let read = stored(&client.prepare(CallRequest::resource("file:///x")));
-    assert!(!client.can_execute_twice(&read), "that changes nothing");
+    // The process that stored it may have sent it.
+    let restored = store_and_load(&new);
+    assert!(restored.is_delivery_unknown() && client.can_execute_twice(&restored));
+    let read = store_and_load(&client.prepare(CallSpec::resource("file:///x")));
+    assert!(
+        !client.can_execute_twice(&read),
+        "reading has no side effects"
+    );
 
     let error = client.finish(new).await.unwrap_err();
-    let pending = error.pending.expect("its response was lost");
+    let pending = error.pending.expect("the response was lost");
     assert!(pending.is_delivery_unknown() && client.can_execute_twice(&pending));
     assert_eq!(call_ids(&server).len(), 1);
-    let knowing = connect(&answering(true, |_| lost()).await).await;
-    assert!(!knowing.can_execute_twice(&pending));
+    let supporting = connect(&start_server(true, |_| lost()).await).await;
+    assert!(!supporting.can_execute_twice(&pending));
 }

@@ -1,4 +1,4 @@
-//! Lists, what may be kept of them, and what tools want in headers.
+//! Lists, their cache, parameter headers and output schemas of tools.
 
 use crate::support::{FakeServer, Received, Respond, serve_forever};
 use refrain::prelude::*;
@@ -81,11 +81,11 @@ async fn change_notification_invalidates_the_cache() {
         tools: true,
         ..Filter::default()
     };
-    let mut listening = client.listen(&wanted).await.unwrap();
-    assert!(listening.granted().tools);
-    let changes = Changes::new().tool(Tool::new("second", nothing));
-    instance.server.change(changes).unwrap();
-    let change = crate::support::within("the change", listening.next())
+    let mut changes = client.listen(&wanted).await.unwrap();
+    assert!(changes.granted().tools);
+    let update = Changes::new().tool(Tool::new("second", nothing));
+    instance.server.change(update).unwrap();
+    let change = crate::support::within("the change", changes.next())
         .await
         .unwrap();
     assert_eq!(change, Some(ServerChange::Tools));
@@ -105,7 +105,7 @@ async fn header_mismatch_reloads_the_tools() {
     let url =
         serve_forever(Server::builder("headers", "1").tool(Tool::new("deploy", deploy))).await;
     let client = Client::builder().connect(&url).await.unwrap();
-    // Not listed before: the server misses a header, and the client finds out which.
+    // The tool is not listed yet, so the first request lacks the header.
     let result = client
         .call_tool("deploy", json!({"region": "Zürich"}))
         .await
@@ -132,15 +132,12 @@ async fn tool_with_invalid_annotations_is_neither_listed_nor_called() {
         .call_tool("bad", json!({"x": "y"}))
         .await
         .unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::InvalidTool { .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::InvalidTool { .. });
     assert!(server.requests("tools/call").is_empty());
 }
 
-/// A tool that promises a number of degrees, and keeps to nothing.
-fn promising(
+/// A server with a tool that has this output schema and always returns this content.
+fn server_with_output_schema(
     schema: &Value,
     content: &Value,
 ) -> impl Fn(&Received) -> Respond + Send + Sync + 'static {
@@ -158,27 +155,25 @@ fn promising(
 async fn result_violating_the_output_schema_is_returned_in_the_error() {
     let schema = json!({"type": "object", "properties": {"degrees": {"type": "number"}}});
     let content = json!({"degrees": "many"});
-    let server = FakeServer::start(promising(&schema, &content)).await;
+    let server = FakeServer::start(server_with_output_schema(&schema, &content)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    // Nothing is promised yet.
+    // The output schema is not known yet.
     client
         .call_tool("weather", json!({}))
         .await
         .expect("a result");
     client.tools().await.expect("tools");
     let error = client.call_tool("weather", json!({})).await;
-    let error = error.expect_err("a number is promised");
-    assert!(error.pending.is_none(), "the call is done");
+    let error = error.expect_err("the result violates the schema");
+    assert!(error.pending.is_none(), "the call has completed");
     assert!(error.to_string().contains("\"/degrees\""), "{error}");
     let ErrorKind::InvalidResult { result, .. } = error.kind else {
         panic!("{error}");
     };
     assert_eq!(result["structuredContent"], content);
     assert_eq!(server.requests("tools/call").len(), 2);
-    let raw = client
-        .call(refrain_client::CallRequest::tool("weather"))
-        .await;
-    let raw = raw.expect("it is given as it came");
+    let raw = client.call(refrain_client::CallSpec::tool("weather")).await;
+    let raw = raw.expect("`call` does not validate");
     assert!(client.output_schema_mismatch("weather", &raw).is_some());
     assert_eq!(client.output_schema_mismatch("another", &raw), None);
 }
@@ -186,8 +181,8 @@ async fn result_violating_the_output_schema_is_returned_in_the_error() {
 #[tokio::test]
 async fn changed_output_schema_is_reloaded() {
     let content = json!([1]);
-    let before = promising(&json!({"type": "object"}), &content);
-    let now = promising(&json!({"type": "array"}), &content);
+    let before = server_with_output_schema(&json!({"type": "object"}), &content);
+    let now = server_with_output_schema(&json!({"type": "array"}), &content);
     let listed = std::sync::atomic::AtomicBool::new(false);
     let server = FakeServer::start(move |request| {
         let is_list = request["method"] == "tools/list";
@@ -214,16 +209,16 @@ async fn external_schema_references_are_not_fetched() {
     elsewhere.set_nonblocking(true).expect("a listener");
     let address = elsewhere.local_addr().expect("an address");
     let schema = json!({"$ref": format!("http://{address}/schema.json")});
-    let server = FakeServer::start(promising(&schema, &json!({}))).await;
+    let server = FakeServer::start(server_with_output_schema(&schema, &json!({}))).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     client.tools().await.expect("tools");
     let error = client.call_tool("weather", json!({})).await;
-    let error = error.expect_err("nobody knows what is promised");
+    let error = error.expect_err("the schema cannot be resolved");
+    assert_matches!(error.kind, ErrorKind::InvalidResult { .. });
     assert!(
-        matches!(error.kind, ErrorKind::InvalidResult { .. }),
+        error.to_string().contains("output schema is invalid"),
         "{error}"
     );
-    assert!(error.to_string().contains("cannot be applied"), "{error}");
-    let nobody = elsewhere.accept().expect_err("nobody came");
-    assert_eq!(nobody.kind(), std::io::ErrorKind::WouldBlock);
+    let fetched = elsewhere.accept().expect_err("nothing is fetched");
+    assert_eq!(fetched.kind(), std::io::ErrorKind::WouldBlock);
 }

@@ -1,4 +1,11 @@
-//! The client against servers over real connections: Refrain's own, and fake ones.
+//! Tests of the client against Refrain servers and fake servers over real connections.
+
+/// Asserts that a value matches a pattern, and shows the value otherwise.
+macro_rules! assert_matches {
+    ($value:expr, $($pattern:tt)+) => {
+        assert!(matches!($value, $($pattern)+), "{:?}", $value)
+    };
+}
 
 mod answers;
 mod auth;

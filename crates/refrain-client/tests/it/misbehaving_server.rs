@@ -1,10 +1,12 @@
-//! Servers that do what they should not.
+//! Servers that violate the protocol, are busy, or cannot be reached.
 
 use crate::support::{FakeServer, Respond, form};
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
 use refrain_client::wire::AskKind;
-use refrain_client::{AuthError, AuthRejection, Authorize, Client, ClientLimits, Error, ErrorKind};
+use refrain_client::{
+    AuthError, Authorize, Client, ClientLimits, Error, ErrorKind, RejectedRequest,
+};
 use serde_json::json;
 use std::time::Duration;
 use url::Url;
@@ -28,10 +30,7 @@ async fn missing_result_type_means_complete_and_unknown_type_is_rejected() {
             FakeServer::start(move |_| Respond::Result(json!({"resultType": kind, "content": []})))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::UnknownResultType(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::UnknownResultType(_));
     }
 }
 
@@ -50,11 +49,11 @@ async fn too_large_state_is_rejected_and_the_last_round_kept() {
         .answer("go", refrain_client::AskAnswer::Decline)
         .unwrap();
     let error = client.finish(pending).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooLarge { .. });
     assert!(error.to_string().contains("4194304"), "{error}");
-    let pending = error.pending.expect("the round before is there");
+    let pending = error.pending.expect("the error contains the last round");
     assert_eq!(pending.round(), 1);
-    assert!(pending.unanswered().is_empty(), "with its answer");
+    assert!(pending.unanswered().is_empty(), "its answer is kept");
 }
 
 #[tokio::test]
@@ -70,15 +69,12 @@ async fn too_large_message_is_rejected() {
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(
-        matches!(
-            error.kind,
-            ErrorKind::TooLarge {
-                limit: 1_000_000,
-                ..
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        error.kind,
+        ErrorKind::TooLarge {
+            limit: 1_000_000,
+            ..
+        }
     );
 }
 
@@ -90,15 +86,12 @@ async fn too_many_asks_are_rejected() {
     })
     .await;
     let error = call(&server).await.unwrap_err();
-    assert!(
-        matches!(
-            error.kind,
-            ErrorKind::TooManyAsks {
-                asks: 101,
-                limit: 100
-            }
-        ),
-        "{error}"
+    assert_matches!(
+        error.kind,
+        ErrorKind::TooManyAsks {
+            asks: 101,
+            limit: 100
+        }
     );
 }
 
@@ -116,10 +109,7 @@ async fn invalid_responses_are_reported() {
             FakeServer::start(move |_| Respond::Raw(200, "application/json", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(word), "{error}");
     }
 }
@@ -131,7 +121,7 @@ async fn html_page_is_not_an_mcp_server() {
     })
     .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("Welcome"), "{error}");
 }
 
@@ -141,10 +131,7 @@ async fn unreachable_server_and_invalid_addresses_are_reported() {
     let url = format!("http://{}/mcp", listener.local_addr().unwrap());
     drop(listener);
     let error = Client::builder().connect(&url).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::Unreachable { .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::Unreachable { .. });
     for address in [
         "",
         "localhost:80",
@@ -152,10 +139,7 @@ async fn unreachable_server_and_invalid_addresses_are_reported() {
         "http://me:secret@localhost/",
     ] {
         let error = Client::builder().connect(address).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidAddress { .. });
     }
 }
 
@@ -179,10 +163,7 @@ async fn busy_server_is_retried() {
 async fn long_retry_after_is_not_waited_for() {
     let server = FakeServer::start(|_| Respond::RetryAfter(429, "3600")).await;
     let error = call(&server).await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::HttpStatus { status: 429, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 429, .. });
     assert_eq!(server.requests("tools/call").len(), 1);
 }
 
@@ -198,13 +179,13 @@ async fn event_of_another_type_is_ignored() {
     call(&server).await.unwrap();
 }
 
-/// How long the server may be silent where somebody logs in slowly.
+/// The silence limit, which is shorter than the login.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Somebody who takes longer to log in than the server may be silent.
-struct Slow;
+/// An authorization that takes longer than the silence limit.
+struct SlowLogin;
 
-impl Authorize for Slow {
+impl Authorize for SlowLogin {
     fn headers<'a>(
         &'a self,
         _method: &'a Method,
@@ -218,7 +199,7 @@ impl Authorize for Slow {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: AuthRejection<'a>,
+        _rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Ok(false) })
     }
@@ -231,22 +212,20 @@ async fn login_time_does_not_count_as_server_silence() {
         silence: SILENCE,
         ..ClientLimits::default()
     };
-    let builder = Client::builder().limits(limits).authorize(Slow);
+    let builder = Client::builder().limits(limits).authorize(SlowLogin);
     builder.connect(&server.url).await.unwrap();
 }
 
 #[tokio::test]
 async fn lost_response_is_not_retried_without_call_ids() {
-    // This server says nothing of call ids.
+    // This server does not support call ids.
     for status in [502, 503, 504] {
         let server =
             FakeServer::start(move |_| Respond::Raw(status, "text/plain", "gateway".to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
         assert_eq!(server.requests("tools/call").len(), 1, "{status}");
-        let pending = error
-            .pending
-            .expect("whoever knows better may send it again");
+        let pending = error.pending.expect("the host may decide to resend");
         assert_eq!(pending.round(), 0);
     }
 }
@@ -271,10 +250,7 @@ async fn error_status_of_an_event_stream_is_reported() {
             FakeServer::start(move |_| Respond::Raw(500, "text/event-stream", body.to_owned()))
                 .await;
         let error = call(&server).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. }),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. });
     }
 }
 
@@ -289,13 +265,10 @@ async fn password_in_a_url_is_not_repeated_in_errors() {
         "ada:secret@127.0.0.1/mcp",
     ] {
         let error = Client::builder().connect(url).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidAddress { .. }),
-            "{error}"
-        );
-        let said = format!("{error} {error:?}");
-        assert!(!said.contains("sec") && !said.contains("ret@"), "{said}");
-        assert!(said.contains("127.0.0.1"), "{said}");
+        assert_matches!(error.kind, ErrorKind::InvalidAddress { .. });
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("sec") && !text.contains("ret@"), "{text}");
+        assert!(text.contains("127.0.0.1"), "{text}");
     }
     let error = Client::builder().connect("ftp://host/a@b").await;
     assert!(error.unwrap_err().to_string().contains("ftp://host/a@b"));

@@ -1,11 +1,11 @@
-//! A call that waits is a value.
+//! Pending calls: storage, resumption and Debug output.
 
 use crate::support::serve_forever;
 use refrain::prelude::*;
 use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
 use refrain_client::wire::AskKind;
-use refrain_client::{AskAnswer, CallRequest, Client, IncomingAsk, PendingCall, RoundOutcome};
+use refrain_client::{AskAnswer, CallSpec, Client, IncomingAsk, PendingCall, RoundOutcome};
 use serde_json::json;
 
 #[derive(Deserialize, Elicit)]
@@ -24,29 +24,29 @@ fn server(keys: &KeyRing) -> ServerBuilder {
     Server::builder("files", "1").tool(tool).keys(keys.clone())
 }
 
-async fn by_hand(url: &str) -> Client {
+async fn connect(url: &str) -> Client {
     let client = Client::builder()
         .answer_manually([AskKind::Form])
         .connect(url);
     client.await.expect("a server")
 }
 
-async fn pend(url: &str) -> PendingCall {
-    let call = CallRequest::tool("remove");
-    match by_hand(url).await.start(call).await.expect("a round") {
+async fn start_pending(url: &str) -> PendingCall {
+    let call = CallSpec::tool("remove");
+    match connect(url).await.start(call).await.expect("a round") {
         RoundOutcome::Pending(pending) => pending,
-        RoundOutcome::Complete(result) => panic!("done at once: {result}"),
+        RoundOutcome::Complete(result) => panic!("completed without an ask: {result}"),
     }
 }
 
 #[tokio::test]
 async fn stored_call_resumes_at_another_address() {
     let keys = KeyRing::generate(&SystemSource::new());
-    let here = serve_forever(server(&keys)).await;
-    let text = serde_json::to_string(&pend(&here).await).unwrap();
+    let first = serve_forever(server(&keys)).await;
+    let text = serde_json::to_string(&start_pending(&first).await).unwrap();
 
-    let there = serve_forever(server(&keys)).await;
-    assert_ne!(here, there);
+    let second = serve_forever(server(&keys)).await;
+    assert_ne!(first, second);
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     let asks = pending.unanswered();
     let [IncomingAsk::Form(ask)] = asks.as_slice() else {
@@ -54,28 +54,28 @@ async fn stored_call_resumes_at_another_address() {
     };
     assert_eq!(ask.message, "Remove everything?");
     assert_eq!(ask.asker.server.as_deref(), Some("files"));
-    assert_eq!(ask.asker.address, here);
+    assert_eq!(ask.asker.address, first);
     assert_eq!(ask.form.fields().len(), 1);
     pending
         .answer("confirm", AskAnswer::accept(json!({"sure": true})).unwrap())
         .unwrap();
-    let result = by_hand(&there).await.finish(pending).await.unwrap();
+    let result = connect(&second).await.finish(pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "Removed.");
 }
 
 #[tokio::test]
 async fn pending_call_round_trips_through_json() {
     let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
-    let mut pending = pend(&url).await;
-    let again = |pending: &PendingCall| {
+    let mut pending = start_pending(&url).await;
+    let round_trip = |pending: &PendingCall| {
         let text = serde_json::to_string(pending).unwrap();
         let read: PendingCall = serde_json::from_str(&text).unwrap();
         assert_eq!(serde_json::to_string(&read).unwrap(), text);
         read
     };
-    pending = again(&pending);
+    pending = round_trip(&pending);
     pending.answer("confirm", AskAnswer::Decline).unwrap();
-    pending = again(&pending);
+    pending = round_trip(&pending);
     assert!(pending.unanswered().is_empty());
     assert_eq!(pending.round(), 1);
 }
@@ -83,18 +83,18 @@ async fn pending_call_round_trips_through_json() {
 #[tokio::test]
 async fn debug_output_hides_state_and_answers() {
     let url = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
-    let mut pending = pend(&url).await;
+    let mut pending = start_pending(&url).await;
     pending
         .answer("confirm", AskAnswer::accept(json!({"sure": true})).unwrap())
         .unwrap();
     let text = serde_json::to_value(&pending).unwrap();
     let state = text["state"].as_str().unwrap();
     let call_id = text["callId"].as_str().unwrap();
-    let shown = format!("{pending:?} {pending:#?}");
-    assert!(!shown.contains(state));
-    assert!(!shown.contains(call_id));
-    assert!(!shown.contains("sure"));
-    assert!(shown.contains("confirm"), "what is asked may be seen");
+    let debug = format!("{pending:?} {pending:#?}");
+    assert!(!debug.contains(state));
+    assert!(!debug.contains(call_id));
+    assert!(!debug.contains("sure"));
+    assert!(debug.contains("confirm"), "keys of asks are shown");
 }
 
 #[test]
@@ -129,12 +129,12 @@ async fn remove_two(cx: Cx) -> Result<String> {
     Ok(format!("{} {}", one.sure, two.sure))
 }
 
-/// What was seen last is all there is when a process ends without a word.
+/// After a crash, the last observed state is enough to resume the call.
 #[tokio::test]
 async fn on_pending_reports_every_state_change() {
     let tool = Tool::new("remove_two", remove_two);
     let url = serve_forever(Server::builder("files", "1").tool(tool)).await;
-    let (seen, mut told) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut states) = tokio::sync::mpsc::unbounded_channel();
     let client = Client::builder()
         .on_form(|ask| async move {
             if ask.key == "two" {
@@ -144,15 +144,16 @@ async fn on_pending_reports_every_state_change() {
         })
         .on_pending(move |pending| {
             let text = serde_json::to_string(pending).unwrap();
-            seen.send((pending.round(), pending.unanswered().len(), text))
+            sender
+                .send((pending.round(), pending.unanswered().len(), text))
                 .unwrap();
         })
         .connect(&url);
     let client = client.await.unwrap();
-    let call = tokio::spawn(async move { client.call(CallRequest::tool("remove_two")).await });
-    let (round, open, _) = told.recv().await.unwrap();
+    let call = tokio::spawn(async move { client.call(CallSpec::tool("remove_two")).await });
+    let (round, open, _) = states.recv().await.unwrap();
     assert_eq!((round, open), (1, 2));
-    let (round, open, text) = told.recv().await.unwrap();
+    let (round, open, text) = states.recv().await.unwrap();
     assert_eq!((round, open), (1, 1));
     call.abort();
 
@@ -160,20 +161,20 @@ async fn on_pending_reports_every_state_change() {
     pending
         .answer("two", AskAnswer::accept(json!({"sure": false})).unwrap())
         .unwrap();
-    let result = by_hand(&url).await.finish(pending).await.unwrap();
+    let result = connect(&url).await.finish(pending).await.unwrap();
     assert_eq!(result["content"][0]["text"], "true false");
 }
 
 #[tokio::test]
 async fn failed_resume_keeps_the_original_address() {
-    let here = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
+    let first = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
     let other = serve_forever(server(&KeyRing::generate(&SystemSource::new()))).await;
-    let mut pending = pend(&here).await;
+    let mut pending = start_pending(&first).await;
     pending.answer("confirm", AskAnswer::Decline).unwrap();
-    let error = by_hand(&other).await.finish(pending).await.unwrap_err();
-    let pending = error.pending.expect("the call is not lost");
-    assert_eq!(pending.address(), here);
-    assert!(pending.unanswered().is_empty(), "its answer is there");
+    let error = connect(&other).await.finish(pending).await.unwrap_err();
+    let pending = error.pending.expect("the error contains the call");
+    assert_eq!(pending.address(), first);
+    assert!(pending.unanswered().is_empty(), "its answer is kept");
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! The loop that answers.
+//! The round loop: rounds, limits, deadline, cancellation.
 
 use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
 use refrain::prelude::*;
-use refrain_client::{AskAnswer, CallRequest, Client, ClientLimits, ErrorKind, RoundOutcome};
+use refrain_client::{AskAnswer, CallSpec, Client, ClientLimits, ErrorKind, RoundOutcome};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ struct Name {
     name: String,
 }
 
-/// Asks one after the other, and two at once.
+/// Asks once, then twice at the same time.
 async fn introduce(cx: Cx) -> Result<String> {
     let Name { name } = cx.elicit("name", "Who are you?").await?;
     let (friend, other) = tokio::try_join!(
@@ -45,7 +45,7 @@ async fn call_repeats_rounds_until_it_completes() {
 async fn asks_of_a_round_are_answered_concurrently() {
     let url =
         serve_forever(Server::builder("talk", "1").tool(Tool::new("introduce", introduce))).await;
-    // Nobody gets past it alone.
+    // Each handler waits for the other.
     let both = Arc::new(Barrier::new(2));
     let client = Client::builder()
         .on_form(move |ask| {
@@ -64,7 +64,7 @@ async fn asks_of_a_round_are_answered_concurrently() {
     assert!(!called.unwrap().is_error);
 }
 
-/// A call with two rounds before it is done, whose states are hard to keep as they are.
+/// A call with two rounds and a state that is easily damaged.
 async fn two_rounds() -> FakeServer {
     FakeServer::start(|request| {
         let params = &request["params"];
@@ -74,13 +74,13 @@ async fn two_rounds() -> FakeServer {
                 Some(STATE),
             ),
             Some(STATE) => Respond::asks(json!({"b": form("B?", json!({}))}), None),
-            Some(other) => panic!("a state nobody gave: {other:?}"),
+            Some(other) => panic!("unknown state: {other:?}"),
         }
     })
     .await
 }
 
-/// Spaces, escapes, a null, and what looks like JSON.
+/// Spaces, escapes, a null character, and text that looks like JSON.
 const STATE: &str = " {\"b\":1, \"a\":\"é\\n\\u0000\u{0}\u{1F3B5}\"} ";
 
 #[tokio::test]
@@ -119,7 +119,7 @@ async fn rounds_do_not_leak_state_or_answers() {
     let mut ids: Vec<_> = rounds.iter().map(|round| round["id"].as_u64()).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), 3, "every round has an id of its own");
+    assert_eq!(ids.len(), 3, "every round has a unique request id");
     let call_ids: Vec<_> = rounds
         .iter()
         .map(|round| &round["params"]["_meta"]["refrain/callId"])
@@ -127,7 +127,7 @@ async fn rounds_do_not_leak_state_or_answers() {
     assert!(call_ids[0].is_string());
     assert!(
         call_ids.iter().all(|id| *id == call_ids[0]),
-        "one call, one id"
+        "all rounds have the same call id"
     );
     for round in &rounds {
         assert_eq!(round["params"]["arguments"], json!({"n": 1}));
@@ -136,7 +136,7 @@ async fn rounds_do_not_leak_state_or_answers() {
 
 #[tokio::test]
 async fn concurrent_calls_do_not_share_state() {
-    // Each call has states of its own, and the server takes no others.
+    // The server accepts only the states of the same call.
     let server = FakeServer::start(|request| {
         let params = &request["params"];
         let n = params["arguments"]["n"].as_u64().expect("a number");
@@ -199,10 +199,10 @@ async fn round_without_asks_returns_the_state_after_a_pause() {
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    let began = std::time::Instant::now();
+    let start = std::time::Instant::now();
     client.call_tool("t", json!({})).await.unwrap();
     // Each pause is at least half of 100, 200 and 400 ms.
-    assert!(began.elapsed() >= Duration::from_millis(350));
+    assert!(start.elapsed() >= Duration::from_millis(350));
     let states: Vec<_> = server
         .requests("tools/call")
         .iter()
@@ -227,17 +227,17 @@ async fn endless_asking_hits_the_round_limit() {
         .await
         .unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooManyRounds(7)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooManyRounds(7));
     assert_eq!(server.requests("tools/call").len(), 7);
-    let pending = error.pending.expect("the call is not lost");
+    let pending = error.pending.expect("the error contains the call");
     assert_eq!(pending.asks().len(), 1);
 }
 
 #[tokio::test]
 async fn deadline_fails_the_call_but_keeps_its_answers() {
     let server = FakeServer::start(|_| {
-        let each = json!({"quick": form("?", json!({})), "slow": form("?", json!({}))});
-        Respond::asks(each, Some("s"))
+        let asks = json!({"quick": form("?", json!({})), "slow": form("?", json!({}))});
+        Respond::asks(asks, Some("s"))
     })
     .await;
     let client = Client::builder()
@@ -256,11 +256,8 @@ async fn deadline_fails_the_call_but_keeps_its_answers() {
         .unwrap();
     let called = within("the deadline", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
-        "{error}"
-    );
-    let pending = error.pending.expect("the call is not lost");
+    assert_matches!(error.kind, ErrorKind::DeadlineExceeded(_));
+    let pending = error.pending.expect("the error contains the call");
     let open: Vec<_> = pending
         .unanswered()
         .iter()
@@ -277,8 +274,8 @@ async fn stopped_call_is_returned_in_the_error() {
         .connect(&server.url)
         .await
         .unwrap();
-    let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("t")).await.unwrap() else {
-        panic!("it asks")
+    let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("t")).await.unwrap() else {
+        panic!("expected a pending call")
     };
     let stop = tokio::time::sleep(Duration::from_millis(50));
     let stopped = within("the stop", client.finish_unless(pending, stop)).await;
@@ -291,15 +288,15 @@ async fn stopped_call_is_returned_in_the_error() {
 async fn dropped_call_is_cancelled_at_the_server() {
     #[derive(Clone, Default)]
     struct Seen(Arc<Mutex<Vec<&'static str>>>);
-    struct Ends(Seen);
-    impl Drop for Ends {
+    struct DropGuard(Seen);
+    impl Drop for DropGuard {
         fn drop(&mut self) {
-            self.0.0.lock().unwrap().push("ended");
+            self.0.0.lock().unwrap().push("dropped");
         }
     }
     async fn slow(_cx: Cx, seen: State<Seen>) -> Result<String> {
-        let _ends = Ends((*seen).clone());
-        seen.0.lock().unwrap().push("began");
+        let _guard = DropGuard((*seen).clone());
+        seen.0.lock().unwrap().push("started");
         std::future::pending().await
     }
 
@@ -309,8 +306,8 @@ async fn dropped_call_is_cancelled_at_the_server() {
     let client = Client::builder().connect(&url).await.unwrap();
     let has = |what| seen.0.lock().unwrap().contains(&what);
     tokio::select! {
-        _ = client.call_tool("slow", json!({})) => panic!("it never ends"),
-        () = until("the call", || has("began")) => {}
+        _ = client.call_tool("slow", json!({})) => panic!("the tool never returns"),
+        () = until("the call", || has("started")) => {}
     }
-    until("the end of the handler", || has("ended")).await;
+    until("the end of the handler", || has("dropped")).await;
 }

@@ -1,4 +1,4 @@
-//! What is declared is answered, and nothing else.
+//! Protocol rules for asks: declared kinds, sampling, roots, URLs.
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{AskKind, Content, Role, Root, SamplingAnswer};
@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 use std::io::ErrorKind::WouldBlock;
 use std::net::TcpListener;
 
-/// Asks this until there is a state, and is done then.
-async fn asking(what: Value) -> FakeServer {
+/// A server that sends this ask once, and then completes.
+async fn server_asking(ask: Value) -> FakeServer {
     FakeServer::start(move |request| match request["params"].get("requestState") {
-        None => Respond::asks(json!({"it": what}), Some("s")),
+        None => Respond::asks(json!({"it": ask}), Some("s")),
         Some(_) => Respond::text("done"),
     })
     .await
 }
 
-/// Calls, and says why the ask has no answer.
-async fn why(client: &Client) -> String {
+/// Makes a call, and returns the reason why its ask has no answer.
+async fn unanswered_reason(client: &Client) -> String {
     let called = client.call_tool("t", json!({})).await;
-    let error = called.expect_err("it is not answered");
-    assert!(error.pending.is_some(), "the call is not lost");
+    let error = called.expect_err("the ask is not answered");
+    assert!(error.pending.is_some(), "the error contains the call");
     match error.kind {
         ErrorKind::Unanswered(mut asks) if asks.len() == 1 => asks.remove(0).why,
         kind => panic!("{kind}"),
@@ -44,14 +44,14 @@ async fn undeclared_asks_are_not_answered() {
         ),
         ("elicitation/create", url),
     ] {
-        let server = asking(json!({"method": method, "params": params})).await;
+        let server = server_asking(json!({"method": method, "params": params})).await;
         let client = Client::builder()
-            .on_form(|_| async { panic!("it is no form") })
+            .on_form(|_| async { panic!("not a form") })
             .connect(&server.url)
             .await
             .unwrap();
-        let why = why(&client).await;
-        assert!(why.contains("nobody here answers"), "{why}");
+        let why = unanswered_reason(&client).await;
+        assert!(why.contains("no handler for"), "{why}");
         assert_eq!(declared(&server)["elicitation"], json!({"form": {}}));
         assert_eq!(declared(&server).get("roots"), None);
         assert_eq!(declared(&server).get("sampling"), None);
@@ -96,13 +96,14 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
     ] {
         let mut params = params;
         params["maxTokens"] = 5.into();
-        let server = asking(json!({"method": "sampling/createMessage", "params": params})).await;
+        let server =
+            server_asking(json!({"method": "sampling/createMessage", "params": params})).await;
         let client = Client::builder()
-            .on_sampling(|_| async { panic!("no model is asked") })
+            .on_sampling(|_| async { panic!("the handler must not run") })
             .connect(&server.url)
             .await
             .unwrap();
-        let why = why(&client).await;
+        let why = unanswered_reason(&client).await;
         assert!(why.contains(word), "{word}: {why}");
         assert_eq!(declared(&server)["sampling"], json!({}));
     }
@@ -110,7 +111,7 @@ async fn sampling_with_tools_or_invalid_messages_is_rejected() {
 
 #[tokio::test]
 async fn sampling_params_reach_the_handler() {
-    let server = asking(json!({"method": "sampling/createMessage", "params": {
+    let server = server_asking(json!({"method": "sampling/createMessage", "params": {
         "messages": [{"role": "user", "content": {"type": "text", "text": "Capital?"}}],
         "modelPreferences": {"hints": [{"name": "first"}, {"name": "second"}], "costPriority": 0.3},
         "systemPrompt": "Be brief.",
@@ -140,15 +141,15 @@ async fn sampling_params_reach_the_handler() {
         .await
         .unwrap();
     client.call_tool("t", json!({})).await.unwrap();
-    let answered = &server.requests("tools/call")[1]["params"]["inputResponses"]["it"];
-    assert_eq!(answered["role"], "assistant");
-    assert_eq!(answered["model"], "m");
-    assert_eq!(answered["stopReason"], "maxTokens");
+    let answer = &server.requests("tools/call")[1]["params"]["inputResponses"]["it"];
+    assert_eq!(answer["role"], "assistant");
+    assert_eq!(answer["model"], "m");
+    assert_eq!(answer["stopReason"], "maxTokens");
 }
 
 #[tokio::test]
 async fn roots_must_be_unambiguous_file_uris() {
-    let server = asking(json!({"method": "roots/list"})).await;
+    let server = server_asking(json!({"method": "roots/list"})).await;
     let call = |uri: &'static str| {
         let url = server.url.clone();
         async move {
@@ -175,8 +176,8 @@ async fn roots_must_be_unambiguous_file_uris() {
         "file:///./x",
         "",
     ] {
-        let why = why(&call(uri).await).await;
-        assert!(why.contains("cannot be told"), "{uri}: {why}");
+        let why = unanswered_reason(&call(uri).await).await;
+        assert!(why.contains("invalid root"), "{uri}: {why}");
     }
 }
 
@@ -187,7 +188,7 @@ async fn url_reaches_the_handler_unchanged_and_is_not_fetched() {
     let url = format!("http://{}/a/b?c=d&e=%20f#g", trap.local_addr().unwrap());
     let asked = url.clone();
     let params = json!({"mode": "url", "message": "Sign in", "url": url});
-    let server = asking(json!({"method": "elicitation/create", "params": params})).await;
+    let server = server_asking(json!({"method": "elicitation/create", "params": params})).await;
     let client = Client::builder()
         .on_url(move |ask| {
             assert_eq!(ask.url.as_str(), asked);
@@ -200,8 +201,8 @@ async fn url_reaches_the_handler_unchanged_and_is_not_fetched() {
         .await
         .unwrap();
     client.call_tool("t", json!({})).await.unwrap();
-    let came = trap.accept().map(|_| ()).map_err(|error| error.kind());
-    assert_eq!(came, Err(WouldBlock), "nobody was there");
+    let fetched = trap.accept().map(|_| ()).map_err(|error| error.kind());
+    assert_eq!(fetched, Err(WouldBlock), "the URL is not fetched");
 }
 
 #[tokio::test]

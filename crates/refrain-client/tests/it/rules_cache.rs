@@ -1,10 +1,10 @@
-//! What may be kept, for how long, and where a list begins anew.
+//! Protocol rules for caching and pagination.
 
 use crate::support::{FakeServer, Respond, within};
 use futures_util::future::BoxFuture;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, Method};
-use refrain_client::{AuthError, AuthRejection, Authorize, Client};
+use refrain_client::{AuthError, Authorize, Client, RejectedRequest};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,10 +80,10 @@ async fn clients_do_not_share_a_cache() {
     }
 }
 
-/// Shows another token whenever it is told to.
-struct Turning(Arc<AtomicU64>);
+/// Sends the current number as its token.
+struct ChangingToken(Arc<AtomicU64>);
 
-impl Authorize for Turning {
+impl Authorize for ChangingToken {
     fn headers<'a>(
         &'a self,
         _method: &'a Method,
@@ -96,7 +96,7 @@ impl Authorize for Turning {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: AuthRejection<'a>,
+        _rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
         Box::pin(async { Ok(false) })
     }
@@ -107,33 +107,37 @@ async fn new_access_token_invalidates_the_cache() {
     let server = FakeServer::start(|_| read("mine", LONG)).await;
     let token = Arc::new(AtomicU64::new(1));
     let client = Client::builder()
-        .authorize(Turning(Arc::clone(&token)))
+        .authorize(ChangingToken(Arc::clone(&token)))
         .connect(&server.url)
         .await
         .unwrap();
-    let asked = || server.requests("resources/read").len();
+    let reads = || server.requests("resources/read").len();
     for uri in ["file:///x", "file:///x", "file:///y"] {
         client.read_resource(uri).await.unwrap();
     }
-    assert_eq!(asked(), 2);
+    assert_eq!(reads(), 2);
     token.store(2, Ordering::SeqCst);
     for uri in ["file:///z", "file:///x", "file:///y", "file:///x"] {
         client.read_resource(uri).await.unwrap();
     }
     assert_eq!(
-        asked(),
+        reads(),
         5,
-        "each of them once more, but for what was under way"
+        "each once more, except the request that changed the token"
     );
     client.read_resource("file:///z").await.unwrap();
-    assert_eq!(asked(), 6, "nobody knows whose that was");
+    assert_eq!(
+        reads(),
+        6,
+        "the result during the token change was not cached"
+    );
 }
 
 #[tokio::test]
 async fn expired_result_is_requested_again() {
     let server = FakeServer::start(|_| read("new", 30)).await;
     let client = connect(&server).await;
-    within("the end of its time", async {
+    within("the expiry", async {
         while server.requests("resources/read").len() < 3 {
             client.read_resource("file:///x").await.unwrap();
         }

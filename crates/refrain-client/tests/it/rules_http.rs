@@ -1,4 +1,4 @@
-//! What every request says, and how it is answered.
+//! Protocol rules for HTTP requests and responses.
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::{Filter, LogLevel};
@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 
 const TASK: &str = "t/1";
 
-/// Has something to answer to every request there is.
-fn anything(request: &Value) -> Respond {
+/// A valid response to every kind of request.
+fn respond_to_any(request: &Value) -> Respond {
     match request["method"].as_str() {
         Some("tools/list") => Respond::Result(json!({"tools": []})),
         Some("prompts/get") => Respond::Result(json!({"messages": []})),
@@ -28,30 +28,30 @@ fn anything(request: &Value) -> Respond {
 }
 
 /// Makes a request of every kind.
-async fn everything(client: &Client) {
-    client.tools().await.expect("an answer");
+async fn request_everything(client: &Client) {
+    client.tools().await.expect("a response");
     client
         .call_tool("wärme", json!({}))
         .await
-        .expect("an answer");
+        .expect("a response");
     client
         .get_prompt("plain", json!({}))
         .await
-        .expect("an answer");
+        .expect("a response");
     client
         .read_resource("file:///a b")
         .await
-        .expect("an answer");
-    client.listen(&Filter::default()).await.expect("an answer");
-    client.task(TASK).await.expect("an answer");
-    client.cancel_task(TASK).await.expect("an answer");
+        .expect("a response");
+    client.listen(&Filter::default()).await.expect("a response");
+    client.task(TASK).await.expect("a response");
+    client.cancel_task(TASK).await.expect("a response");
 }
 
 #[tokio::test]
 async fn every_request_is_a_post_with_standard_headers() {
-    let server = FakeServer::start(|request| anything(request)).await;
+    let server = FakeServer::start(|request| respond_to_any(request)).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    everything(&client).await;
+    request_everything(&client).await;
     let messages = server.all();
     for request in &messages {
         assert_eq!(request.verb, "POST");
@@ -90,14 +90,14 @@ async fn every_request_is_a_post_with_standard_headers() {
 
 #[tokio::test]
 async fn every_request_has_client_metadata_and_a_unique_id() {
-    let server = FakeServer::start(|request| anything(request)).await;
+    let server = FakeServer::start(|request| respond_to_any(request)).await;
     let client = Client::builder()
         .on_roots(|_| async { Ok(Vec::new()) })
         .on_progress(|_| {})
         .connect(&server.url)
         .await
         .unwrap();
-    everything(&client).await;
+    request_everything(&client).await;
     let (mut ids, mut tokens) = (HashSet::new(), HashSet::new());
     for request in server.all() {
         let meta = &request["params"]["_meta"];
@@ -113,13 +113,13 @@ async fn every_request_has_client_metadata_and_a_unique_id() {
         let tasks = json!({"io.modelcontextprotocol/tasks": {}});
         assert_eq!(capabilities, &json!({"roots": {}, "extensions": tasks}));
         let id = request["id"].as_u64().expect("an integer");
-        assert!(ids.insert(id), "{id} twice");
+        assert!(ids.insert(id), "duplicate id {id}");
         if let Some(token) = meta.get("progressToken") {
             let token = token.as_u64().expect("an integer");
-            assert!(tokens.insert(token), "{token} twice");
+            assert!(tokens.insert(token), "duplicate token {token}");
         }
     }
-    assert_eq!(tokens.len(), 3, "calls want to hear how far they are");
+    assert_eq!(tokens.len(), 3, "each call has a progress token");
 }
 
 #[tokio::test]
@@ -143,10 +143,10 @@ async fn requests_on_a_response_stream_are_ignored() {
         )
     })
     .await;
-    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (steps, lines) = (Arc::clone(&heard), Arc::clone(&heard));
+    let received: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (steps, lines) = (Arc::clone(&received), Arc::clone(&received));
     let client = Client::builder()
-        .on_roots(|_| async { panic!("nobody may ask like this") })
+        .on_roots(|_| async { panic!("the handler must not run") })
         .on_progress(move |step| steps.lock().unwrap().push(step.progress.to_string()))
         .on_log(LogLevel::Info, move |line| {
             lines.lock().unwrap().push(line.data.to_string());
@@ -156,9 +156,9 @@ async fn requests_on_a_response_stream_are_ignored() {
         .unwrap();
     let result = client.call_tool("t", json!({})).await.unwrap();
     assert_eq!(result.content[0].as_text(), Some("done"));
-    assert_eq!(*heard.lock().unwrap(), ["0.5", "\"so far\""]);
+    assert_eq!(*received.lock().unwrap(), ["0.5", "\"so far\""]);
     let sent = server.all();
-    assert_eq!(sent.len(), 2, "nothing was answered: {sent:?}");
+    assert_eq!(sent.len(), 2, "no response is sent: {sent:?}");
     let meta = &sent[1]["params"]["_meta"];
     assert_eq!(meta["io.modelcontextprotocol/logLevel"], "info");
 }
@@ -166,8 +166,8 @@ async fn requests_on_a_response_stream_are_ignored() {
 #[tokio::test]
 async fn retry_after_a_lost_response_has_a_new_id() {
     let server = FakeServer::start(|request| match request["id"].as_u64() {
-        Some(2) => Respond::Raw(200, "text/event-stream", ": cut off\n".to_owned()),
-        _ => anything(request),
+        Some(2) => Respond::Raw(200, "text/event-stream", ": interrupted\n".to_owned()),
+        _ => respond_to_any(request),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -179,13 +179,13 @@ async fn retry_after_a_lost_response_has_a_new_id() {
 
 #[tokio::test]
 async fn redirect_to_another_server_is_not_followed() {
-    let other = FakeServer::start(|request| anything(request)).await;
+    let other = FakeServer::start(|request| respond_to_any(request)).await;
     for status in [301, 302, 303, 307, 308] {
         let url = other.url.clone();
         let server = FakeServer::start(move |_| Respond::Redirect(status, url.clone())).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.call_tool("t", json!({})).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+        assert_matches!(error.kind, ErrorKind::NotMcp { .. });
         assert!(error.to_string().contains(&other.url), "{error}");
     }
     assert!(other.all().is_empty());
@@ -196,7 +196,7 @@ async fn redirect_within_a_server_keeps_method_and_body() {
     for status in [301, 302, 303, 307, 308] {
         let server = FakeServer::start(move |request| match request["params"]["name"].as_str() {
             Some("moved") => Respond::Redirect(status, "/elsewhere".to_owned()),
-            _ => anything(request),
+            _ => respond_to_any(request),
         })
         .await;
         let client = Client::builder().connect(&server.url).await.unwrap();
@@ -207,9 +207,9 @@ async fn redirect_within_a_server_keeps_method_and_body() {
             assert!(matches!(called.unwrap_err().kind, ErrorKind::NotMcp { .. }));
             assert_eq!(paths, ["/mcp", "/mcp"]);
         } else {
-            assert!(called.is_err(), "it is sent on for ever");
+            assert!(called.is_err(), "the redirects do not end");
             assert_eq!(paths[..3], ["/mcp", "/mcp", "/elsewhere"]);
-            assert!(paths.len() < 10, "not for ever: {paths:?}");
+            assert!(paths.len() < 10, "redirects are limited: {paths:?}");
             assert_eq!(seen[1].message, seen[2].message);
             assert_eq!(seen[2].header("mcp-name"), Some("moved"));
         }
@@ -222,11 +222,11 @@ async fn any_error_code_is_reported_unchanged() {
         let server = FakeServer::start(move |_| Respond::Error(code, "no such thing")).await;
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = client.read_resource("file:///x").await.unwrap_err();
-        let ErrorKind::Rpc(refusal) = &error.kind else {
+        let ErrorKind::Rpc(failure) = &error.kind else {
             panic!("{error}")
         };
         assert_eq!(
-            (refusal.code, refusal.message.as_str()),
+            (failure.code, failure.message.as_str()),
             (code, "no such thing")
         );
         assert_eq!(server.requests("resources/read").len(), 1);
@@ -235,7 +235,7 @@ async fn any_error_code_is_reported_unchanged() {
 
 #[tokio::test]
 async fn malformed_reserved_meta_is_ignored() {
-    let odd = json!({
+    let malformed = json!({
         "io.modelcontextprotocol/serverInfo": 7,
         "io.modelcontextprotocol/protocolVersion": ["?"],
         "progressToken": {},
@@ -243,15 +243,19 @@ async fn malformed_reserved_meta_is_ignored() {
     });
     let server = FakeServer::start_raw(move |request| match request["method"].as_str() {
         Some("server/discover") => {
-            Respond::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": odd}))
+            Respond::Result(json!({"supportedVersions": ["2026-07-28"], "_meta": malformed}))
         }
-        _ => Respond::Result(json!({"content": [], "_meta": odd})),
+        _ => Respond::Result(json!({"content": [], "_meta": malformed})),
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     assert_eq!(client.server().info, None);
     let result = client.call_tool("t", json!({})).await.unwrap();
-    assert_eq!(result.meta.unwrap()["traceparent"], 0, "it is handed on");
+    assert_eq!(
+        result.meta.unwrap()["traceparent"],
+        0,
+        "it is passed on unchanged"
+    );
 }
 
 #[tokio::test]
@@ -261,8 +265,5 @@ async fn discover_result_of_unknown_type_is_rejected() {
     })
     .await;
     let error = Client::builder().connect(&server.url).await.unwrap_err();
-    assert!(
-        matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance"),
-        "{error}"
-    );
+    assert_matches!(&error.kind, ErrorKind::UnknownResultType(kind) if kind == "dance");
 }

@@ -1,12 +1,12 @@
-//! Subscriptions: what the server grants, tells and ends.
+//! Protocol rules for subscriptions.
 
 use crate::support::{FakeServer, Respond};
 use refrain_client::wire::Filter;
 use refrain_client::{ChangeStream, Client, ErrorKind, ServerChange};
 use serde_json::{Value, json};
 
-/// Grants the tools, tells these, and closes the stream.
-async fn telling(messages: Vec<Value>) -> (FakeServer, ChangeStream) {
+/// A server that grants tool changes, sends these messages, and closes the stream.
+async fn subscribe(messages: Vec<Value>) -> (FakeServer, ChangeStream) {
     let server = FakeServer::start(move |request| {
         let meta = json!({"io.modelcontextprotocol/subscriptionId": request["id"]});
         let granted = json!({"_meta": meta, "notifications": {"toolsListChanged": true}});
@@ -26,31 +26,31 @@ async fn telling(messages: Vec<Value>) -> (FakeServer, ChangeStream) {
         .connect(&server.url)
         .await
         .expect("a server");
-    let listening = client.listen(&wanted).await.expect("a subscription");
-    (server, listening)
+    let changes = client.listen(&wanted).await.expect("a subscription");
+    (server, changes)
 }
 
 #[tokio::test]
 async fn granted_filter_is_reported_and_unknown_messages_ignored() {
     let updated = json!({"uri": "file:///x"});
-    let (server, mut listening) = telling(vec![
+    let (server, mut changes) = subscribe(vec![
         json!({"method": "notifications/dance"}),
         json!({"method": "roots/list", "id": 1}),
         json!({"method": "notifications/resources/updated", "params": updated}),
         json!({"result": {"resultType": "complete"}}),
     ])
     .await;
-    let wished = &server.requests("subscriptions/listen")[0]["params"]["notifications"];
+    let requested = &server.requests("subscriptions/listen")[0]["params"]["notifications"];
     let filter = json!({
         "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["file:///x"],
     });
-    assert_eq!(wished, &filter);
-    let granted = listening.granted();
+    assert_eq!(requested, &filter);
+    let granted = changes.granted();
     assert!(granted.tools && !granted.prompts && granted.uris.is_empty());
-    let change = listening.next().await.unwrap();
+    let change = changes.next().await.unwrap();
     assert_eq!(change, Some(ServerChange::Resource("file:///x".to_owned())));
-    assert_eq!(listening.next().await.unwrap(), None);
-    assert_eq!(server.all().len(), 2, "nothing was answered");
+    assert_eq!(changes.next().await.unwrap(), None);
+    assert_eq!(server.all().len(), 2, "no response is sent");
 }
 
 #[tokio::test]
@@ -58,15 +58,12 @@ async fn ended_subscription_differs_from_a_lost_connection() {
     let ended = json!({"result": {"resultType": "complete"}});
     let cancelled = json!({"method": "notifications/cancelled", "params": {"requestId": 2}});
     for end in [ended, cancelled] {
-        let (_server, mut listening) = telling(vec![end]).await;
-        assert_eq!(listening.next().await.unwrap(), None);
+        let (_server, mut changes) = subscribe(vec![end]).await;
+        assert_eq!(changes.next().await.unwrap(), None);
     }
-    let (_server, mut listening) = telling(Vec::new()).await;
-    let error = listening.next().await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::ConnectionLost(_)),
-        "{error}"
-    );
+    let (_server, mut changes) = subscribe(Vec::new()).await;
+    let error = changes.next().await.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
 }
 
 #[tokio::test]
@@ -74,5 +71,5 @@ async fn rejected_subscription_is_an_error() {
     let server = FakeServer::start(|_| Respond::Error(-32601, "no such method")).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.listen(&Filter::default()).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
 }

@@ -1,4 +1,4 @@
-//! A modern server behind a pipe, that sees whether its client keeps to the rules.
+//! Protocol rules over a pipe. The server records violations by the client.
 
 use crate::support::{until, within};
 use refrain_client::wire::Filter;
@@ -11,11 +11,11 @@ async fn start() -> Client {
     start_with(&[]).await
 }
 
-async fn start_with(words: &[&str]) -> Client {
+async fn start_with(args: &[&str]) -> Client {
     let mut command = Command::new("python3");
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/rules_pipe.py");
-    command.arg(script).args(words);
-    // However long it takes to start, it is not greeted as an older one.
+    command.arg(script).args(args);
+    // The server must not be taken for a legacy server, however slowly it starts.
     let limits = ClientLimits {
         probe: Duration::from_secs(600),
         ..ClientLimits::default()
@@ -31,10 +31,10 @@ async fn call(client: &Client, tool: &str, text: &str) -> String {
     result.content[0].as_text().expect("a text").to_owned()
 }
 
-/// The server has seen nothing but messages, and in them nothing that may not be.
-async fn nothing_is_broken(client: Client) {
-    assert_eq!(call(&client, "broken", "").await, "");
-    within("its end", client.close()).await;
+/// Asserts that the server recorded no violations, and closes the client.
+async fn assert_no_violations(client: Client) {
+    assert_eq!(call(&client, "violations", "").await, "");
+    within("the exit", client.close()).await;
 }
 
 #[tokio::test]
@@ -42,7 +42,7 @@ async fn message_is_one_line_whatever_it_contains() {
     let client = start().await;
     let text = "one\ntwo\r\n\u{2028}three\u{0}";
     assert_eq!(call(&client, "echo", text).await, text);
-    nothing_is_broken(client).await;
+    assert_no_violations(client).await;
 }
 
 #[tokio::test]
@@ -51,12 +51,12 @@ async fn late_response_to_a_cancelled_call_is_ignored() {
     for _ in 0..3 {
         tokio::select! {
             biased;
-            ended = client.call_tool("wait", json!({})) => panic!("it waits: {ended:?}"),
+            ended = client.call_tool("wait", json!({})) => panic!("the tool never returns: {ended:?}"),
             text = call(&client, "echo", "meanwhile") => assert_eq!(text, "meanwhile"),
         }
         assert_eq!(call(&client, "echo", "afterwards").await, "afterwards");
     }
-    nothing_is_broken(client).await;
+    assert_no_violations(client).await;
 }
 
 #[tokio::test]
@@ -69,8 +69,8 @@ async fn subscriptions_receive_only_their_own_changes() {
     let mut first = client.listen(&wanted("file:///0")).await.unwrap();
     let mut second = client.listen(&wanted("file:///1")).await.unwrap();
     assert_eq!(call(&client, "change", "").await, "changed");
-    for (listening, uri) in [(&mut first, "file:///0"), (&mut second, "file:///1")] {
-        let change = within("a change", listening.next()).await.unwrap();
+    for (changes, uri) in [(&mut first, "file:///0"), (&mut second, "file:///1")] {
+        let change = within("a change", changes.next()).await.unwrap();
         assert_eq!(change, Some(ServerChange::Resource(uri.to_owned())));
     }
     assert_eq!(call(&client, "end", "").await, "ended");
@@ -82,33 +82,30 @@ async fn subscriptions_receive_only_their_own_changes() {
 
 #[tokio::test]
 async fn task_is_polled_while_the_subscription_is_unacknowledged() {
-    let client = start_with(&["mute"]).await;
+    let client = start_with(&["no-listen"]).await;
     assert_eq!(call(&client, "task", "").await, "built");
 }
 
 #[tokio::test]
 async fn response_with_unknown_id_fails_the_only_request() {
     let client = start().await;
-    // The number that was sent, as a string: another id.
+    // The id that was sent, but as a string, is another id.
     for id in ["", "2"] {
-        let called = client.call_tool("unasked", json!({"text": id}));
+        let called = client.call_tool("unknown_id", json!({"text": id}));
         let error = within("the error", called).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains("another request"), "{error}");
-        assert!(error.pending.is_some(), "the call is not lost");
+        assert!(error.pending.is_some(), "the error contains the call");
     }
     assert_eq!(call(&client, "echo", "afterwards").await, "afterwards");
 }
 
-/// Between the end of a server and the last of what it wrote there is a while in which nothing can be sent.
+/// After a server exits, its output may stay open for a while. Nothing can be sent in that time.
 #[tokio::test]
 async fn call_during_a_server_exit_goes_to_the_restarted_server() {
     let client = start().await;
-    let first = call(&client, "leave", "").await;
+    let first = call(&client, "exit", "").await;
     let process = std::path::Path::new("/proc").join(&first);
-    until("its end", || !process.exists()).await;
-    assert_ne!(call(&client, "leave", "").await, first);
+    until("the exit", || !process.exists()).await;
+    assert_ne!(call(&client, "exit", "").await, first);
 }

@@ -1,4 +1,4 @@
-//! What may become a task, and what is said of one.
+//! Protocol rules for tasks.
 
 use crate::support::{FakeServer, Respond, until};
 use refrain_client::{Client, ErrorKind};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// A call becomes a task, of which this is said.
-async fn told(say: impl Fn(&str) -> Value + Send + Sync + 'static) -> FakeServer {
+/// A server whose calls become a task, with these results of the task methods.
+async fn task_server(task: impl Fn(&str) -> Value + Send + Sync + 'static) -> FakeServer {
     FakeServer::start(move |request| {
         let method = request["method"].as_str().expect("a method");
         match method {
             "subscriptions/listen" => Respond::Error(-32601, "no such method"),
-            "tasks/get" | "tasks/update" | "tasks/cancel" => Respond::Result(say(method)),
+            "tasks/get" | "tasks/update" | "tasks/cancel" => Respond::Result(task(method)),
             _ => {
                 Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"}))
             }
@@ -27,50 +27,41 @@ fn working() -> Value {
 
 #[tokio::test]
 async fn only_tools_can_become_tasks() {
-    let server = told(|_| working()).await;
+    let server = task_server(|_| working()).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let prompt = client.get_prompt("p", json!({})).await.unwrap_err();
     let resource = client.read_resource("file:///x").await.unwrap_err();
     for (error, method) in [(prompt, "prompts/get"), (resource, "resources/read")] {
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(method), "{error}");
     }
     let list = client.tools().await.unwrap_err();
-    assert!(
-        matches!(&list.kind, ErrorKind::UnknownResultType(kind) if kind == "task"),
-        "{list}"
-    );
+    assert_matches!(&list.kind, ErrorKind::UnknownResultType(kind) if kind == "task");
     assert!(server.requests("tasks/get").is_empty());
 }
 
 #[tokio::test]
 async fn task_result_of_another_type_is_rejected() {
     for kind in ["dance", "task", "input_required"] {
-        let server = told(move |_| {
-            let mut said = working();
-            said["resultType"] = kind.into();
-            said
+        let server = task_server(move |_| {
+            let mut task = working();
+            task["resultType"] = kind.into();
+            task
         })
         .await;
         let client = Client::builder().connect(&server.url).await.unwrap();
-        let looked = client.task("t1").await.map(|_| ());
+        let polled = client.task("t1").await.map(|_| ());
         let cancelled = client.cancel_task("t1").await;
-        for said in [looked, cancelled] {
-            let error = said.unwrap_err();
-            assert!(
-                matches!(&error.kind, ErrorKind::UnknownResultType(found) if found == kind),
-                "{error}"
-            );
+        for outcome in [polled, cancelled] {
+            let error = outcome.unwrap_err();
+            assert_matches!(&error.kind, ErrorKind::UnknownResultType(found) if found == kind);
         }
     }
 }
 
 #[tokio::test]
 async fn failed_tool_is_a_task_result() {
-    let server = told(|_| {
+    let server = task_server(|_| {
         let result = json!({"content": [{"type": "text", "text": "out of sand"}], "isError": true});
         json!({"resultType": "complete", "taskId": "t1", "status": "completed", "result": result})
     })
@@ -83,13 +74,16 @@ async fn failed_tool_is_a_task_result() {
 
 #[tokio::test]
 async fn dropped_task_is_cancelled_by_tasks_cancel() {
-    let server = told(|_| working()).await;
+    let server = task_server(|_| working()).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     tokio::select! {
-        _ = client.call_tool("t", json!({})) => panic!("it goes on working"),
-        () = until("a look", || !server.requests("tasks/get").is_empty()) => {}
+        _ = client.call_tool("t", json!({})) => panic!("the task never ends"),
+        () = until("a poll", || !server.requests("tasks/get").is_empty()) => {}
     }
-    until("its end", || !server.requests("tasks/cancel").is_empty()).await;
+    until("the cancellation", || {
+        !server.requests("tasks/cancel").is_empty()
+    })
+    .await;
     assert_eq!(server.requests("tasks/cancel")[0]["params"]["taskId"], "t1");
     assert!(server.requests("notifications/cancelled").is_empty());
 }
@@ -104,11 +98,11 @@ async fn malformed_task_times_do_not_lose_the_result() {
         (json!(0.5), Some(Duration::from_micros(500))),
         (json!(1e300), Some(Duration::from_secs(100_000_000_000))),
     ] {
-        let said = time.clone();
-        let server = told(move |_| {
+        let sent = time.clone();
+        let server = task_server(move |_| {
             json!({
                 "resultType": "complete", "taskId": "t1", "status": "completed", "result": {"content": []},
-                "ttlMs": said, "pollIntervalMs": said, "inputRequests": null,
+                "ttlMs": sent, "pollIntervalMs": sent, "inputRequests": null,
             })
         })
         .await;
@@ -121,10 +115,10 @@ async fn malformed_task_times_do_not_lose_the_result() {
 
 #[tokio::test]
 async fn failed_poll_is_retried() {
-    let looks = AtomicUsize::new(0);
+    let polls = AtomicUsize::new(0);
     let server = FakeServer::start(move |request| match request["method"].as_str() {
         Some("tools/call") => Respond::Result(json!({"resultType": "task", "taskId": "t1"})),
-        Some("tasks/get") => match looks.fetch_add(1, Ordering::SeqCst) {
+        Some("tasks/get") => match polls.fetch_add(1, Ordering::SeqCst) {
             0 => Respond::Result(working()),
             1 | 2 => Respond::Raw(500, "text/plain", "oops".to_owned()),
             _ => {
@@ -139,11 +133,8 @@ async fn failed_poll_is_retried() {
     let client = Client::builder().connect(&server.url).await.unwrap();
     client.call_tool("t", json!({})).await.unwrap();
     assert_eq!(server.requests("tasks/get").len(), 4);
-    // What the server cannot do, it will not do the next time.
+    // 501 is permanent, so it is not retried.
     let error = client.tools().await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::HttpStatus { status: 501, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 501, .. });
     assert_eq!(server.requests("tools/list").len(), 1);
 }

@@ -1,4 +1,4 @@
-//! What a server may take, and that it hears when nobody waits any longer.
+//! Protocol rules for timeouts.
 
 use crate::support::{FakeServer, until, within};
 use refrain_client::{Client, ClientLimits, ErrorKind};
@@ -11,18 +11,18 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(600);
 const SHORT: Duration = Duration::from_secs(2);
 
-/// What the server says to all requests but one.
+/// What the server sends on every stream.
 #[derive(Clone, Copy)]
-enum Says {
+enum Traffic {
     Nothing,
-    /// That it goes on, for ever.
+    /// Endless progress.
     Progress,
-    /// Nothing but comments for twice the time that it may be silent, and then the result.
+    /// Comments for twice the silence limit, and then the result.
     Comments,
 }
 
-/// A server whose streams do not end, and the number of streams that the client closed.
-async fn endless(says: Says) -> (String, Arc<AtomicUsize>) {
+/// A server with endless streams, and the number of streams that the client closed.
+async fn endless(traffic: Traffic) -> (String, Arc<AtomicUsize>) {
     let closed = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&closed);
     let server = FakeServer::start(move |request| {
@@ -31,7 +31,7 @@ async fn endless(says: Says) -> (String, Arc<AtomicUsize>) {
         let (events, stream) = Events::new();
         tokio::spawn(async move {
             tokio::select! {
-                () = write(says, &events, &response) => {}
+                () = write(traffic, &events, &response) => {}
                 () = events.closed() => { count.fetch_add(1, Ordering::SeqCst); }
             }
         });
@@ -41,26 +41,26 @@ async fn endless(says: Says) -> (String, Arc<AtomicUsize>) {
     (server.url, closed)
 }
 
-async fn write(says: Says, events: &Events, response: &Value) {
-    let begun = Instant::now();
+async fn write(traffic: Traffic, events: &Events, response: &Value) {
+    let start = Instant::now();
     loop {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        match says {
-            Says::Nothing => std::future::pending().await,
-            Says::Progress => {
+        match traffic {
+            Traffic::Nothing => std::future::pending().await,
+            Traffic::Progress => {
                 let method = "notifications/progress";
                 let params = json!({"progress": 1});
                 events.message(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
             }
-            Says::Comments if begun.elapsed() < 2 * SHORT => events.event(": still here"),
-            Says::Comments => events.message(response),
+            Traffic::Comments if start.elapsed() < 2 * SHORT => events.event(": keep-alive"),
+            Traffic::Comments => events.message(response),
         }
     }
 }
 
 #[tokio::test]
 async fn progress_does_not_extend_the_deadline() {
-    let (url, closed) = endless(Says::Progress).await;
+    let (url, closed) = endless(Traffic::Progress).await;
     let limits = ClientLimits {
         deadline: Some(SHORT),
         silence: LONG,
@@ -75,12 +75,9 @@ async fn progress_does_not_extend_the_deadline() {
     let call = within("the call", client.call_tool("t", json!({}))).await;
     let task = within("the task", client.task("t1")).await.unwrap_err();
     for error in [list, call.unwrap_err(), task] {
-        assert!(
-            matches!(error.kind, ErrorKind::DeadlineExceeded(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::DeadlineExceeded(_));
     }
-    until("the end of all three", || {
+    until("all three streams are closed", || {
         closed.load(Ordering::SeqCst) == 3
     })
     .await;
@@ -88,7 +85,7 @@ async fn progress_does_not_extend_the_deadline() {
 
 #[tokio::test]
 async fn silent_server_times_out_and_its_stream_is_closed() {
-    let (url, closed) = endless(Says::Nothing).await;
+    let (url, closed) = endless(Traffic::Nothing).await;
     let limits = ClientLimits {
         deadline: None,
         silence: SHORT,
@@ -102,14 +99,17 @@ async fn silent_server_times_out_and_its_stream_is_closed() {
     let list = within("the list", client.tools()).await.unwrap_err();
     let call = within("the call", client.call_tool("t", json!({}))).await;
     for error in [list, call.unwrap_err()] {
-        assert!(matches!(error.kind, ErrorKind::Timeout(_)), "{error}");
+        assert_matches!(error.kind, ErrorKind::Timeout(_));
     }
-    until("the end of both", || closed.load(Ordering::SeqCst) == 2).await;
+    until("both streams are closed", || {
+        closed.load(Ordering::SeqCst) == 2
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn comments_keep_a_stream_alive() {
-    let (url, _) = endless(Says::Comments).await;
+    let (url, _) = endless(Traffic::Comments).await;
     let limits = ClientLimits {
         silence: SHORT,
         ..ClientLimits::default()

@@ -1,4 +1,4 @@
-//! What the tests share besides `refrain_testkit::net`.
+//! Helpers shared by the tests, in addition to `refrain_testkit::net`.
 
 pub(crate) use refrain_testkit::net::{
     FakeServer, Received, Respond, serve_forever, until, within,
@@ -6,7 +6,7 @@ pub(crate) use refrain_testkit::net::{
 
 use serde_json::{Value, json};
 
-/// A form with these properties, none of them required.
+/// A form with these optional properties.
 pub(crate) fn form(message: &str, properties: Value) -> Value {
     let mut schema = json!({"type": "object"});
     schema["properties"] = properties;

@@ -1,4 +1,4 @@
-//! Calls that become tasks.
+//! Calls that become tasks: polling, asks, notifications, cancellation.
 
 use crate::support::{FakeServer, Respond, form, serve_forever, until, within};
 use refrain::prelude::*;
@@ -6,7 +6,7 @@ use refrain::store::MemoryStore;
 use refrain::task::TaskOptions;
 use refrain_client::wire::AskKind;
 use refrain_client::{
-    AskAnswer, AskRefusal, CallRequest, Client, ErrorKind, PendingCall, RoundOutcome, TaskStatus,
+    AskAnswer, AskRefusal, CallSpec, Client, ErrorKind, PendingCall, RoundOutcome, TaskStatus,
 };
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -78,9 +78,9 @@ async fn task_can_be_driven_manually_and_resumed_by_id() {
         client.await.unwrap()
     };
     let client = connect().await;
-    let RoundOutcome::Pending(pending) = client.start(CallRequest::tool("build")).await.unwrap()
+    let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("build")).await.unwrap()
     else {
-        panic!("a task")
+        panic!("expected a task")
     };
     let id = pending.task_id().unwrap().to_owned();
     within("the asks", async {
@@ -94,25 +94,25 @@ async fn task_can_be_driven_manually_and_resumed_by_id() {
         TaskStatus::InputRequired
     );
 
-    // Another process, that has the id and nothing else.
+    // Like another process that has only the id.
     let client = connect().await;
     let RoundOutcome::Pending(mut pending) =
         client.resume(PendingCall::of_task(&id)).await.unwrap()
     else {
-        panic!("it waits")
+        panic!("expected a pending task")
     };
     let size = |size| AskAnswer::accept(json!({"size": size})).unwrap();
     pending.answer("first", size(3)).unwrap();
     let RoundOutcome::Pending(pending) = client.resume(pending).await.unwrap() else {
-        panic!("it waits for the other")
+        panic!("expected a pending task")
     };
     let open: Vec<_> = pending
         .asks()
         .iter()
         .map(|ask| ask.key().to_owned())
         .collect();
-    assert_eq!(open, ["second"], "what was answered is not shown again");
-    // It may be stored in between.
+    assert_eq!(open, ["second"], "answered asks are not listed again");
+    // The call can be stored in between.
     let text = serde_json::to_string(&pending).unwrap();
     let mut pending: PendingCall = serde_json::from_str(&text).unwrap();
     pending.answer("second", size(4)).unwrap();
@@ -123,28 +123,28 @@ async fn task_can_be_driven_manually_and_resumed_by_id() {
 #[tokio::test]
 async fn permanent_refusal_cancels_the_task() {
     let url = fleet().await;
-    for refuse in [true, false] {
+    for is_refused in [true, false] {
         let mut builder = Client::builder();
-        if refuse {
-            builder = builder
-                .on_sampling(|_| async { Err(AskRefusal("no models here".to_owned()).into()) });
+        if is_refused {
+            builder = builder.on_sampling(|_| async {
+                Err(AskRefusal("models are forbidden".to_owned()).into())
+            });
         } else {
-            // Declared, so that it is asked, and then never answered: by hand it waits.
+            // Declared without a handler, so the ask waits for a manual answer.
             builder = builder.answer_manually([AskKind::Sampling]);
         }
         let client = builder.connect(&url).await.unwrap();
-        let RoundOutcome::Pending(pending) =
-            client.start(CallRequest::tool("model")).await.unwrap()
+        let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("model")).await.unwrap()
         else {
-            panic!("a task")
+            panic!("expected a task")
         };
         let id = pending.task_id().unwrap().to_owned();
         let error = within("the end", client.finish(pending)).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
+        assert_matches!(error.kind, ErrorKind::Unanswered(_));
         let status = client.task(&id).await.unwrap().status;
-        if refuse {
+        if is_refused {
             assert_eq!(status, TaskStatus::Cancelled);
-            assert!(error.pending.is_none(), "there is nothing to take up");
+            assert!(error.pending.is_none(), "nothing can be resumed");
         } else {
             assert_eq!(status, TaskStatus::InputRequired);
             assert_eq!(error.pending.unwrap().task_id(), Some(id.as_str()));
@@ -160,16 +160,15 @@ async fn dropped_call_cancels_its_task_but_stopped_call_does_not() {
         .connect(&url)
         .await
         .unwrap();
-    for stop in [true, false] {
-        let RoundOutcome::Pending(pending) =
-            client.start(CallRequest::tool("build")).await.unwrap()
+    for is_stopped in [true, false] {
+        let RoundOutcome::Pending(pending) = client.start(CallSpec::tool("build")).await.unwrap()
         else {
-            panic!("a task")
+            panic!("expected a task")
         };
         let id = pending.task_id().unwrap().to_owned();
-        let a_while = || tokio::time::sleep(Duration::from_millis(200));
-        if stop {
-            let error = client.finish_unless(pending, a_while()).await.unwrap_err();
+        let pause = || tokio::time::sleep(Duration::from_millis(200));
+        if is_stopped {
+            let error = client.finish_unless(pending, pause()).await.unwrap_err();
             assert_eq!(error.pending.unwrap().task_id(), Some(id.as_str()));
             assert_ne!(
                 client.task(&id).await.unwrap().status,
@@ -177,8 +176,8 @@ async fn dropped_call_cancels_its_task_but_stopped_call_does_not() {
             );
         } else {
             tokio::select! {
-                _ = client.finish(pending) => panic!("nobody answers"),
-                () = a_while() => {}
+                _ = client.finish(pending) => panic!("the handler never answers"),
+                () = pause() => {}
             }
             within("the end of the task", async {
                 while client.task(&id).await.unwrap().status != TaskStatus::Cancelled {
@@ -190,9 +189,9 @@ async fn dropped_call_cancels_its_task_but_stopped_call_does_not() {
     }
 }
 
-/// A server whose task goes through these states, one for each look; the last one stays.
-async fn told(states: Vec<Value>) -> (FakeServer, Arc<Mutex<Vec<std::time::Instant>>>) {
-    let looks = Arc::new(AtomicUsize::new(0));
+/// A server whose task has these states, one per poll; the last state stays. Also returns the times of the polls.
+async fn task_server(states: Vec<Value>) -> (FakeServer, Arc<Mutex<Vec<std::time::Instant>>>) {
+    let polls = Arc::new(AtomicUsize::new(0));
     let times: Arc<Mutex<Vec<std::time::Instant>>> = Arc::default();
     let seen = Arc::clone(&times);
     let server = FakeServer::start(move |request| match request["method"].as_str() {
@@ -202,12 +201,12 @@ async fn told(states: Vec<Value>) -> (FakeServer, Arc<Mutex<Vec<std::time::Insta
         })),
         Some("tasks/get") => {
             seen.lock().expect("no panic").push(std::time::Instant::now());
-            let look = looks.fetch_add(1, Ordering::SeqCst).min(states.len() - 1);
+            let poll = polls.fetch_add(1, Ordering::SeqCst).min(states.len() - 1);
             let mut task = json!({
                 "resultType": "complete", "taskId": "t1",
                 "createdAt": "2026-07-28T00:00:00Z", "lastUpdatedAt": "2026-07-28T00:00:00Z", "ttlMs": null,
             });
-            for (name, value) in states[look].as_object().expect("members") {
+            for (name, value) in states[poll].as_object().expect("members") {
                 task[name] = value.clone();
             }
             Respond::Result(task)
@@ -224,7 +223,7 @@ async fn task_ask_is_handled_once() {
     let asks = json!({"a": form("?", json!({}))});
     let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
     let end = json!({"status": "completed", "result": {"content": []}});
-    let (server, _) = told(vec![
+    let (server, _) = task_server(vec![
         asking.clone(),
         asking.clone(),
         asking.clone(),
@@ -232,8 +231,8 @@ async fn task_ask_is_handled_once() {
         end,
     ])
     .await;
-    let shown = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&shown);
+    let handled = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&handled);
     let client = Client::builder()
         .on_form(move |_| {
             counted.fetch_add(1, Ordering::SeqCst);
@@ -245,7 +244,7 @@ async fn task_ask_is_handled_once() {
     within("the task", client.call_tool("t", json!({})))
         .await
         .unwrap();
-    assert_eq!(shown.load(Ordering::SeqCst), 1);
+    assert_eq!(handled.load(Ordering::SeqCst), 1);
     let updates = server.requests("tasks/update");
     assert_eq!(updates.len(), 1);
     assert_eq!(updates[0]["params"]["taskId"], "t1");
@@ -259,7 +258,7 @@ async fn reused_ask_key_is_rejected() {
         let asks = json!({"a": form(message, json!({}))});
         json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20})
     };
-    let (server, _) = told(vec![asking("?"), asking("?"), asking("And now?")]).await;
+    let (server, _) = task_server(vec![asking("?"), asking("?"), asking("And now?")]).await;
     let client = Client::builder()
         .on_form(|_| async { Ok(AskAnswer::accept(json!({}))?) })
         .connect(&server.url)
@@ -267,12 +266,9 @@ async fn reused_ask_key_is_rejected() {
         .unwrap();
     let called = within("the task", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::InvalidResponse(_)),
-        "{error}"
-    );
-    assert!(error.to_string().contains("under \"a\""), "{error}");
-    let pending = error.pending.expect("the task goes on");
+    assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
+    assert!(error.to_string().contains("the key \"a\""), "{error}");
+    let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.task_id(), Some("t1"));
     assert!(server.requests("tasks/cancel").is_empty());
 }
@@ -281,16 +277,16 @@ async fn reused_ask_key_is_rejected() {
 async fn panicking_handler_does_not_cancel_the_task() {
     let asks = json!({"a": form("?", json!({}))});
     let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
-    let (server, _) = told(vec![asking]).await;
+    let (server, _) = task_server(vec![asking]).await;
     let client = Client::builder()
-        .on_form(|_| async { panic!("not my day") })
+        .on_form(|_| async { panic!("handler panics") })
         .connect(&server.url)
         .await
         .unwrap();
     let called = within("the task", client.call_tool("t", json!({}))).await;
     let error = called.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Unanswered(_)), "{error}");
-    let pending = error.pending.expect("the task goes on");
+    assert_matches!(error.kind, ErrorKind::Unanswered(_));
+    let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.unanswered().len(), 1);
     assert!(server.requests("tasks/cancel").is_empty());
 }
@@ -299,7 +295,7 @@ async fn panicking_handler_does_not_cancel_the_task() {
 async fn poll_interval_of_the_server_is_respected() {
     let work = json!({"status": "working", "pollIntervalMs": 150});
     let end = json!({"status": "completed", "result": {"content": []}});
-    let (server, times) = told(vec![work.clone(), work, end]).await;
+    let (server, times) = task_server(vec![work.clone(), work, end]).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     within("the task", client.call_tool("t", json!({})))
         .await
@@ -312,10 +308,10 @@ async fn poll_interval_of_the_server_is_respected() {
 
 #[tokio::test]
 async fn task_notification_triggers_a_poll() {
-    let looks = AtomicUsize::new(0);
+    let polls = AtomicUsize::new(0);
     let server = FakeServer::start(move |request| {
         let id = &request["id"];
-        // Whoever only looks now and then would wait for an hour.
+        // Without the notification, the next poll would be in an hour.
         let task = |status: &str| {
             json!({
                 "taskId": "t1", "status": status, "pollIntervalMs": 3_600_000, "ttlMs": null,
@@ -329,9 +325,9 @@ async fn task_notification_triggers_a_poll() {
                 Respond::Result(created)
             }
             Some("subscriptions/listen") => {
-                let told = json!({"io.modelcontextprotocol/subscriptionId": id});
+                let meta = json!({"io.modelcontextprotocol/subscriptionId": id});
                 let notification = |method: &str, mut params: Value| {
-                    params["_meta"] = told.clone();
+                    params["_meta"] = meta.clone();
                     let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
                     format!("data: {message}\n\n")
                 };
@@ -342,8 +338,8 @@ async fn task_notification_triggers_a_poll() {
                 Respond::Raw(200, "text/event-stream", first + &then)
             }
             Some("tasks/get") => {
-                let mut task = match looks.fetch_add(1, Ordering::SeqCst) {
-                    // At first, and when the server has said that it will tell.
+                let mut task = match polls.fetch_add(1, Ordering::SeqCst) {
+                    // The first poll, and the one after the acknowledgement.
                     0 | 1 => task("working"),
                     _ => task("completed"),
                 };
@@ -353,12 +349,12 @@ async fn task_notification_triggers_a_poll() {
                 }
                 Respond::Result(task)
             }
-            other => panic!("not expected: {other:?}"),
+            other => panic!("unexpected method {other:?}"),
         }
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
-    within("the news", client.call_tool("t", json!({})))
+    within("the result", client.call_tool("t", json!({})))
         .await
         .unwrap();
     assert_eq!(server.requests("tasks/get").len(), 3);
@@ -367,24 +363,24 @@ async fn task_notification_triggers_a_poll() {
 #[tokio::test]
 async fn failed_or_cancelled_task_reports_the_reason() {
     let failed = json!({"status": "failed", "error": {"code": -32603, "message": "out of sand"}});
-    let (server, _) = told(vec![failed]).await;
+    let (server, _) = task_server(vec![failed]).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
     assert!(error.to_string().contains("out of sand"), "{error}");
     assert!(error.pending.is_none());
 
     let cancelled = json!({"status": "cancelled", "statusMessage": "by the operator"});
-    let (server, _) = told(vec![cancelled]).await;
+    let (server, _) = task_server(vec![cancelled]).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = client.call_tool("t", json!({})).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TaskCancelled(_));
     assert!(error.to_string().contains("by the operator"), "{error}");
 }
 
 #[tokio::test]
 async fn withdrawn_task_ask_aborts_its_handler() {
-    struct Taken(Arc<AtomicUsize>);
-    impl Drop for Taken {
+    struct DropCounter(Arc<AtomicUsize>);
+    impl Drop for DropCounter {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
@@ -392,14 +388,14 @@ async fn withdrawn_task_ask_aborts_its_handler() {
     let asks = json!({"a": form("?", json!({}))});
     let asking = json!({"status": "input_required", "inputRequests": asks, "pollIntervalMs": 20});
     let work = json!({"status": "working", "pollIntervalMs": 20});
-    let (server, _) = told(vec![asking, work]).await;
-    let back = Arc::new(AtomicUsize::new(0));
-    let taken = Arc::clone(&back);
+    let (server, _) = task_server(vec![asking, work]).await;
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&dropped);
     let client = Client::builder()
         .on_form(move |_| {
-            let taken = Taken(Arc::clone(&taken));
+            let guard = DropCounter(Arc::clone(&counter));
             async move {
-                let _taken = taken;
+                let _guard = guard;
                 std::future::pending().await
             }
         })
@@ -407,8 +403,8 @@ async fn withdrawn_task_ask_aborts_its_handler() {
         .await
         .unwrap();
     tokio::select! {
-        _ = client.call_tool("t", json!({})) => panic!("it goes on working"),
-        () = until("the handler's end", || back.load(Ordering::SeqCst) == 1) => {}
+        _ = client.call_tool("t", json!({})) => panic!("the task never ends"),
+        () = until("the handler's end", || dropped.load(Ordering::SeqCst) == 1) => {}
     }
     assert!(server.requests("tasks/update").is_empty());
 }

@@ -1,7 +1,7 @@
-//! `@modelcontextprotocol/server-everything` as it is, of the revision 2025-11-25, over standard input and output.
+//! `@modelcontextprotocol/server-everything`, revision 2025-11-25, over standard input and output.
 
 use crate::server::{EVERYTHING, Target};
-use crate::user::{SAID, User};
+use crate::user::{MODEL_TEXT, User};
 use refrain_client::wire::{ResourceContents, ToolResult};
 use refrain_client::{AskAnswer, Client};
 use refrain_testkit::net::tools::install;
@@ -10,20 +10,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time for a test.
+/// The timeout of each step.
 const TEST_TIME: Duration = Duration::from_secs(120);
 
 async fn connect(user: &User) -> Client {
     install().await;
     let client = Target::Stdio(EVERYTHING).connect(user.client());
-    let client = timeout(TEST_TIME, client).await.expect("connecting ends");
-    client.expect("the server can be connected to")
+    let client = timeout(TEST_TIME, client)
+        .await
+        .expect("connecting ends in time");
+    client.expect("the server accepts the client")
 }
 
-/// Calls a tool, and gives all that it said.
+/// Calls a tool, and returns the text of its result.
 async fn call(client: &Client, tool: &str, arguments: Value) -> String {
     let called = timeout(TEST_TIME, client.call_tool(tool, arguments)).await;
-    let result: ToolResult = called.expect("the call ends").expect("a result");
+    let result: ToolResult = called.expect("the call ends in time").expect("a result");
     assert!(!result.is_error, "{result:?}");
     let texts = result.content.iter().filter_map(|block| block.as_text());
     texts.collect::<Vec<_>>().join("\n")
@@ -64,7 +66,7 @@ async fn form_with_every_field_kind_is_answered() {
     let user = User::default();
     let client = connect(&user).await;
     let ask = "trigger-elicitation-request";
-    user.knows(json!({
+    user.set_answers(json!({
         "name": "Ada",
         "check": true,
         "email": "ada@example.com",
@@ -73,7 +75,7 @@ async fn form_with_every_field_kind_is_answered() {
         "number": 2.5,
         "untitledMultipleSelectEnum": ["Piano", "Bass"],
     }));
-    let said = call(&client, ask, json!({})).await;
+    let text = call(&client, ask, json!({})).await;
     for line in [
         "- Name: Ada",
         "- Agreed to terms: true",
@@ -86,31 +88,31 @@ async fn form_with_every_field_kind_is_answered() {
         "\"legacyTitledEnum\": \"pet-1\"",
         "\"Piano\"",
     ] {
-        assert!(said.contains(line), "{line} is missing: {said}");
+        assert!(text.contains(line), "{line} is missing: {text}");
     }
     for (answer, expected) in [
         (AskAnswer::Decline, "declined"),
         (AskAnswer::Cancel, "cancelled"),
     ] {
-        user.only(answer);
-        let said = call(&client, ask, json!({})).await;
-        assert!(said.contains(expected), "{said}");
+        user.set_only_answer(answer);
+        let text = call(&client, ask, json!({})).await;
+        assert!(text.contains(expected), "{text}");
     }
 }
 
-/// It wants one visit by an error, to be called again after it, and asks for another visit then.
+/// The first visit is required by an error; the repeated call asks for a second one.
 #[tokio::test]
 async fn visit_required_by_an_error_is_answered() {
     let user = User::default();
     let client = connect(&user).await;
-    user.knows(json!({}));
+    user.set_answers(json!({}));
     let arguments = json!({"url": "https://example.com/pay", "errorPath": true});
-    let said = call(&client, "trigger-url-elicitation", arguments).await;
+    let text = call(&client, "trigger-url-elicitation", arguments).await;
     assert!(
-        said.contains("User completed the URL elicitation"),
-        "{said}"
+        text.contains("User completed the URL elicitation"),
+        "{text}"
     );
-    let asked = user.asked();
+    let asked = user.take_asked();
     assert_eq!(asked.len(), 2, "{asked:?}");
     assert!(
         asked
@@ -124,33 +126,33 @@ async fn visit_required_by_an_error_is_answered() {
     );
 }
 
-/// The roots are asked for when nobody has called, too; that is not answered.
+/// The server also asks for the roots outside of calls, which is rejected.
 #[tokio::test]
 async fn sampling_and_roots_are_answered() {
     let user = User::default();
     let client = connect(&user).await;
-    user.knows(json!({}));
+    user.set_answers(json!({}));
     let question = json!({"prompt": "Which wine?", "maxTokens": 10});
-    let said = call(&client, "trigger-sampling-request", question).await;
-    assert!(said.contains(SAID), "{said}");
-    assert!(user.asked()[0].contains("Which wine?"));
-    let said = call(&client, "get-roots-list", json!({})).await;
-    assert!(said.contains("the garden"), "{said}");
+    let text = call(&client, "trigger-sampling-request", question).await;
+    assert!(text.contains(MODEL_TEXT), "{text}");
+    assert!(user.take_asked()[0].contains("Which wine?"));
+    let text = call(&client, "get-roots-list", json!({})).await;
+    assert!(text.contains("the garden"), "{text}");
 }
 
 #[tokio::test]
 async fn progress_is_reported() {
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&heard);
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let recorder = Arc::clone(&steps);
     let client = User::default().client().on_progress(move |progress| {
-        let mut heard = hears.lock().expect("nobody panics under the lock");
-        heard.push(progress.progress);
+        let mut steps = recorder.lock().expect("the lock is not poisoned");
+        steps.push(progress.progress);
     });
     let client = Target::Stdio(EVERYTHING).connect(client).await;
-    let client = client.expect("the server can be connected to");
+    let client = client.expect("the server accepts the client");
     let arguments = json!({"duration": 0.2, "steps": 4});
-    let said = call(&client, "trigger-long-running-operation", arguments).await;
-    assert!(said.contains("completed"), "{said}");
-    let heard = heard.lock().expect("nobody panics under the lock");
-    assert_eq!(*heard, [1.0, 2.0, 3.0, 4.0]);
+    let text = call(&client, "trigger-long-running-operation", arguments).await;
+    assert!(text.contains("completed"), "{text}");
+    let steps = steps.lock().expect("the lock is not poisoned");
+    assert_eq!(*steps, [1.0, 2.0, 3.0, 4.0]);
 }

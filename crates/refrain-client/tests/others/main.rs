@@ -1,27 +1,27 @@
-//! The client calls servers that others wrote, over HTTP and over standard input and output.
+//! The client against servers written with other SDKs, over HTTP and over standard input and output.
 //!
-//! The servers are in `tests/servers`, whose README says what they offer. `scripts/tools` installs what they need. Where
-//! it cannot, the tests fail: servers that did not run have shown nothing.
+//! The servers are described in `tests/servers/README.md`. `scripts/tools` installs their dependencies; without them, the
+//! tests fail.
 
 mod everything;
 mod restaurant;
 mod server;
 mod user;
 
-use server::{NPM, OLDER, PYTHON, Program, RMCP, Target};
+use server::{LEGACY, NPM, PYTHON, Program, RMCP, Target};
 
-/// What is known of a restaurant.
-struct Told {
-    /// The revision that is spoken with it.
+/// The expected properties of a restaurant server.
+struct Expected {
+    /// The negotiated revision.
     revision: &'static str,
-    /// The name it gives itself.
+    /// The name that the server reports.
     name: &'static str,
-    /// It asks while a call runs, and nothing can be kept for later.
+    /// Whether it asks during a call, so that calls cannot be stored.
     asks_inline: bool,
 }
 
-impl Told {
-    const fn ratified(name: &'static str) -> Self {
+impl Expected {
+    const fn modern(name: &'static str) -> Self {
         Self {
             revision: "2026-07-28",
             name,
@@ -30,60 +30,60 @@ impl Told {
     }
 }
 
-const NPM_SAYS: Told = Told::ratified("npm-restaurant");
-const PYTHON_SAYS: Told = Told::ratified("python-restaurant");
-const RMCP_SAYS: Told = Told::ratified("rmcp-restaurant");
-const OLDER_SAYS: Told = Told {
+const NPM_EXPECTED: Expected = Expected::modern("npm-restaurant");
+const PYTHON_EXPECTED: Expected = Expected::modern("python-restaurant");
+const RMCP_EXPECTED: Expected = Expected::modern("rmcp-restaurant");
+const LEGACY_EXPECTED: Expected = Expected {
     revision: "2025-11-25",
     name: "older-restaurant",
     asks_inline: true,
 };
 
-async fn over_http(program: Program, told: &Told) {
+async fn over_http(program: Program, expected: &Expected) {
     let server = program.listen().await;
-    restaurant::check_all(&server.target(), told).await;
+    restaurant::check_all(&server.target(), expected).await;
 }
 
-async fn over_stdio(program: Program, told: &Told) {
-    restaurant::check_all(&Target::Stdio(program), told).await;
+async fn over_stdio(program: Program, expected: &Expected) {
+    restaurant::check_all(&Target::Stdio(program), expected).await;
 }
 
 #[tokio::test]
 async fn npm_over_http() {
-    over_http(NPM, &NPM_SAYS).await;
+    over_http(NPM, &NPM_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn npm_over_stdio() {
-    over_stdio(NPM, &NPM_SAYS).await;
+    over_stdio(NPM, &NPM_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn python_over_http() {
-    over_http(PYTHON, &PYTHON_SAYS).await;
+    over_http(PYTHON, &PYTHON_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn python_over_stdio() {
-    over_stdio(PYTHON, &PYTHON_SAYS).await;
+    over_stdio(PYTHON, &PYTHON_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn rmcp_over_http() {
-    over_http(RMCP, &RMCP_SAYS).await;
+    over_http(RMCP, &RMCP_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn rmcp_over_stdio() {
-    over_stdio(RMCP, &RMCP_SAYS).await;
+    over_stdio(RMCP, &RMCP_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn legacy_over_http() {
-    over_http(OLDER, &OLDER_SAYS).await;
+    over_http(LEGACY, &LEGACY_EXPECTED).await;
 }
 
 #[tokio::test]
 async fn legacy_over_stdio() {
-    over_stdio(OLDER, &OLDER_SAYS).await;
+    over_stdio(LEGACY, &LEGACY_EXPECTED).await;
 }

@@ -1,56 +1,56 @@
-//! What is checked of every restaurant.
+//! The checks of every restaurant server.
 
-use crate::Told;
+use crate::Expected;
 use crate::server::Target;
 use crate::user::User;
 use refrain_client::wire::{AskKind, Content, ResourceContents, ToolResult};
 use refrain_client::{
-    AskAnswer, CallRequest, Client, ClientLimits, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
+    AskAnswer, CallSpec, Client, ClientLimits, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time for one check.
+/// The timeout of one check.
 const CHECK_TIME: Duration = Duration::from_secs(120);
-/// How many calls are made at once.
+/// The number of concurrent calls.
 const MANY: usize = 20;
 
-/// A guest: a client, and the user it asks.
+/// A client, and the user behind it.
 struct Guest<'a> {
     client: Client,
     user: User,
     target: &'a Target,
-    told: &'a Told,
+    expected: &'a Expected,
 }
 
-/// Runs checks one after the other, each with its name and within its time.
+/// Runs checks in sequence, each with a timeout.
 macro_rules! run {
     ($guest:expr, $($check:ident,)*) => {
         $(
             println!("{}", stringify!($check));
-            timeout(CHECK_TIME, $check($guest)).await.expect("the check ends by itself");
+            timeout(CHECK_TIME, $check($guest)).await.expect("the check ends in time");
         )*
     };
 }
 
-/// Does all the checks.
-pub(crate) async fn check_all(target: &Target, told: &Told) {
+/// Runs all checks.
+pub(crate) async fn check_all(target: &Target, expected: &Expected) {
     let user = User::default();
     let connected = timeout(CHECK_TIME, target.connect(user.client())).await;
-    let client = connected.expect("connecting ends by itself");
+    let client = connected.expect("connecting ends in time");
     let guest = &Guest {
-        client: client.expect("the server can be connected to"),
+        client: client.expect("the server accepts the client"),
         user,
         target,
-        told,
+        expected,
     };
     run!(
         guest,
-        says_who_it_is,
-        lists_what_it_has,
+        reports_its_identity,
+        lists_its_features,
         adds,
-        fails_politely,
+        rejects_invalid_calls,
         books_a_table,
         books_no_table,
         plans_a_trip_in_two_rounds,
@@ -64,28 +64,24 @@ pub(crate) async fn check_all(target: &Target, told: &Told) {
         reads_a_resource_that_asks,
         makes_many_calls_at_once,
     );
-    if told.asks_inline {
+    if expected.asks_inline {
         run!(
             guest,
-            is_told_of_what_does_not_fit,
+            invalid_answer_is_cancelled,
             pays_after_a_visit,
-            pays_nothing_without_one,
+            does_not_pay_without_a_visit,
         );
     } else {
-        run!(
-            guest,
-            is_never_sent_what_does_not_fit,
-            keeps_a_call_for_later,
-        );
+        run!(guest, invalid_answer_is_not_sent, resumes_a_stored_call,);
     }
 }
 
-/// The one text of a result that is none of an error.
+/// The text of a successful result with one block.
 #[track_caller]
 fn text(result: &ToolResult) -> &str {
     assert!(!result.is_error, "{result:?}");
     let [block] = result.content.as_slice() else {
-        panic!("one block is expected: {result:?}");
+        panic!("expected one block: {result:?}");
     };
     block.as_text().expect("the block is a text")
 }
@@ -96,44 +92,39 @@ impl Guest<'_> {
         result.unwrap_or_else(|error| panic!("{tool}: {error}"))
     }
 
-    /// How often something was done.
     async fn effects(&self) -> u32 {
         effects(&self.client).await
     }
 }
 
-/// How often something was done at the server of this client.
+/// The number of effects at the server.
 async fn effects(client: &Client) -> u32 {
     let count = client.call_tool("effects", json!({})).await;
     let count = count.expect("a count");
     text(&count).parse().expect("a number")
 }
 
-async fn says_who_it_is(guest: &Guest<'_>) {
+async fn reports_its_identity(guest: &Guest<'_>) {
     let server = guest.client.server();
-    assert_eq!(server.version, guest.told.revision);
+    assert_eq!(server.version, guest.expected.revision);
     for capability in ["tools", "prompts", "resources"] {
         assert!(server.capabilities.contains_key(capability), "{server:?}");
     }
     if let Some(name) = server.name() {
-        assert_eq!(name, guest.told.name);
+        assert_eq!(name, guest.expected.name);
     }
 }
 
-async fn lists_what_it_has(guest: &Guest<'_>) {
-    let tools = guest.client.tools().await.expect("there are tools");
+async fn lists_its_features(guest: &Guest<'_>) {
+    let tools = guest.client.tools().await.expect("a list of tools");
     for name in ["add", "effects", "book_table", "plan_trip", "suggest"] {
         assert!(tools.iter().any(|tool| tool.name == name), "{tools:?}");
     }
-    let prompts = guest.client.prompts().await.expect("there are prompts");
+    let prompts = guest.client.prompts().await.expect("a list of prompts");
     assert_eq!(prompts[0].name, "greeting");
-    let resources = guest.client.resources().await.expect("there are some");
+    let resources = guest.client.resources().await.expect("a list");
     assert_eq!(resources[0].uri, "restaurant://menu");
-    let templates = guest
-        .client
-        .resource_templates()
-        .await
-        .expect("there are some");
+    let templates = guest.client.resource_templates().await.expect("a list");
     assert_eq!(templates[0].uri_template, "restaurant://diary/{day}");
 }
 
@@ -142,8 +133,8 @@ async fn adds(guest: &Guest<'_>) {
     assert_eq!(text(&sum), "5");
 }
 
-/// Some of them refuse such a call, and some say so in a result.
-async fn fails_politely(guest: &Guest<'_>) {
+/// Some servers respond with an error, others with an error result.
+async fn rejects_invalid_calls(guest: &Guest<'_>) {
     for (tool, arguments) in [("add", json!({"a": "two"})), ("no_such_tool", json!({}))] {
         match guest.client.call_tool(tool, arguments).await {
             Ok(result) => assert!(result.is_error, "{tool}: {result:?}"),
@@ -163,31 +154,33 @@ async fn books_a_table(guest: &Guest<'_>) {
         (inside, "a table for 4 on 2026-12-24, inside"),
         (outside, "a table for 8 on 2026-12-25, outside"),
     ] {
-        guest.user.knows(answers);
+        guest.user.set_answers(answers);
         let result = guest.call("book_table", json!({})).await;
         assert_eq!(text(&result), booked);
-        assert_eq!(guest.user.asked(), ["When, and for how many?"]);
+        assert_eq!(guest.user.take_asked(), ["When, and for how many?"]);
     }
     assert_eq!(guest.effects().await, before + 2);
 }
 
 async fn books_no_table(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    for (answer, said) in [
+    for (answer, action) in [
         (AskAnswer::Decline, "decline"),
         (AskAnswer::Cancel, "cancel"),
     ] {
-        guest.user.only(answer);
+        guest.user.set_only_answer(answer);
         let result = guest.call("book_table", json!({})).await;
-        assert_eq!(text(&result), format!("no table was booked: {said}"));
+        assert_eq!(text(&result), format!("no table was booked: {action}"));
     }
     assert_eq!(guest.effects().await, before);
 }
 
-/// The call is not lost: it is answered by hand in the end.
-async fn is_never_sent_what_does_not_fit(guest: &Guest<'_>) {
+/// The call can be resumed with a valid answer.
+async fn invalid_answer_is_not_sent(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.knows(json!({"date": "2026-12-24", "guests": 9}));
+    guest
+        .user
+        .set_answers(json!({"date": "2026-12-24", "guests": 9}));
     let result = guest.client.call_tool("book_table", json!({})).await;
     let error = result.expect_err("nine guests are too many");
     let ErrorKind::Unanswered(unanswered) = &error.kind else {
@@ -197,9 +190,11 @@ async fn is_never_sent_what_does_not_fit(guest: &Guest<'_>) {
     assert_eq!(guest.effects().await, before);
 
     let Some(pending) = error.pending else {
-        panic!("the call is lost");
+        panic!("the error does not contain the call");
     };
-    guest.user.knows(json!({"date": "2026-12-24", "guests": 8}));
+    guest
+        .user
+        .set_answers(json!({"date": "2026-12-24", "guests": 8}));
     let result = guest.client.finish(*pending).await.expect("a result");
     assert_eq!(
         result["content"][0]["text"],
@@ -212,64 +207,64 @@ async fn plans_a_trip_in_two_rounds(guest: &Guest<'_>) {
     let before = guest.effects().await;
     guest
         .user
-        .knows(json!({"city": "Zürich \"am\\See\"", "nights": 3}));
+        .set_answers(json!({"city": "Zürich \"am\\See\"", "nights": 3}));
     let result = guest.call("plan_trip", json!({})).await;
     assert_eq!(text(&result), "3 nights in Zürich \"am\\See\"");
     let asked = ["How many nights in Zürich \"am\\See\"?", "Where to?"];
-    assert_eq!(guest.user.asked(), asked);
+    assert_eq!(guest.user.take_asked(), asked);
     assert_eq!(guest.effects().await, before + 1);
 }
 
-/// What a server says to that is its own matter, but it is a result.
+/// The text of the result depends on the server.
 async fn plans_no_trip(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.only(AskAnswer::Decline);
+    guest.user.set_only_answer(AskAnswer::Decline);
     let result = guest.call("plan_trip", json!({})).await;
     assert!(!result.content.is_empty(), "{result:?}");
-    assert_eq!(guest.user.asked(), ["Where to?"]);
+    assert_eq!(guest.user.take_asked(), ["Where to?"]);
     assert_eq!(guest.effects().await, before);
 }
 
-/// Nobody answers before all three are asked, so they are asked at the same time.
+/// The barrier shows that all three asks are open at the same time.
 async fn orders_dinner_with_three_asks_at_once(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.knows(json!({"dish": "fish"}));
-    guest.user.waits_for(3);
+    guest.user.set_answers(json!({"dish": "fish"}));
+    guest.user.wait_for(3);
     let result = guest.call("order_dinner", json!({})).await;
     assert_eq!(text(&result), "fish with Riesling in the garden");
-    assert_eq!(guest.user.asked().len(), 3);
+    assert_eq!(guest.user.take_asked().len(), 3);
     assert_eq!(guest.effects().await, before + 1);
 }
 
 async fn signs_in(guest: &Guest<'_>) {
-    guest.user.knows(json!({}));
+    guest.user.set_answers(json!({}));
     let result = guest.call("sign_in", json!({})).await;
     assert_eq!(text(&result), "signed in");
     let asked = ["Please sign in. https://example.com/login?for=you"];
-    assert_eq!(guest.user.asked(), asked);
+    assert_eq!(guest.user.take_asked(), asked);
 
-    guest.user.only(AskAnswer::Decline);
+    guest.user.set_only_answer(AskAnswer::Decline);
     let result = guest.call("sign_in", json!({})).await;
     assert_eq!(text(&result), "not signed in: decline");
 }
 
 async fn asks_the_model(guest: &Guest<'_>) {
-    guest.user.knows(json!({}));
+    guest.user.set_answers(json!({}));
     let result = guest.call("suggest", json!({"about": "tea"})).await;
     assert_eq!(text(&result), "the model scripted said: Riesling");
-    let asked = guest.user.asked();
+    let asked = guest.user.take_asked();
     assert!(asked[0].contains("What about tea?"), "{asked:?}");
 }
 
 async fn asks_for_the_roots(guest: &Guest<'_>) {
-    guest.user.knows(json!({}));
+    guest.user.set_answers(json!({}));
     let result = guest.call("list_places", json!({})).await;
     assert_eq!(text(&result), "the garden");
-    assert_eq!(guest.user.asked(), ["roots"]);
+    assert_eq!(guest.user.take_asked(), ["roots"]);
 }
 
 async fn gets_a_prompt_that_asks(guest: &Guest<'_>) {
-    guest.user.knows(json!({"name": "Ada"}));
+    guest.user.set_answers(json!({"name": "Ada"}));
     let arguments = json!({"style": "warmly"});
     let prompt = guest.client.get_prompt("greeting", arguments).await;
     let prompt = prompt.expect("a prompt");
@@ -279,15 +274,15 @@ async fn gets_a_prompt_that_asks(guest: &Guest<'_>) {
         .map(|message| message.content.as_text())
         .collect();
     assert_eq!(said, [Some("Greet Ada, warmly.")]);
-    assert_eq!(guest.user.asked(), ["Who is to be greeted?"]);
+    assert_eq!(guest.user.take_asked(), ["Who is to be greeted?"]);
 }
 
-/// The one text of a resource.
+/// The text of a resource.
 async fn read(guest: &Guest<'_>, uri: &str) -> String {
     let read = guest.client.read_resource(uri).await;
     match read.expect("a resource").contents.as_slice() {
         [ResourceContents::Text { text, .. }] => text.clone(),
-        other => panic!("one text is expected: {other:?}"),
+        other => panic!("expected one text: {other:?}"),
     }
 }
 
@@ -296,50 +291,52 @@ async fn reads_a_resource(guest: &Guest<'_>) {
 }
 
 async fn reads_a_resource_that_asks(guest: &Guest<'_>) {
-    guest.user.knows(json!({"name": "Ada"}));
+    guest.user.set_answers(json!({"name": "Ada"}));
     let diary = read(guest, "restaurant://diary/monday").await;
     assert_eq!(diary, "Ada on monday");
-    assert_eq!(guest.user.asked(), ["Whose diary?"]);
+    assert_eq!(guest.user.take_asked(), ["Whose diary?"]);
 }
 
-/// The states of calls that run side by side do not get mixed up.
+/// Concurrent calls do not mix up their states.
 async fn makes_many_calls_at_once(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.knows(json!({"city": "Oslo", "nights": 2}));
-    guest.user.waits_for(MANY);
+    guest.user.set_answers(json!({"city": "Oslo", "nights": 2}));
+    guest.user.wait_for(MANY);
     let calls = (0..MANY).map(|_| guest.call("plan_trip", json!({})));
     for result in futures_util::future::join_all(calls).await {
         assert_eq!(text(&result), "2 nights in Oslo");
     }
-    assert_eq!(guest.user.asked().len(), 2 * MANY);
+    assert_eq!(guest.user.take_asked().len(), 2 * MANY);
     assert_eq!(guest.effects().await, before + 20);
 }
 
-/// What waits is a text in between, and another client takes it up.
-async fn keeps_a_call_for_later(guest: &Guest<'_>) {
-    let mut outcome = guest.client.start(CallRequest::tool("plan_trip")).await;
+/// The pending call is stored as text, and resumed by another client.
+async fn resumes_a_stored_call(guest: &Guest<'_>) {
+    let mut outcome = guest.client.start(CallSpec::tool("plan_trip")).await;
     for (answers, message) in [
         (json!({"city": "Oslo"}), "Where to?"),
         (json!({"nights": 5}), "How many nights in Oslo?"),
     ] {
         let Ok(RoundOutcome::Pending(pending)) = outcome else {
-            panic!("the call does not wait: {outcome:?}");
+            panic!("expected a pending call: {outcome:?}");
         };
-        let kept = serde_json::to_string(&pending).expect("it can be kept");
-        let mut pending: PendingCall = serde_json::from_str(&kept).expect("it can be read");
+        let stored = serde_json::to_string(&pending).expect("it serialises");
+        let mut pending: PendingCall = serde_json::from_str(&stored).expect("it deserialises");
         let asks = pending.unanswered();
         let [IncomingAsk::Form(ask)] = asks.as_slice() else {
-            panic!("one form is expected: {asks:?}");
+            panic!("expected one form: {asks:?}");
         };
         assert_eq!(ask.message, message);
         let answer = AskAnswer::accept(answers).expect("an object");
-        pending.answer(&ask.key, answer).expect("it fits");
+        pending
+            .answer(&ask.key, answer)
+            .expect("the answer is valid");
         let client = Client::builder().answer_manually([AskKind::Form]);
         let client = guest.target.connect(client).await.expect("a second client");
         outcome = client.resume(pending).await;
     }
     let Ok(RoundOutcome::Complete(result)) = outcome else {
-        panic!("the call is not done: {outcome:?}");
+        panic!("expected a complete call: {outcome:?}");
     };
     assert_eq!(
         result["content"],
@@ -347,38 +344,43 @@ async fn keeps_a_call_for_later(guest: &Guest<'_>) {
     );
 }
 
-/// A server that asks inline waits for its answer, so that it is told that nobody is there.
-async fn is_told_of_what_does_not_fit(guest: &Guest<'_>) {
+/// A server that asks during a call waits, so the client cancels its ask.
+async fn invalid_answer_is_cancelled(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.knows(json!({"date": "2026-12-24", "guests": 9}));
+    guest
+        .user
+        .set_answers(json!({"date": "2026-12-24", "guests": 9}));
     let result = guest.call("book_table", json!({})).await;
     assert_eq!(text(&result), "no table was booked: cancel");
     assert_eq!(guest.effects().await, before);
 }
 
-/// The server refuses with -32042 until its page was visited.
+/// The server rejects the call with -32042 until its page was visited.
 async fn pays_after_a_visit(guest: &Guest<'_>) {
     let before = guest.effects().await;
-    guest.user.knows(json!({}));
-    guest.user.visits();
+    guest.user.set_answers(json!({}));
+    guest.user.visit_urls();
     let account = json!({"account": "savings"});
     let result = guest.call("pay", account.clone()).await;
     assert_eq!(text(&result), "paid from savings");
-    let asked = guest.user.asked();
+    let asked = guest.user.take_asked();
     let [asked] = asked.as_slice() else {
-        panic!("one visit is expected: {asked:?}");
+        panic!("expected one visit: {asked:?}");
     };
     assert!(asked.starts_with("Please connect your account. http://127.0.0.1:"));
     assert!(asked.ends_with("/connect/savings"), "{asked}");
 
     let result = guest.call("pay", account).await;
     assert_eq!(text(&result), "paid from savings");
-    assert!(guest.user.asked().is_empty(), "it is connected now");
+    assert!(
+        guest.user.take_asked().is_empty(),
+        "the account is connected now"
+    );
     assert_eq!(guest.effects().await, before + 2);
 }
 
-/// Nobody goes there, so nothing is paid. Who says to have been there is not sent again, and the call is not lost.
-async fn pays_nothing_without_one(guest: &Guest<'_>) {
+/// Without a visit nothing is paid. The person is asked once, and the call can be resumed.
+async fn does_not_pay_without_a_visit(guest: &Guest<'_>) {
     let limits = ClientLimits {
         rounds: 4,
         ..ClientLimits::default()
@@ -386,28 +388,28 @@ async fn pays_nothing_without_one(guest: &Guest<'_>) {
     let client = guest.user.client().limits(limits);
     let client = guest.target.connect(client).await.expect("a client");
     let before = effects(&client).await;
-    guest.user.only(AskAnswer::Decline);
+    guest.user.set_only_answer(AskAnswer::Decline);
     let declined = client.call_tool("pay", json!({"account": "other"})).await;
     let error = declined.expect_err("nothing is paid");
-    let ErrorKind::Rpc(refusal) = &error.kind else {
-        panic!("the server's refusal is expected: {error:?}");
+    let ErrorKind::Rpc(failure) = &error.kind else {
+        panic!("expected the server's error: {error:?}");
     };
-    assert_eq!(refusal.code, -32042);
-    assert_eq!(guest.user.asked().len(), 1);
+    assert_eq!(failure.code, -32042);
+    assert_eq!(guest.user.take_asked().len(), 1);
 
-    guest.user.only(AskAnswer::visited());
-    let lied = client.call_tool("pay", json!({"account": "other"})).await;
-    let error = lied.expect_err("nothing is paid");
+    guest.user.set_only_answer(AskAnswer::visited());
+    let unvisited = client.call_tool("pay", json!({"account": "other"})).await;
+    let error = unvisited.expect_err("nothing is paid");
     assert!(
         matches!(error.kind, ErrorKind::TooManyRounds(4)),
         "{error:?}"
     );
-    assert_eq!(guest.user.asked().len(), 1, "nobody is sent there twice");
+    assert_eq!(guest.user.take_asked().len(), 1, "the visit is asked once");
     let Some(pending) = error.pending else {
-        panic!("the call is lost");
+        panic!("the error does not contain the call");
     };
     let [IncomingAsk::Url(ask)] = &pending.asks()[..] else {
-        panic!("one visit is expected: {pending:?}");
+        panic!("expected one visit: {pending:?}");
     };
     reqwest::get(ask.url.clone()).await.expect("a page");
     let result = client.finish(*pending).await.expect("a result");

@@ -1,4 +1,4 @@
-//! The servers, each as a process of its own.
+//! The server processes.
 
 use refrain_client::{Client, ClientBuilder, Error};
 use refrain_testkit::net::process::Process;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 
-/// Time for the example to be built, in seconds, if that was not done before.
+/// The timeout for building the example, in seconds.
 const BUILD_TIME: &str = "1500";
 
-/// A server that can be started.
+/// A server program.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Program {
-    /// A script of the workspace, and the program that runs it.
+    /// An interpreter, and a script of the workspace.
     Script([&'static str; 2]),
     /// An example of this crate.
     Example(&'static str),
@@ -26,20 +26,20 @@ pub(crate) const NPM: Program =
 pub(crate) const PYTHON: Program =
     Program::Script([".tools/bin/python", "tests/servers/python_server.py"]);
 pub(crate) const RMCP: Program = Program::Example("rmcp_server");
-pub(crate) const OLDER: Program =
+pub(crate) const LEGACY: Program =
     Program::Script([".tools/bin/python-older", "tests/servers/older_server.py"]);
 pub(crate) const EVERYTHING: Program = Program::Installed(".tools/bin/everything");
 
-/// Where a server is.
+/// How to reach a server.
 pub(crate) enum Target {
-    /// At this URL.
+    /// The URL of a running server.
     Http(String),
-    /// In a process that each connection starts.
+    /// A program that each connection starts.
     Stdio(Program),
 }
 
 impl Target {
-    /// A connection of its own.
+    /// Opens a new connection.
     pub(crate) async fn connect(&self, client: ClientBuilder) -> Result<Client, Error> {
         match self {
             Self::Http(url) => client.connect(url).await,
@@ -48,20 +48,20 @@ impl Target {
     }
 }
 
-/// A server on a port of its own. Dropping it kills it.
-pub(crate) struct Listening {
+/// A server that listens on a port. Dropping it kills the process.
+pub(crate) struct HttpServer {
     url: String,
     _process: Process,
 }
 
-impl Listening {
+impl HttpServer {
     pub(crate) fn target(&self) -> Target {
         Target::Http(self.url.clone())
     }
 }
 
 impl Program {
-    /// The command that starts it for one of the transports, once everything it needs is there.
+    /// Installs the dependencies, and returns the command for one of the transports.
     async fn command(self, transport: &str) -> Command {
         let mut command = match self {
             Self::Script([program, script]) => {
@@ -80,21 +80,24 @@ impl Program {
         command
     }
 
-    /// Starts it on a port of its own.
-    pub(crate) async fn listen(self) -> Listening {
+    /// Starts it on a free port.
+    pub(crate) async fn listen(self) -> HttpServer {
         let (process, url) = listening(self.command("--http").await).await;
-        Listening {
+        HttpServer {
             url,
             _process: process,
         }
     }
 }
 
-/// An example of this crate, newer than its source. `cargo test` has built it, unless it was asked for one target only.
+/// The path of an example of this crate. Builds it if it is missing or older than its source.
 async fn example(name: &str) -> PathBuf {
     static BUILT: OnceCell<()> = OnceCell::const_new();
-    let this = std::env::current_exe().expect("a test is a program");
-    let profile = this.ancestors().nth(2).expect("in target/PROFILE/deps");
+    let this = std::env::current_exe().expect("a test has an executable");
+    let profile = this
+        .ancestors()
+        .nth(2)
+        .expect("the test is in target/PROFILE/deps");
     let program = profile.join("examples").join(name);
     let source = root().join(format!("tests/servers/{name}.rs"));
     let changed = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();

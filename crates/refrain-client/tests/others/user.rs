@@ -1,4 +1,4 @@
-//! The person and the model behind the client.
+//! A scripted person and model behind the client.
 
 use refrain_client::wire::{Content, Role, Root, SamplingAnswer};
 use refrain_client::{AskAnswer, Client, ClientBuilder, FormAsk};
@@ -6,67 +6,67 @@ use serde_json::{Map, Value};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Barrier;
 
-/// What the model says to everything.
-pub(crate) const SAID: &str = "Riesling";
+/// The text of every model response.
+pub(crate) const MODEL_TEXT: &str = "Riesling";
 
-/// Answers by the names of fields, and remembers what was asked.
+/// Answers forms by field name, and records the asks.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct User(Arc<Mutex<Mind>>);
+pub(crate) struct User(Arc<Mutex<Script>>);
 
 #[derive(Debug, Clone, Default)]
-struct Mind {
+struct Script {
     answers: Map<String, Value>,
-    /// Answers every form and every URL with this.
-    instead: Option<AskAnswer>,
-    /// Goes to the URLs.
-    visits: bool,
-    /// Nobody answers before all have been asked.
-    together: Option<Arc<Barrier>>,
+    /// The answer to every form and URL.
+    only_answer: Option<AskAnswer>,
+    /// Whether URLs are visited.
+    visits_urls: bool,
+    /// Delays all answers until this many asks are open.
+    barrier: Option<Arc<Barrier>>,
     asked: Vec<String>,
 }
 
 impl User {
-    /// Knows these answers from now on, and forgets all else.
-    pub(crate) fn knows(&self, answers: Value) {
+    /// Replaces the script with these answers by field name.
+    pub(crate) fn set_answers(&self, answers: Value) {
         let Value::Object(answers) = answers else {
-            panic!("answers have names, unlike {answers}");
+            panic!("expected an object, not {answers}");
         };
-        self.change(|mind| {
-            *mind = Mind {
+        self.change(|script| {
+            *script = Script {
                 answers,
-                ..Mind::default()
+                ..Script::default()
             };
         });
     }
 
-    /// Answers every form and every URL with this, from now on.
-    pub(crate) fn only(&self, answer: AskAnswer) {
-        self.change(|mind| {
-            *mind = Mind {
-                instead: Some(answer),
-                ..Mind::default()
+    /// Replaces the script with this answer to every form and URL.
+    pub(crate) fn set_only_answer(&self, answer: AskAnswer) {
+        self.change(|script| {
+            *script = Script {
+                only_answer: Some(answer),
+                ..Script::default()
             };
         });
     }
 
-    /// Goes to every URL from now on, as a browser would.
-    pub(crate) fn visits(&self) {
-        self.change(|mind| mind.visits = true);
+    /// Visits every URL from now on.
+    pub(crate) fn visit_urls(&self) {
+        self.change(|script| script.visits_urls = true);
     }
 
-    /// Waits with each answer until so many things are asked at the same time.
-    pub(crate) fn waits_for(&self, asks: usize) {
-        self.change(|mind| mind.together = Some(Arc::new(Barrier::new(asks))));
+    /// Delays answers until this many asks are open at the same time.
+    pub(crate) fn wait_for(&self, asks: usize) {
+        self.change(|script| script.barrier = Some(Arc::new(Barrier::new(asks))));
     }
 
-    /// What was asked since it was last looked at, sorted.
-    pub(crate) fn asked(&self) -> Vec<String> {
-        let mut asked = self.change(|mind| std::mem::take(&mut mind.asked));
+    /// Returns and clears the recorded asks, sorted.
+    pub(crate) fn take_asked(&self) -> Vec<String> {
+        let mut asked = self.change(|script| std::mem::take(&mut script.asked));
         asked.sort_unstable();
         asked
     }
 
-    /// A client whose asks get here.
+    /// A client whose asks this user answers.
     pub(crate) fn client(&self) -> ClientBuilder {
         let [forms, urls, model, roots] = [(); 4].map(|()| self.clone());
         Client::builder()
@@ -77,22 +77,26 @@ impl User {
             .on_url(move |ask| {
                 let user = urls.clone();
                 async move {
-                    let mind = user.hears(format!("{} {}", ask.message, ask.url)).await;
-                    if mind.visits {
+                    let script = user.record(format!("{} {}", ask.message, ask.url)).await;
+                    if script.visits_urls {
                         reqwest::get(ask.url).await?.error_for_status()?;
                     }
-                    Ok(mind.instead.unwrap_or_else(AskAnswer::visited))
+                    Ok(script.only_answer.unwrap_or_else(AskAnswer::visited))
                 }
             })
             .on_sampling(move |ask| {
                 let user = model.clone();
                 async move {
-                    let blocks = ask.params.messages.iter().flat_map(|said| &said.content);
-                    user.hears(format!("{:?}", blocks.collect::<Vec<_>>()))
+                    let blocks = ask
+                        .params
+                        .messages
+                        .iter()
+                        .flat_map(|message| &message.content);
+                    user.record(format!("{:?}", blocks.collect::<Vec<_>>()))
                         .await;
                     Ok(SamplingAnswer {
                         role: Role::Assistant,
-                        content: vec![Content::text(SAID).into()],
+                        content: vec![Content::text(MODEL_TEXT).into()],
                         model: "scripted".to_owned(),
                         stop_reason: Some("endTurn".to_owned()),
                     })
@@ -101,7 +105,7 @@ impl User {
             .on_roots(move |_| {
                 let user = roots.clone();
                 async move {
-                    user.hears("roots".to_owned()).await;
+                    user.record("roots".to_owned()).await;
                     Ok(vec![Root {
                         uri: "file:///garden".to_owned(),
                         name: Some("the garden".to_owned()),
@@ -110,30 +114,30 @@ impl User {
             })
     }
 
-    /// Fills in what is known of a form.
+    /// Fills in the known fields of a form.
     async fn fill_in(&self, ask: &FormAsk) -> AskAnswer {
-        let mut mind = self.hears(ask.message.clone()).await;
-        if let Some(instead) = mind.instead {
-            return instead;
+        let mut script = self.record(ask.message.clone()).await;
+        if let Some(answer) = script.only_answer {
+            return answer;
         }
         let is_asked = |name: &String| ask.form.fields().iter().any(|field| field.name() == name);
-        mind.answers.retain(|name, _| is_asked(name));
-        AskAnswer::Accept(mind.answers)
+        script.answers.retain(|name, _| is_asked(name));
+        AskAnswer::Accept(script.answers)
     }
 
-    /// Remembers what is asked, and waits where it is to wait.
-    async fn hears(&self, asked: String) -> Mind {
-        let mind = self.change(|mind| {
-            mind.asked.push(asked);
-            mind.clone()
+    /// Records an ask, and waits for the barrier.
+    async fn record(&self, asked: String) -> Script {
+        let script = self.change(|script| {
+            script.asked.push(asked);
+            script.clone()
         });
-        if let Some(together) = &mind.together {
-            together.wait().await;
+        if let Some(barrier) = &script.barrier {
+            barrier.wait().await;
         }
-        mind
+        script
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Mind) -> T) -> T {
-        change(&mut self.0.lock().expect("nobody panics under the lock"))
+    fn change<T>(&self, change: impl FnOnce(&mut Script) -> T) -> T {
+        change(&mut self.0.lock().expect("the lock is not poisoned"))
     }
 }

@@ -101,25 +101,22 @@ const FAILING: [(&str, &str); 7] = [
         "auth/resource-mismatch",
         "metadata is for \"https://evil.example.com/mcp\"",
     ),
-    (
-        "auth/iss-supported-missing",
-        "does not say which authorization server",
-    ),
+    ("auth/iss-supported-missing", "its issuer (iss) is missing"),
     (
         "auth/iss-wrong-issuer",
-        "comes from another authorization server",
+        "its issuer (iss) is another authorization server",
     ),
     (
         "auth/iss-unexpected",
-        "comes from another authorization server",
+        "its issuer (iss) is another authorization server",
     ),
     (
         "auth/iss-normalized",
-        "comes from another authorization server",
+        "its issuer (iss) is another authorization server",
     ),
     (
         "auth/metadata-issuer-mismatch",
-        "says it is \"https://attacker.example.com\"",
+        "names another issuer: \"https://attacker.example.com\"",
     ),
 ];
 

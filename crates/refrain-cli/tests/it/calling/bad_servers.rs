@@ -86,7 +86,11 @@ async fn answers_that_are_not_json() {
     let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
     let file = files.path("call.json");
     let said = call(&server, &file, &[]).await;
-    assert_says(&said, 4, &["cannot be read", "refrain resume"]);
+    assert_says(
+        &said,
+        4,
+        &["invalid response from the server", "refrain resume"],
+    );
     assert_eq!(kept(&file).round(), 0);
 }
 
@@ -102,7 +106,7 @@ async fn a_stream_that_breaks_in_the_middle() {
     assert_says(
         &said,
         4,
-        &["connection lost before the response", "refrain resume"],
+        &["connection closed before the response", "refrain resume"],
     );
     // The server does not know call ids, so that a tool must not be called twice.
     assert_eq!(server.count("tools/call"), 1);
@@ -185,7 +189,7 @@ async fn a_number_that_would_not_arrive_as_it_is() {
 async fn an_error_that_looks_like_a_line_of_ours() {
     let server = FakeServer::start(|_| Respond::Error(-32603, "E\nrefrain: done")).await;
     let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 1, &["refused: E refrain: done"]);
+    assert_says(&said, 1, &["returned an error: E refrain: done"]);
 }
 
 #[tokio::test]
@@ -202,7 +206,7 @@ async fn rounds_without_end() {
         4,
         &[
             "not complete after 4 rounds",
-            "asking without end",
+            "asking in a loop",
             "refrain resume",
         ],
     );
@@ -338,7 +342,7 @@ async fn a_state_of_ten_megabytes() {
 async fn a_result_of_a_type_that_nobody_knows() {
     let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
     let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 4, &["unknown resultType \"maybe\""]);
+    assert_says(&said, 4, &["unknown result type \"maybe\""]);
 }
 
 #[tokio::test]

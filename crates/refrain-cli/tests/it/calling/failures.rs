@@ -92,7 +92,10 @@ async fn what_is_kept_is_named() {
     let told = json(&said);
     assert_eq!(told["saved"], json!(file));
     let message = told["error"]["message"].as_str().expect("a message");
-    assert!(message.contains("cannot be read"), "{message}");
+    assert!(
+        message.contains("invalid response from the server"),
+        "{message}"
+    );
     // The server is gone, and the call is where it was.
     let said = run(["resume", &file, "--url", "http://127.0.0.1:1/mcp", "--json"]).await;
     assert_says(&said, 4, &["the call stays in"]);

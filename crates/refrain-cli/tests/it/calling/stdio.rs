@@ -60,7 +60,7 @@ async fn a_command_that_is_no_server_is_told() {
     assert_says(
         &run(boom).await,
         4,
-        &["has ended", "exit status: 3", "boom"],
+        &["server process exited", "exit status: 3", "boom"],
     );
 }
 

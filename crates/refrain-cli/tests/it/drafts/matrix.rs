@@ -6,7 +6,7 @@ use refrain_client::wire::drafts::Draft;
 use refrain_client::wire::legacy::Revision;
 use refrain_client::wire::{Root, SamplingAnswer};
 use refrain_client::{
-    AskAnswer, CallRequest, Client, ClientBuilder, Dialect, ErrorKind, RoundOutcome,
+    AskAnswer, CallSpec, Client, ClientBuilder, Dialect, ErrorKind, RoundOutcome,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -237,7 +237,7 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
     };
-    let call = CallRequest::tool(kind.tool).with_arguments(arguments);
+    let call = CallSpec::tool(kind.tool).with_arguments(arguments);
     let mut task = false;
     let result = match within("a first round", client.start(call)).await {
         Ok(RoundOutcome::Complete(result)) => Ok(result),

@@ -21,7 +21,6 @@ pub(crate) struct HttpExchange {
     link: Arc<HttpLink>,
     id: Option<u64>,
     response: reqwest::Response,
-    /// The parser of the body, if it is an event stream.
     events: Option<EventParser>,
     ready: VecDeque<String>,
     resume: Option<StreamResumption>,

@@ -20,7 +20,6 @@ const RESUME_PAUSE_MIN: Duration = Duration::from_millis(50);
 pub(super) struct StreamResumption {
     headers: HeaderMap,
     last_id: Option<HeaderValue>,
-    /// The pause that the server requested with `retry`.
     pause: Option<Duration>,
     failures: u32,
     busy: u32,

@@ -38,7 +38,6 @@ pub(super) fn spawn(command: &mut Command) -> io::Result<Child> {
         .spawn()
 }
 
-/// The lines left over when the server closed its input.
 struct UnwrittenLines {
     first: QueuedLine,
     queue: mpsc::Receiver<QueuedLine>,
@@ -191,7 +190,6 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
     }
 }
 
-/// Fails all requests on drop.
 struct ExitGuard<'a>(&'a ProcessState);
 
 impl Drop for ExitGuard<'_> {

@@ -16,7 +16,6 @@ use tokio::sync::mpsc;
 const QUEUE_MAX: usize = 1024;
 /// Queue slots reserved for responses and errors, which are never dropped.
 const RESERVED: usize = 64;
-/// How many responses with unknown ids are logged.
 const UNKNOWN_IDS_LOGGED: u32 = 10;
 
 pub(super) enum Recipient {
@@ -31,7 +30,6 @@ pub(super) enum Recipient {
     Echo,
 }
 
-/// The requests in flight, and the state of the server process.
 #[derive(Default)]
 pub(super) struct Router {
     /// By id, so the newest is the last.
@@ -43,14 +41,12 @@ pub(super) struct Router {
     pub(super) has_sent_message: bool,
     /// An excerpt of the first line that was not a message.
     pub(super) invalid_line: Option<String>,
-    /// Whether the running server has closed its standard input.
     pub(super) is_stdin_closed: bool,
     pub(super) exit_status: Option<String>,
 }
 
 struct PendingRequest {
     queue: mpsc::Sender<LinkResult<IncomingMessage>>,
-    /// The server's unanswered asks.
     open_asks: Vec<IncomingMessage>,
     is_call: bool,
     is_silent: bool,
@@ -188,7 +184,6 @@ impl Router {
         Ok(())
     }
 
-    /// Removes an ask that was answered or cancelled.
     pub(super) fn close_ask(&mut self, ask: &Value) {
         for route in self.by_id.values_mut() {
             let is_other =
@@ -238,7 +233,6 @@ fn response_id(line: &str) -> Option<u64> {
     head.method.is_none().then_some(head.id)
 }
 
-/// The request that a notification names.
 fn named_request(params: Option<&RawValue>) -> Option<u64> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]

@@ -1,8 +1,8 @@
-//! Many requests at once.
+//! Concurrent requests that need authorization.
 
 use super::support::{
-    Memory, OAuthServer, by_browser, by_nobody, redirect_uri, request, request_counted, say_yes,
-    within,
+    Memory, OAuthServer, approve, by_browser, redirect_uri, request, request_counted, within,
+    without_person,
 };
 use futures_util::future::join_all;
 use refrain_client::{AuthError, Authorize, OAuth};
@@ -22,7 +22,7 @@ async fn concurrent_rejections_share_one_authorization() {
         let server = seen.clone();
         async move {
             server.wait_until(|server| server.refusals() == MANY).await;
-            say_yes(url).await
+            approve(url).await
         }
     });
     let oauth = oauth.build().unwrap();
@@ -40,48 +40,51 @@ async fn concurrent_rejections_share_one_authorization() {
 #[tokio::test]
 async fn denied_authorization_fails_all_waiting_requests() {
     let server = OAuthServer::start().await;
-    let heard = watch::Sender::new(0);
-    let (all, visits) = (heard.subscribe(), Arc::new(AtomicUsize::new(0)));
+    let rejections = watch::Sender::new(0);
+    let (all, visits) = (rejections.subscribe(), Arc::new(AtomicUsize::new(0)));
     let counted = Arc::clone(&visits);
     let oauth = OAuth::by_browser(redirect_uri(), move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
         let mut all = all.clone();
         async move {
-            all.wait_for(|heard| *heard >= MANY).await?;
-            Err("not today".into())
+            all.wait_for(|count| *count >= MANY).await?;
+            Err("denied by the person".into())
         }
     });
     let oauth = oauth.build().unwrap();
     let url = server.url();
-    let requests = (0..MANY).map(|_| request_counted(&oauth, &url, &heard));
+    let requests = (0..MANY).map(|_| request_counted(&oauth, &url, &rejections));
     for outcome in within(join_all(requests)).await {
         let text = outcome.unwrap_err().to_string();
-        assert!(text.contains("not today"), "{text}");
+        assert!(text.contains("denied by the person"), "{text}");
     }
     assert_eq!(visits.load(Ordering::Relaxed), 1);
     assert_eq!(server.asked("/token").len(), 0);
 
-    // One that comes later asks anew.
+    // A later request asks the person again.
     let later = request(&oauth, &url).await;
-    assert!(matches!(later, Err(AuthError::Browser(_))), "{later:?}");
+    assert_matches!(later, Err(AuthError::Browser(_)));
     assert_eq!(visits.load(Ordering::Relaxed), 2);
 }
 
-/// One that has a token which is about to expire, and nobody to ask for another.
-async fn about_to_expire(server: &OAuthServer) -> OAuth {
+/// An authorization with a token that is about to expire, and without a person to ask.
+async fn with_expiring_token(server: &OAuthServer) -> OAuth {
     let memory = Memory::default();
     let first = by_browser().grants(memory.clone()).build();
-    let first = first.expect("a good setup");
+    let first = first.expect("a valid setup");
     let status = request(&first, &server.url()).await;
-    assert_eq!(status.expect("an answer"), 200);
+    assert_eq!(status.expect("a response"), 200);
     memory.age();
-    by_nobody().grants(memory).build().expect("a good setup")
+    without_person()
+        .grants(memory)
+        .build()
+        .expect("a valid setup")
 }
 
 #[tokio::test]
 async fn concurrent_requests_share_one_refresh() {
     let server = OAuthServer::start().await;
-    let oauth = about_to_expire(&server).await;
+    let oauth = with_expiring_token(&server).await;
     let url = server.url();
     let done = within(join_all((0..MANY).map(|_| request(&oauth, &url)))).await;
     assert!(done.into_iter().all(|status| status.unwrap() == 200));
@@ -92,19 +95,19 @@ async fn concurrent_requests_share_one_refresh() {
 #[tokio::test]
 async fn pending_authorization_does_not_block_requests_with_fewer_scopes() {
     let server = OAuthServer::start().await;
-    let (thinking, decided) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
-    let (tell, wait) = (Arc::clone(&thinking), Arc::clone(&decided));
+    let (asked, decided) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (notify, wait) = (Arc::clone(&asked), Arc::clone(&decided));
     let oauth = OAuth::by_browser(redirect_uri(), move |url| {
-        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        let (notify, wait) = (Arc::clone(&notify), Arc::clone(&wait));
         async move {
             if url
                 .query_pairs()
                 .any(|(name, value)| name == "scope" && value.contains("write"))
             {
-                tell.notify_one();
+                notify.notify_one();
                 wait.notified().await;
             }
-            say_yes(url).await
+            approve(url).await
         }
     });
     let oauth = oauth.build().unwrap();
@@ -113,7 +116,7 @@ async fn pending_authorization_does_not_block_requests_with_fewer_scopes() {
     server.change(|does| does.scope = Some("write"));
     let more = request(&oauth, &url);
     let less = async {
-        within(thinking.notified()).await;
+        within(asked.notified()).await;
         let headers = within(oauth.headers(&http::Method::POST, &url))
             .await
             .unwrap();
@@ -127,13 +130,13 @@ async fn pending_authorization_does_not_block_requests_with_fewer_scopes() {
 #[tokio::test]
 async fn refresh_completes_after_its_request_is_dropped() {
     let server = OAuthServer::start().await;
-    let oauth = about_to_expire(&server).await;
+    let oauth = with_expiring_token(&server).await;
     let url = server.url();
-    let (gate, shut) = watch::channel(false);
-    server.change(|does| does.gate = shut);
-    // The refresh token is used up while the answer is on its way to somebody who goes.
+    let (gate, closed) = watch::channel(false);
+    server.change(|does| does.gate = closed);
+    // The request is dropped after the refresh token was used, before the response arrives.
     tokio::select! {
-        _ = oauth.headers(&http::Method::POST, &url) => panic!("the answer waits"),
+        _ = oauth.headers(&http::Method::POST, &url) => panic!("the response is held back"),
         () = server.wait_until(|server| server.asked("/token").len() == 2) => {}
     }
     gate.send(true).unwrap();

@@ -1,6 +1,6 @@
-//! What lasts: renewals, and what a host keeps.
+//! Refresh tokens, and the host's storage for grants.
 
-use super::support::{BoxError, Memory, OAuthServer, by_browser, by_nobody, request};
+use super::support::{BoxError, Memory, OAuthServer, by_browser, request, without_person};
 use futures_util::future::BoxFuture;
 use refrain_client::{AuthError, Grant, Grants, OAuth, RegisteredClient};
 use serde_json::{Value, json};
@@ -8,17 +8,17 @@ use std::fs;
 use std::path::PathBuf;
 use url::Url;
 
-/// Keeps grants in a file each, as a host might.
-struct Files(PathBuf);
+/// Stores each grant in a file, as a host might.
+struct FileGrants(PathBuf);
 
-impl Files {
+impl FileGrants {
     fn path(&self, server: &Url) -> PathBuf {
         let name: String = server.as_str().replace(|c: char| !c.is_alphanumeric(), "_");
         self.0.join(name)
     }
 }
 
-impl Grants for Files {
+impl Grants for FileGrants {
     fn get<'a>(&'a self, server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
         Box::pin(async {
             match fs::read(self.path(server)) {
@@ -33,15 +33,15 @@ impl Grants for Files {
     }
 }
 
-/// A place that does not work.
-struct Broken {
-    is_read: bool,
+/// A storage that fails on write, or also on read.
+struct BrokenStorage {
+    fails_on_read: bool,
 }
 
-impl Grants for Broken {
+impl Grants for BrokenStorage {
     fn get<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
         Box::pin(async {
-            if self.is_read {
+            if self.fails_on_read {
                 Err("locked".into())
             } else {
                 Ok(None)
@@ -63,7 +63,7 @@ async fn token_is_refreshed_before_it_expires() {
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     for number in 0..3 {
         memory.age();
-        let oauth = by_nobody().grants(memory.clone()).build().unwrap();
+        let oauth = without_person().grants(memory.clone()).build().unwrap();
         assert_eq!(request(&oauth, &url).await.unwrap(), 200);
         assert_eq!(request(&oauth, &url).await.unwrap(), 200);
         let tokens = server.asked("/token");
@@ -96,11 +96,11 @@ async fn token_is_used_while_valid_if_refresh_fails() {
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     memory.age();
     server.instead("/token", 503, "");
-    let oauth = by_nobody().grants(memory.clone()).build().unwrap();
+    let oauth = without_person().grants(memory.clone()).build().unwrap();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     assert_eq!(server.refusals(), 1);
 
-    // When it is not, that is the reason.
+    // Once the token is invalid, the failed refresh is the error.
     server.expire_all();
     let error = request(&oauth, &url).await.unwrap_err().to_string();
     assert!(error.contains("/token") && error.contains("503"), "{error}");
@@ -141,32 +141,32 @@ async fn rejected_refresh_asks_the_person_again() {
     server.change(|does| does.refresh.clear());
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
     assert_eq!(server.asked("/authorize").len(), 2);
-    // As the client that it registered itself as before.
+    // It reuses the earlier client registration.
     assert_eq!(server.asked("/register").len(), 1);
 }
 
 #[tokio::test]
 async fn stored_grant_is_used_by_other_clients() {
     let server = OAuthServer::start().await;
-    let place = tempfile::tempdir().unwrap();
-    let keep = || Files(place.path().to_owned());
+    let dir = tempfile::tempdir().unwrap();
+    let storage = || FileGrants(dir.path().to_owned());
     let url = server.url();
-    let first = by_browser().grants(keep()).build().unwrap();
+    let first = by_browser().grants(storage()).build().unwrap();
     assert_eq!(request(&first, &url).await.unwrap(), 200);
     drop(first);
 
-    let second = by_nobody().grants(keep()).build().unwrap();
+    let second = without_person().grants(storage()).build().unwrap();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
     assert_eq!(server.refusals(), 1);
 
-    // And renewed by it, as the client that the first one registered.
+    // It refreshes the token with the client that the first one registered.
     server.expire_all();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
     let tokens = server.asked("/token");
     assert_eq!(tokens.last().unwrap().params["client_id"], "registered");
 
-    // Of which one that still holds the old one hears, before it uses up a refresh token that is used up.
-    let third = by_nobody().grants(keep()).build().unwrap();
+    // A process with an outdated grant reads the storage before it uses a refresh token again.
+    let third = without_person().grants(storage()).build().unwrap();
     assert_eq!(request(&third, &url).await.unwrap(), 200);
     server.expire_all();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
@@ -178,14 +178,14 @@ async fn stored_grant_is_used_by_other_clients() {
 #[tokio::test]
 async fn stored_grant_of_another_client_is_ignored() {
     let server = OAuthServer::start().await;
-    let place = tempfile::tempdir().unwrap();
-    let keep = || Files(place.path().to_owned());
+    let dir = tempfile::tempdir().unwrap();
+    let storage = || FileGrants(dir.path().to_owned());
     let url = server.url();
-    let first = by_browser().grants(keep()).build().unwrap();
+    let first = by_browser().grants(storage()).build().unwrap();
     assert_eq!(request(&first, &url).await.unwrap(), 200);
     let client = RegisteredClient::new("mine").secret("mine");
     let mine = OAuth::by_credentials(client)
-        .grants(keep())
+        .grants(storage())
         .build()
         .unwrap();
     assert_eq!(request(&mine, &url).await.unwrap(), 200);
@@ -200,35 +200,47 @@ async fn stored_grant_of_another_client_is_ignored() {
 async fn unreadable_grant_storage_is_an_error_but_unwritable_is_not() {
     let server = OAuthServer::start().await;
     let url = server.url();
-    let unread = by_browser()
-        .grants(Broken { is_read: true })
+    let unreadable = by_browser()
+        .grants(BrokenStorage {
+            fails_on_read: true,
+        })
         .build()
         .unwrap();
-    let outcome = request(&unread, &url).await;
-    assert!(matches!(outcome, Err(AuthError::Grants(_))), "{outcome:?}");
+    let outcome = request(&unreadable, &url).await;
+    assert_matches!(outcome, Err(AuthError::Grants(_)));
     assert!(outcome.unwrap_err().to_string().contains("locked"));
-    let unwritten = by_browser()
-        .grants(Broken { is_read: false })
+    let unwritable = by_browser()
+        .grants(BrokenStorage {
+            fails_on_read: false,
+        })
         .build()
         .unwrap();
-    assert_eq!(request(&unwritten, &url).await.unwrap(), 200);
-    assert_eq!(request(&unwritten, &url).await.unwrap(), 200);
+    assert_eq!(request(&unwritable, &url).await.unwrap(), 200);
+    assert_eq!(request(&unwritable, &url).await.unwrap(), 200);
     assert_eq!(server.asked("/authorize").len(), 1);
 }
 
 #[tokio::test]
 async fn dpop_key_is_stored_with_its_token() {
     let server = OAuthServer::start().await;
-    let place = tempfile::tempdir().unwrap();
-    let keep = || Files(place.path().to_owned());
+    let dir = tempfile::tempdir().unwrap();
+    let storage = || FileGrants(dir.path().to_owned());
     let url = server.url();
     server.change(|does| {
         does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
         does.token_type = "DPoP";
     });
-    let first = by_browser().grants(keep()).require_dpop().build().unwrap();
+    let first = by_browser()
+        .grants(storage())
+        .require_dpop()
+        .build()
+        .unwrap();
     assert_eq!(request(&first, &url).await.unwrap(), 200);
-    let second = by_nobody().grants(keep()).require_dpop().build().unwrap();
+    let second = without_person()
+        .grants(storage())
+        .require_dpop()
+        .build()
+        .unwrap();
     assert_eq!(request(&second, &url).await.unwrap(), 200);
 
     let proofs: Vec<Value> = ["/token", "/mcp"]

@@ -1,4 +1,4 @@
-//! A browser that comes back to this machine.
+//! The loopback listener for redirects.
 
 use super::support::{OAuthServer, request, within};
 use refrain_client::{AuthError, Loopback, OAuth};
@@ -9,23 +9,23 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use url::Url;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn redirect_is_found_among_other_requests() {
     let server = OAuthServer::start().await;
-    let here = Arc::new(Loopback::bind(0).await.unwrap());
-    let redirect_uri = here.redirect_uri().clone();
+    let loopback = Arc::new(Loopback::bind(0).await.unwrap());
+    let redirect_uri = loopback.redirect_uri().clone();
     let oauth = OAuth::by_browser(redirect_uri.clone(), move |url| {
-        let (here, redirect_uri) = (Arc::clone(&here), redirect_uri.clone());
+        let (loopback, redirect_uri) = (Arc::clone(&loopback), redirect_uri.clone());
         async move {
             let browser = async {
-                let address = here.redirect_uri().socket_addrs(|| None)?;
-                // Connections that are not used, and one that makes no sense.
+                let address = loopback.redirect_uri().socket_addrs(|| None)?;
+                // Unused connections, and one with an invalid request.
                 let _unused = TcpStream::connect(&*address).await?;
                 TcpStream::connect(&*address).await?.shutdown().await?;
-                let mut noise = TcpStream::connect(&*address).await?;
-                noise.write_all(&[b'x'; 40_000]).await.ok();
+                let mut invalid = TcpStream::connect(&*address).await?;
+                invalid.write_all(&[b'x'; 40_000]).await.ok();
                 for (other, status) in [
                     ("/favicon.ico", 404),
                     ("/callback", 404),
@@ -41,9 +41,9 @@ async fn redirect_is_found_among_other_requests() {
                 assert!(page.text().await?.contains("close this window"));
                 Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
             };
-            let (answer, done) = tokio::join!(here.wait_for_redirect(&url, PATIENCE), browser);
+            let (redirect, done) = tokio::join!(loopback.wait_for_redirect(&url, TIMEOUT), browser);
             done?;
-            Ok(answer?)
+            Ok(redirect?)
         }
     });
     let outcome = within(request(&oauth.build().unwrap(), &server.url())).await;
@@ -53,27 +53,30 @@ async fn redirect_is_found_among_other_requests() {
 
 #[tokio::test]
 async fn waiting_for_the_redirect_times_out() {
-    let here = Loopback::bind(0).await.unwrap();
-    let asked = Url::parse("https://as.example.com/authorize?state=x").unwrap();
-    let late = here
-        .wait_for_redirect(&asked, Duration::ZERO)
+    let loopback = Loopback::bind(0).await.unwrap();
+    let url = Url::parse("https://as.example.com/authorize?state=x").unwrap();
+    let late = loopback
+        .wait_for_redirect(&url, Duration::ZERO)
         .await
         .unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
-    assert_eq!(late.to_string(), "no browser came back within 0 seconds");
+    assert_eq!(
+        late.to_string(),
+        "no redirect from the browser within 0 seconds"
+    );
 }
 
 #[tokio::test]
 async fn denied_authorization_is_received() {
     let server = OAuthServer::start().await;
-    let here = Arc::new(Loopback::bind(0).await.unwrap());
+    let loopback = Arc::new(Loopback::bind(0).await.unwrap());
     let origin = server.origin.clone();
-    let oauth = OAuth::by_browser(here.redirect_uri().clone(), move |url| {
-        let (here, origin) = (Arc::clone(&here), origin.clone());
+    let oauth = OAuth::by_browser(loopback.redirect_uri().clone(), move |url| {
+        let (loopback, origin) = (Arc::clone(&loopback), origin.clone());
         async move {
             let state = url.query_pairs().find(|(name, _)| name == "state");
             let state = state.ok_or("no state")?.1.into_owned();
-            let mut back = here.redirect_uri().clone();
+            let mut back = loopback.redirect_uri().clone();
             back.query_pairs_mut()
                 .append_pair("error", "access_denied")
                 .append_pair("state", &state)
@@ -83,7 +86,7 @@ async fn denied_authorization_is_received() {
                 let mut stream = TcpStream::connect(&*address).await?;
                 let target = format!("/callback?{}", back.query().unwrap_or_default());
                 let get = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
-                // In two pieces, as a slow network might.
+                // In two chunks, as over a slow network.
                 let (first, second) = get.split_at(9);
                 stream.write_all(first.as_bytes()).await?;
                 stream.flush().await?;
@@ -93,9 +96,9 @@ async fn denied_authorization_is_received() {
                 stream.read_to_string(&mut page).await?;
                 Ok::<String, std::io::Error>(page)
             };
-            let (answer, page) = tokio::join!(here.wait_for_redirect(&url, PATIENCE), browser);
+            let (redirect, page) = tokio::join!(loopback.wait_for_redirect(&url, TIMEOUT), browser);
             assert!(page?.starts_with("HTTP/1.1 200 OK\r\n"));
-            Ok(answer?)
+            Ok(redirect?)
         }
     });
     let outcome = within(request(&oauth.build().unwrap(), &server.url())).await;

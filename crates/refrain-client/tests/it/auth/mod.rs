@@ -1,4 +1,4 @@
-//! How a client gets access tokens, from an authorization server and for a server that are both real and here.
+//! OAuth against a local MCP server and a local authorization server.
 
 mod concurrency;
 mod grants;

@@ -1,12 +1,12 @@
-//! What is refused, and that nothing was given away before.
+//! Unsafe or invalid servers and responses are rejected before secrets are sent.
 
-use super::support::{Answer, OAuthServer, by_browser, pem, redirect_uri, request, say_yes};
+use super::support::{Answer, OAuthServer, approve, by_browser, pem, redirect_uri, request};
 use refrain_client::{AuthError, OAuth, RegisteredClient};
 use serde_json::{Value, json};
 use url::Url;
 
 async fn failure(server: &OAuthServer) -> AuthError {
-    let oauth = by_browser().build().expect("a good setup");
+    let oauth = by_browser().build().expect("a valid setup");
     request(&oauth, &server.url()).await.expect_err("a failure")
 }
 
@@ -37,8 +37,8 @@ async fn unsafe_endpoints_are_rejected() {
 #[tokio::test]
 async fn remote_http_server_is_rejected() {
     let oauth = by_browser().build().unwrap();
-    let far = Url::parse("http://mcp.example.com/mcp").unwrap();
-    let outcome = request(&oauth, &far).await;
+    let remote = Url::parse("http://mcp.example.com/mcp").unwrap();
+    let outcome = request(&oauth, &remote).await;
     assert!(matches!(outcome, Err(AuthError::UnsafeUrl { .. })));
 }
 
@@ -61,8 +61,8 @@ async fn too_large_document_is_rejected() {
 async fn invalid_metadata_is_rejected() {
     let path = "/.well-known/oauth-authorization-server";
     for (status, body, reason) in [
-        (200, "<html>", "is not the metadata"),
-        (200, "{\"issuer\": 1}", "is not the metadata"),
+        (200, "<html>", "is not the expected metadata"),
+        (200, "{\"issuer\": 1}", "is not the expected metadata"),
         (503, "", "503"),
         (404, "", "has no metadata"),
     ] {
@@ -97,12 +97,9 @@ async fn server_without_metadata_is_its_own_authorization_server() {
     server.instead("/mcp", 401, "");
     let oauth = by_browser().build().unwrap();
     let url = server.url();
-    // It never takes a token: what counts is that it was asked for one.
+    // The server rejects every token; only the token request matters.
     let outcome = request(&oauth, &url).await;
-    assert!(
-        matches!(outcome, Err(AuthError::Unauthorized)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AuthError::Unauthorized));
     assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
@@ -119,8 +116,8 @@ async fn server_without_metadata_is_its_own_authorization_server() {
 
 #[tokio::test]
 async fn forged_redirect_is_rejected() {
-    type Change = fn(&mut Url);
-    let forged: [(Change, &str); 4] = [
+    type Forge = fn(&mut Url);
+    let forged: [(Forge, &str); 4] = [
         (
             |url| _ = url.query_pairs_mut().clear().append_pair("code", "x"),
             "state",
@@ -135,11 +132,11 @@ async fn forged_redirect_is_rejected() {
         ),
         (|url| url.set_query(None), "state"),
     ];
-    for (change, reason) in forged {
+    for (forge, reason) in forged {
         let server = OAuthServer::start().await;
         let oauth = OAuth::by_browser(redirect_uri(), move |url| async move {
-            let mut back = say_yes(url).await?;
-            change(&mut back);
+            let mut back = approve(url).await?;
+            forge(&mut back);
             Ok(back)
         });
         let outcome = request(&oauth.build().unwrap(), &server.url()).await;
@@ -157,7 +154,7 @@ async fn missing_pkce_support_is_rejected() {
         let server = OAuthServer::start().await;
         server.change(|does| does.metadata = json!({"code_challenge_methods_supported": methods}));
         let error = failure(&server).await;
-        assert!(matches!(error, AuthError::Unsupported { .. }), "{error}");
+        assert_matches!(error, AuthError::Unsupported { .. });
         assert_eq!(server.asked("/authorize").len(), 0);
     }
 }
@@ -168,7 +165,7 @@ async fn secret_is_not_sent_to_another_authorization_server() {
     let client = || RegisteredClient::new("me").secret("my-secret");
     let url = server.url();
 
-    // One that says where it is registered.
+    // A client with a configured issuer.
     let bound = by_browser().client(client().issuer("https://as.example.com"));
     let outcome = request(&bound.build().unwrap(), &url).await;
     assert!(matches!(
@@ -177,9 +174,9 @@ async fn secret_is_not_sent_to_another_authorization_server() {
     ));
     assert_eq!(server.asked("/authorize").len(), 0);
 
-    // One that does not, and belongs to the first it was used with.
-    let loose = by_browser().client(client()).build().unwrap();
-    assert_eq!(request(&loose, &url).await.unwrap(), 200);
+    // A client without one belongs to the first issuer it was used with.
+    let unbound = by_browser().client(client()).build().unwrap();
+    assert_eq!(request(&unbound, &url).await.unwrap(), 200);
     let basic = server.asked("/token")[0]
         .headers
         .get("authorization")
@@ -187,7 +184,7 @@ async fn secret_is_not_sent_to_another_authorization_server() {
     assert!(basic.unwrap().to_str().unwrap().starts_with("Basic "));
     server.expire_all();
     server.change(|does| does.resource = json!({"authorization_servers": [other.origin]}));
-    let outcome = request(&loose, &url).await;
+    let outcome = request(&unbound, &url).await;
     assert!(matches!(
         outcome,
         Err(AuthError::ClientIssuerMismatch { .. })
@@ -197,14 +194,14 @@ async fn secret_is_not_sent_to_another_authorization_server() {
 
 #[tokio::test]
 async fn repeated_rejections_are_given_up() {
-    // The server never takes a token.
+    // The server rejects every token.
     let server = OAuthServer::start().await;
     server.instead("/mcp", 401, "");
     assert!(matches!(failure(&server).await, AuthError::Unauthorized));
     assert_eq!(server.asked("/authorize").len(), 1);
     assert_eq!(server.asked("/token").len(), 1);
 
-    // The server never has enough.
+    // The server always demands more scopes.
     let server = OAuthServer::start().await;
     let challenge = "Bearer error=insufficient_scope, scope=a";
     server.answer(
@@ -214,10 +211,7 @@ async fn repeated_rejections_are_given_up() {
     let oauth = by_browser().build().unwrap();
     for _ in 0..3 {
         let outcome = request(&oauth, &server.url()).await;
-        assert!(
-            matches!(outcome, Err(AuthError::InsufficientScope { .. })),
-            "{outcome:?}"
-        );
+        assert_matches!(outcome, Err(AuthError::InsufficientScope { .. }));
     }
     assert_eq!(server.asked("/authorize").len(), 1);
 }
@@ -256,7 +250,7 @@ async fn oauth_error_is_reported_without_control_characters() {
     server.instead("/register", 400, body.to_string());
     let text = failure(&server).await.to_string();
     assert!(
-        text.contains("refused to register this client: invalid_redirect_uri ([2Jnot this one)"),
+        text.contains("rejected the client registration: invalid_redirect_uri ([2Jnot this one)"),
         "{text}"
     );
     server.instead(
@@ -267,7 +261,7 @@ async fn oauth_error_is_reported_without_control_characters() {
     server.change(|does| _ = does.instead.remove("/register"));
     let text = failure(&server).await.to_string();
     assert!(
-        text.contains("refused an access token: invalid_grant (used up)"),
+        text.contains("rejected the token request: invalid_grant (used up)"),
         "{text}"
     );
 }
@@ -277,10 +271,7 @@ async fn missing_registration_endpoint_is_reported() {
     let server = OAuthServer::start().await;
     server.change(|does| does.metadata = json!({"registration_endpoint": null}));
     let error = failure(&server).await;
-    assert!(
-        matches!(error, AuthError::ClientNotRegistered { .. }),
-        "{error}"
-    );
+    assert_matches!(error, AuthError::ClientNotRegistered { .. });
 }
 
 #[tokio::test]
@@ -290,7 +281,7 @@ async fn token_of_another_type_is_rejected() {
     let error = failure(&server).await;
     assert!(matches!(&error, AuthError::TokenType { kind, .. } if kind == "mac"));
 
-    // One that is not bound, where it must be.
+    // An unbound token, although DPoP is required.
     let server = OAuthServer::start().await;
     let oauth = by_browser().require_dpop().build().unwrap();
     let outcome = request(&oauth, &server.url()).await;
@@ -304,27 +295,29 @@ async fn token_of_another_type_is_rejected() {
 
 #[tokio::test]
 async fn secret_is_not_sent_to_an_issuer_named_by_another_server() {
-    let (ours, strange) = (OAuthServer::start().await, OAuthServer::start().await);
+    let (ours, other) = (OAuthServer::start().await, OAuthServer::start().await);
     let keyed = RegisteredClient::new("me").private_key(&pem(), "ES256");
     let clients = [
         RegisteredClient::new("me").secret("secret-of-mine"),
         keyed.expect("a key"),
     ];
     for client in clients {
-        let oauth = OAuth::by_credentials(client).build().expect("a good setup");
+        let oauth = OAuth::by_credentials(client)
+            .build()
+            .expect("a valid setup");
         assert_eq!(request(&oauth, &ours.url()).await.unwrap(), 200);
-        let error = request(&oauth, &strange.url()).await.unwrap_err();
+        let error = request(&oauth, &other.url()).await.unwrap_err();
         let AuthError::ClientIssuerMismatch { registered, named } = &error else {
             panic!("{error}");
         };
-        assert_eq!((registered, named), (&ours.origin, &strange.origin));
+        assert_eq!((registered, named), (&ours.origin, &other.origin));
     }
     assert_eq!(ours.asked("/token").len(), 2);
-    assert_eq!(strange.asked("/token").len(), 0);
-    // A name alone gives nothing away.
+    assert_eq!(other.asked("/token").len(), 0);
+    // A client id without credentials may be sent anywhere.
     let oauth = by_browser().client(RegisteredClient::new("me"));
-    let oauth = oauth.build().expect("a good setup");
-    for server in [&ours, &strange] {
+    let oauth = oauth.build().expect("a valid setup");
+    for server in [&ours, &other] {
         assert_eq!(request(&oauth, &server.url()).await.unwrap(), 200);
     }
 }

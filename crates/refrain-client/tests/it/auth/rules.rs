@@ -1,13 +1,13 @@
-//! What the protocol demands of a client beyond what the official suite looks at.
+//! Protocol rules for authorization that the official conformance suite does not check.
 
-use super::support::{OAuthServer, by_browser, request, say_yes};
+use super::support::{OAuthServer, approve, by_browser, request};
 use refrain_client::{AuthError, OAuth, OAuthBuilder, RegisteredClient};
 use serde_json::{Value, json};
 use url::Url;
 
 const DOCUMENT: &str = "https://app.example.com/client.json";
 
-/// What a client said of itself when it registered.
+/// The body of the registration request.
 fn registration(server: &OAuthServer) -> Value {
     let asked = server.asked("/register");
     let body = asked[0].params.keys().next().expect("a body");
@@ -23,14 +23,14 @@ async fn registration_names_its_application_type() {
     ] {
         let server = OAuthServer::start().await;
         let redirect_uri = Url::parse(redirect_uri).unwrap();
-        let oauth = OAuth::by_browser(redirect_uri.clone(), say_yes);
+        let oauth = OAuth::by_browser(redirect_uri.clone(), approve);
         let status = request(&oauth.build().unwrap(), &server.url()).await;
         assert!(status.unwrap().is_success());
-        let said = registration(&server);
-        assert_eq!(said["application_type"], kind);
-        assert_eq!(said["redirect_uris"], json!([redirect_uri]));
+        let sent = registration(&server);
+        assert_eq!(sent["application_type"], kind);
+        assert_eq!(sent["redirect_uris"], json!([redirect_uri]));
         let grants = json!(["authorization_code", "refresh_token"]);
-        assert_eq!(said["grant_types"], grants);
+        assert_eq!(sent["grant_types"], grants);
         let asked = &server.asked("/authorize")[0].params;
         assert_eq!(asked["redirect_uri"], redirect_uri.as_str());
     }
@@ -43,8 +43,8 @@ async fn rejected_registration_reports_the_reason() {
     server.instead("/register", 400, why.to_string());
     let outcome = request(&by_browser().build().unwrap(), &server.url()).await;
     let error = outcome.unwrap_err();
-    assert!(matches!(error, AuthError::Denied { .. }), "{error}");
-    for word in ["register", "invalid_redirect_uri", "https only"] {
+    assert_matches!(error, AuthError::Denied { .. });
+    for word in ["registration", "invalid_redirect_uri", "https only"] {
         assert!(error.to_string().contains(word), "{error}");
     }
     assert_eq!(server.asked("/authorize").len(), 0);
@@ -61,9 +61,9 @@ async fn client_id_prefers_setup_then_document_then_registration() {
         (documented(), false, "registered"),
         (by_browser(), true, "registered"),
     ];
-    for (oauth, takes_documents, id) in cases {
+    for (oauth, supports_documents, id) in cases {
         let server = OAuthServer::start().await;
-        let metadata = json!({"client_id_metadata_document_supported": takes_documents});
+        let metadata = json!({"client_id_metadata_document_supported": supports_documents});
         server.change(|does| does.metadata = metadata);
         let status = request(&oauth.build().unwrap(), &server.url()).await;
         assert!(status.unwrap().is_success());
@@ -107,12 +107,9 @@ async fn resource_of_a_root_server_has_no_slash() {
     let server = OAuthServer::start().await;
     server.instead("/", 401, "");
     let root = Url::parse(&server.origin).unwrap();
-    // It never takes a token: what counts is what one was asked for.
+    // The server rejects every token; only the requested resource matters.
     let outcome = request(&by_browser().build().unwrap(), &root).await;
-    assert!(
-        matches!(outcome, Err(AuthError::Unauthorized)),
-        "{outcome:?}"
-    );
+    assert_matches!(outcome, Err(AuthError::Unauthorized));
     for path in ["/authorize", "/token"] {
         assert_eq!(server.asked(path)[0].params["resource"], server.origin);
     }

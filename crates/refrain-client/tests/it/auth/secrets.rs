@@ -1,19 +1,19 @@
-//! Nothing secret is shown by what is printed.
+//! Debug output and errors contain no secrets.
 
-use super::support::{BoxError, OAuthServer, by_browser, pem, redirect_uri, request, say_yes};
+use super::support::{BoxError, OAuthServer, approve, by_browser, pem, redirect_uri, request};
 use futures_util::future::BoxFuture;
 use refrain_client::{
-    AuthRejection, Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, RegisteredClient,
+    Authorize, Bearer, Grant, Grants, IdentityProvider, OAuth, RegisteredClient, RejectedRequest,
 };
 use serde_json::json;
 use std::sync::{Arc, Mutex};
 use url::Url;
 
-/// Shows what it is given to keep.
+/// Records the Debug output and the JSON of each grant.
 #[derive(Clone, Default)]
-struct Shown(Arc<Mutex<Vec<(String, String)>>>);
+struct Recorder(Arc<Mutex<Vec<(String, String)>>>);
 
-impl Grants for Shown {
+impl Grants for Recorder {
     fn get<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
         Box::pin(async { Ok(None) })
     }
@@ -23,15 +23,18 @@ impl Grants for Shown {
         _server: &'a Url,
         grant: &'a Grant,
     ) -> BoxFuture<'a, Result<(), BoxError>> {
-        let (shown, kept) = (format!("{grant:?} {grant:#?}"), json!(grant).to_string());
-        self.0.lock().expect("nobody panicked").push((shown, kept));
+        let (debug, stored) = (format!("{grant:?} {grant:#?}"), json!(grant).to_string());
+        self.0
+            .lock()
+            .expect("the lock is not poisoned")
+            .push((debug, stored));
         Box::pin(async { Ok(()) })
     }
 }
 
-fn assert_hides(shown: &str) {
+fn assert_no_secrets(text: &str) {
     for secret in ["secret", "PRIVATE", "MIG", "eyJ"] {
-        assert!(!shown.contains(secret), "{secret:?} is in {shown}");
+        assert!(!text.contains(secret), "{secret:?} is in {text}");
     }
 }
 
@@ -42,38 +45,38 @@ async fn debug_output_of_grants_and_headers_hides_secrets() {
         does.metadata = json!({"dpop_signing_alg_values_supported": ["ES256"]});
         does.token_type = "DPoP";
     });
-    let shown = Shown::default();
+    let recorder = Recorder::default();
     let client = RegisteredClient::new("me").secret("secret-of-mine");
     let oauth = by_browser()
         .client(client)
-        .grants(shown.clone())
+        .grants(recorder.clone())
         .require_dpop();
-    assert_hides(&format!("{oauth:?}"));
+    assert_no_secrets(&format!("{oauth:?}"));
     let oauth = oauth.build().unwrap();
     let url = server.url();
     assert_eq!(request(&oauth, &url).await.unwrap(), 200);
-    assert_hides(&format!("{oauth:?} {oauth:#?}"));
-    let grants = shown.0.lock().unwrap().clone();
-    let [(shown, kept)] = grants.as_slice() else {
+    assert_no_secrets(&format!("{oauth:?} {oauth:#?}"));
+    let grants = recorder.0.lock().unwrap().clone();
+    let [(debug, stored)] = grants.as_slice() else {
         panic!("{} grants", grants.len());
     };
-    assert_hides(shown);
-    assert!(shown.contains(&server.origin));
+    assert_no_secrets(debug);
+    assert!(debug.contains(&server.origin));
     for secret in ["secret-access-0", "secret-refresh-0", "secret-of-mine"] {
-        assert!(kept.contains(secret), "{kept}");
+        assert!(stored.contains(secret), "{stored}");
     }
 
     let sent = oauth.headers(&http::Method::POST, &url).await.unwrap();
     assert_eq!(sent.len(), 2);
     let headers = http::HeaderMap::new();
-    let refusal = AuthRejection {
+    let rejection = RejectedRequest {
         url: &url,
         sent: &sent,
         status: http::StatusCode::UNAUTHORIZED,
         headers: &headers,
         previous: 0,
     };
-    assert_hides(&format!("{sent:?} {refusal:?}"));
+    assert_no_secrets(&format!("{sent:?} {rejection:?}"));
 }
 
 #[tokio::test]
@@ -98,20 +101,20 @@ async fn errors_do_not_repeat_response_bodies() {
         server.instead(path, 200, body);
         let oauth = by_browser().build().unwrap();
         let error = request(&oauth, &server.url()).await.unwrap_err();
-        assert_hides(&format!("{error} {error:?}"));
+        assert_no_secrets(&format!("{error} {error:?}"));
         assert!(error.to_string().contains(path), "{error}");
     }
-    // The code is in what came back from the browser.
+    // The redirect contains the authorization code.
     let server = OAuthServer::start().await;
     let oauth = OAuth::by_browser(redirect_uri(), |url| async {
-        let mut back = say_yes(url).await?;
+        let mut back = approve(url).await?;
         back.query_pairs_mut().append_pair("state", "x");
         Ok(back)
     });
     let error = request(&oauth.build().unwrap(), &server.url())
         .await
         .unwrap_err();
-    assert_hides(&format!("{error} {error:?}"));
+    assert_no_secrets(&format!("{error} {error:?}"));
 }
 
 #[test]
@@ -119,11 +122,11 @@ fn debug_output_of_setups_hides_secrets() {
     let pem = &pem();
     let client = RegisteredClient::new("me").secret("secret");
     let client = client.private_key(pem, "ES256").unwrap();
-    assert_hides(&format!("{client:?} {client:#?}").replace("secret:", ""));
+    assert_no_secrets(&format!("{client:?} {client:#?}").replace("secret:", ""));
     let endpoint = Url::parse("https://idp.example.com/token").unwrap();
     let provider =
         IdentityProvider::new(endpoint, client.clone(), || async { Ok("secret".into()) });
-    assert_hides(&format!("{provider:?}"));
+    assert_no_secrets(&format!("{provider:?}"));
     let builder = OAuth::by_identity_provider(provider, client);
-    assert_hides(&format!("{builder:?} {:?}", Bearer::new("secret").unwrap()));
+    assert_no_secrets(&format!("{builder:?} {:?}", Bearer::new("secret").unwrap()));
 }

@@ -1,6 +1,6 @@
-//! What cannot work is said before it is tried.
+//! Invalid OAuth setups are rejected by the builder.
 
-use super::support::{by_browser, pem, say_yes};
+use super::support::{approve, by_browser, pem};
 use refrain_client::{AuthError, Bearer, IdentityProvider, OAuth, RegisteredClient};
 use url::Url;
 
@@ -12,7 +12,7 @@ fn assert_setup(outcome: Result<impl Sized, AuthError>, reason: &str) {
     match outcome {
         Err(AuthError::Setup(why)) => assert!(why.to_string().contains(reason), "{why}"),
         Err(error) => panic!("{error:?}"),
-        Ok(_) => panic!("{reason:?} is not missed"),
+        Ok(_) => panic!("expected an error with {reason:?}"),
     }
 }
 
@@ -23,14 +23,14 @@ fn redirect_uri_must_be_https_or_loopback() {
         "http://127.0.0.1/cb",
         "http://localhost:1/",
     ] {
-        OAuth::by_browser(url(good), say_yes).build().unwrap();
+        OAuth::by_browser(url(good), approve).build().unwrap();
     }
     for bad in [
         "http://app.example.com/cb",
         "myapp://cb",
         "https://app.example.com/cb#x",
     ] {
-        assert_setup(OAuth::by_browser(url(bad), say_yes).build(), "redirect URI");
+        assert_setup(OAuth::by_browser(url(bad), approve).build(), "redirect URI");
     }
 }
 
@@ -49,12 +49,12 @@ fn client_metadata_url_must_be_https_with_a_path() {
 
 #[test]
 fn client_credentials_require_a_secret_or_key() {
-    let nobody = RegisteredClient::new("me");
+    let client = RegisteredClient::new("me");
     assert_setup(
-        OAuth::by_credentials(nobody.clone()).build(),
+        OAuth::by_credentials(client.clone()).build(),
         "a secret or a private key",
     );
-    OAuth::by_credentials(nobody.secret("x")).build().unwrap();
+    OAuth::by_credentials(client.secret("x")).build().unwrap();
 }
 
 #[test]
@@ -74,11 +74,11 @@ fn private_key_must_match_its_algorithm() {
     let pem = &pem();
     let key = |pem: &str, algorithm: &str| RegisteredClient::new("me").private_key(pem, algorithm);
     key(pem, "ES256").unwrap();
-    assert_setup(key(pem, "ES384"), "no key for ES384");
-    assert_setup(key(pem, "RS256"), "no PEM of a key for RS256");
+    assert_setup(key(pem, "ES384"), "does not work with ES384");
+    assert_setup(key(pem, "RS256"), "not a PEM key for RS256");
     assert_setup(key(pem, "HS256"), "HS256 has no private key");
-    assert_setup(key(pem, "none"), "no algorithm \"none\"");
-    assert_setup(key("nonsense", "ES256"), "no PEM of a key for ES256");
+    assert_setup(key(pem, "none"), "unknown signing algorithm \"none\"");
+    assert_setup(key("nonsense", "ES256"), "not a PEM key for ES256");
 }
 
 #[test]

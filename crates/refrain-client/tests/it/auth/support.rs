@@ -1,4 +1,4 @@
-//! What the tests of authorization share besides the servers of `refrain_testkit::net`.
+//! Helpers of the authorization tests.
 
 pub(crate) use refrain_testkit::net::oauth::{Answer, OAuthServer};
 
@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::future::BoxFuture;
 use http::{StatusCode, header};
-use refrain_client::{AuthError, AuthRejection, Authorize, Grant, Grants, OAuth, OAuthBuilder};
+use refrain_client::{AuthError, Authorize, Grant, Grants, OAuth, OAuthBuilder, RejectedRequest};
 use refrain_testkit::net;
 use serde_json::{Value, json};
 use std::error::Error;
@@ -23,18 +23,18 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     net::within("an answer", future).await
 }
 
-/// Keeps a grant as JSON.
+/// Stores one grant as JSON.
 #[derive(Clone, Default)]
 pub(crate) struct Memory(Arc<Mutex<Option<Value>>>);
 
 impl Memory {
-    /// Makes the grant an hour old and valid for some seconds more.
+    /// Makes the grant an hour old and valid for 20 more seconds.
     pub(crate) fn age(&self) {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("a time");
-        let mut grant = self.0.lock().expect("no panic");
-        let grant = grant.as_mut().expect("something is kept");
+        let mut grant = self.0.lock().expect("the lock is not poisoned");
+        let grant = grant.as_mut().expect("a grant is stored");
         grant["obtained"] = json!(now.as_secs() - 3600);
         grant["expires"] = json!(now.as_secs() + 20);
     }
@@ -42,29 +42,29 @@ impl Memory {
 
 impl Grants for Memory {
     fn get<'a>(&'a self, _server: &'a Url) -> BoxFuture<'a, Result<Option<Grant>, BoxError>> {
-        let grant = self.0.lock().expect("no panic").clone();
+        let grant = self.0.lock().expect("the lock is not poisoned").clone();
         Box::pin(async { Ok(grant.map(serde_json::from_value).transpose()?) })
     }
 
     fn put<'a>(&'a self, _: &'a Url, grant: &'a Grant) -> BoxFuture<'a, Result<(), BoxError>> {
-        *self.0.lock().expect("no panic") = Some(json!(grant));
+        *self.0.lock().expect("the lock is not poisoned") = Some(json!(grant));
         Box::pin(async { Ok(()) })
     }
 }
 
-/// Sends a request to the server, and again as long as the authorization says so.
+/// Sends a request, and repeats it as long as the authorization says so.
 pub(crate) async fn request(oauth: &OAuth, url: &Url) -> Result<StatusCode, AuthError> {
     request_counted(oauth, url, &watch::Sender::new(0)).await
 }
 
-/// The same, and counts the refusals that the authorization got.
+/// Like `request`, and counts the rejections.
 pub(crate) async fn request_counted(
     oauth: &OAuth,
     url: &Url,
-    heard: &watch::Sender<usize>,
+    rejections: &watch::Sender<usize>,
 ) -> Result<StatusCode, AuthError> {
     let client = reqwest::Client::new();
-    for earlier in 0.. {
+    for previous in 0.. {
         let method = http::Method::POST;
         let sent = oauth.headers(&method, url).await?;
         let request = client.post(url.clone()).headers(sent.clone()).send();
@@ -73,23 +73,23 @@ pub(crate) async fn request_counted(
         if status != StatusCode::UNAUTHORIZED && status != StatusCode::FORBIDDEN {
             return Ok(status);
         }
-        let refusal = AuthRejection {
+        let rejection = RejectedRequest {
             url,
             sent: &sent,
             status,
             headers: response.headers(),
-            earlier,
+            previous,
         };
-        heard.send_modify(|heard| *heard += 1);
-        if !within(oauth.handle_rejection(refusal)).await? {
+        rejections.send_modify(|count| *count += 1);
+        if !within(oauth.handle_rejection(rejection)).await? {
             return Ok(status);
         }
     }
-    unreachable!("there is no end of numbers")
+    unreachable!("the range is endless")
 }
 
-/// A user who agrees at once.
-pub(crate) async fn say_yes(url: Url) -> Result<Url, BoxError> {
+/// A person who approves at once.
+pub(crate) async fn approve(url: Url) -> Result<Url, BoxError> {
     let browser = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
     let page = browser.build()?.get(url).send().await?;
     let location = page.headers().get(header::LOCATION).ok_or("no redirect")?;
@@ -101,13 +101,13 @@ pub(crate) fn redirect_uri() -> Url {
 }
 
 pub(crate) fn by_browser() -> OAuthBuilder {
-    OAuth::by_browser(redirect_uri(), say_yes)
+    OAuth::by_browser(redirect_uri(), approve)
 }
 
-/// A user who must not be asked.
-pub(crate) fn by_nobody() -> OAuthBuilder {
+/// A setup whose person must not be asked.
+pub(crate) fn without_person() -> OAuthBuilder {
     OAuth::by_browser(redirect_uri(), |_| async {
-        Err("nobody may be asked".into())
+        Err("the person must not be asked".into())
     })
 }
 

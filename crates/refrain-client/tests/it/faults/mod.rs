@@ -1,12 +1,12 @@
-//! What networks do to a call of several rounds between our client and a fleet of two: each effect is there once.
+//! Network faults between the client and a fleet of two: each effect happens once.
 //!
-//! The proxy in between is a real one, on a real port.
+//! The faults are injected by a TCP proxy.
 
 mod rounds;
 mod shop;
 mod tasks;
 
-use refrain_client::{AskAnswer, CallRequest, Client, ClientBuilder, Error, ErrorKind};
+use refrain_client::{AskAnswer, CallSpec, Client, ClientBuilder, Error, ErrorKind};
 use refrain_testkit::net::FaultProxy;
 use refrain_testkit::net::proxy::Plan;
 use serde_json::{Value, json};
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Time for one call.
+/// The timeout of one call.
 const CALL_TIME: Duration = Duration::from_secs(60);
-/// What is asked in every call, in this order.
+/// The asks of every call, in order.
 const ASKS: [&str; 2] = ["amount", "sure"];
 
-/// A call through a proxy, and what it has left behind.
-struct Called {
+/// The outcome of a call through the proxy.
+struct FaultyCall {
     result: Result<Value, Error>,
     asked: Vec<String>,
     shop: Shop,
     proxy: FaultProxy,
 }
 
-/// Calls a tool while things go according to plan. A call that is given up is taken up again, once.
+/// Calls a tool with these faults. A call that times out is resumed once.
 async fn call(
     tool: &str,
     plan: Plan,
     set_up: impl FnOnce(ClientBuilder) -> ClientBuilder,
-) -> Called {
+) -> FaultyCall {
     let shop = Shop::open().await;
     let proxy = FaultProxy::start(shop.addresses.clone(), plan).await;
     let asked = Arc::new(Mutex::new(Vec::new()));
@@ -42,25 +42,27 @@ async fn call(
         let answer = match ask.message.as_str() {
             "How much?" => json!({"amount": 5}),
             "Are you sure?" => json!({"sure": true}),
-            other => panic!("{other:?} is not asked by the shop"),
+            other => panic!("unexpected ask {other:?}"),
         };
-        seen.lock().expect("no panic under the lock").push(ask.key);
+        seen.lock().expect("the lock is not poisoned").push(ask.key);
         async { Ok(AskAnswer::accept(answer)?) }
     });
     let call = async {
         let client = set_up(client).connect(&proxy.url).await?;
-        match client.call(CallRequest::tool(tool)).await {
+        match client.call(CallSpec::tool(tool)).await {
             Err(error) if matches!(error.kind, ErrorKind::Timeout(_)) => {
-                let pending = error.pending.expect("the call is not lost");
+                let pending = error.pending.expect("the error contains the call");
                 client.finish(*pending).await
             }
             other => other,
         }
     };
-    let result = timeout(CALL_TIME, call).await.expect("the call ends");
+    let result = timeout(CALL_TIME, call)
+        .await
+        .expect("the call ends in time");
     proxy.send_late().await;
-    let asked = std::mem::take(&mut *asked.lock().expect("no panic under the lock"));
-    Called {
+    let asked = std::mem::take(&mut *asked.lock().expect("the lock is not poisoned"));
+    FaultyCall {
         result,
         asked,
         shop,
@@ -68,16 +70,21 @@ async fn call(
     }
 }
 
-impl Called {
-    /// The call has its result, nobody was asked twice, and each effect is there once.
+impl FaultyCall {
+    /// Asserts that the call completed, each ask was made once, and each effect happened once.
     #[track_caller]
-    fn is_done_once(&self) {
+    fn assert_done_once(&self) {
         assert_eq!(self.text(), "5 paid, sure: true");
-        assert_eq!(self.shop.done(), [1, 1, 1], "{:?}", self.shop.effects);
-        assert_eq!(self.asked, ASKS, "nobody is asked twice");
+        assert_eq!(
+            self.shop.effect_counts(),
+            [1, 1, 1],
+            "{:?}",
+            self.shop.effects
+        );
+        assert_eq!(self.asked, ASKS, "each ask is made once");
     }
 
-    /// The text of its result.
+    /// The text of the result.
     #[track_caller]
     fn text(&self) -> &str {
         let result = self.result.as_ref().expect("the call has a result");

@@ -1,22 +1,22 @@
-//! Every fault hits the first, the middle and the last round of a tool of each kind.
+//! Every fault in the first, middle and last round of each kind of tool.
 
-use super::{Called, call};
+use super::{FaultyCall, call};
 use refrain_client::{ClientBuilder, ClientLimits, ErrorKind};
 use refrain_testkit::net::proxy::{CALL, Fault, Plan};
 use std::time::Duration;
 
-/// How many rounds a call takes.
+/// The rounds of a call.
 const ROUNDS: usize = 3;
-/// The tools: each has another way to do something once.
+/// Tools with different ways to execute an effect once.
 const TOOLS: [&str; 3] = ["keyed", "once", "single_use"];
 
-/// Calls a tool while this happens to one of its rounds.
-async fn hit(tool: &str, fault: Fault, round: usize) -> Called {
+/// Calls a tool with a fault in one round.
+async fn call_with_fault(tool: &str, fault: Fault, round: usize) -> FaultyCall {
     let plan = Plan::default().fault(CALL, round, fault);
     let set_up = |client: ClientBuilder| match fault {
         // Progress makes the response a stream.
         Fault::CutStream => client.on_progress(|_| ()),
-        // The client loses its patience, and takes the call up again.
+        // The client times out, and resumes the call.
         Fault::Hold => client.limits(ClientLimits {
             silence: Duration::from_secs(3),
             ..ClientLimits::default()
@@ -26,8 +26,8 @@ async fn hit(tool: &str, fault: Fault, round: usize) -> Called {
     call(tool, plan, set_up).await
 }
 
-/// How many requests a fault makes the client send, and how many of them and their copies reach the fleet.
-fn requests(fault: Fault) -> (usize, usize) {
+/// The requests that the client sends with this fault, and those that reach the fleet.
+fn expected_requests(fault: Fault) -> (usize, usize) {
     match fault {
         Fault::LoseRequest | Fault::Status(_) => (ROUNDS + 1, ROUNDS),
         Fault::LoseResponse
@@ -43,12 +43,12 @@ fn requests(fault: Fault) -> (usize, usize) {
 }
 
 async fn cell(tool: &str, fault: Fault, round: usize) {
-    let called = hit(tool, fault, round).await;
-    called.is_done_once();
-    assert_eq!(called.proxy.count(CALL), requests(fault));
+    let called = call_with_fault(tool, fault, round).await;
+    called.assert_done_once();
+    assert_eq!(called.proxy.count(CALL), expected_requests(fault));
 }
 
-/// A module for each fault, and in it a test for each tool and round.
+/// A module for each fault, with a test for each tool and round.
 macro_rules! cells {
     ($($name:ident: $fault:ident,)*) => {
         $(mod $name {
@@ -76,17 +76,17 @@ macro_rules! cells {
 cells! {
     request_lost: LoseRequest,
     response_lost: LoseResponse,
-    response_cut_in_its_head: CutHead,
-    response_cut_in_its_body: CutBody,
+    response_cut_in_head: CutHead,
+    response_cut_in_body: CutBody,
     stream_cut: CutStream,
-    request_doubled_at_once: DoubleAtOnce,
-    request_doubled_in_turn: DoubleInTurn,
-    request_repeated_when_all_is_over: Late,
+    request_doubled_concurrently: DoubleAtOnce,
+    request_doubled_sequentially: DoubleInTurn,
+    request_repeated_after_completion: Late,
     response_delayed: Delay,
-    response_held_back: Hold,
+    response_withheld: Hold,
 }
 
-/// The server drops a round whose client has gone, wherever it is. With an idempotency key it is made good.
+/// The server drops a round whose client disconnects. With an idempotency key, repeating it is safe.
 #[tokio::test]
 async fn client_disconnect_with_idempotency_key_completes() {
     for round in 1..=ROUNDS {
@@ -94,18 +94,18 @@ async fn client_disconnect_with_idempotency_key_completes() {
     }
 }
 
-/// Without one, what was interrupted may end the call, but nothing is done twice.
+/// Without a key, an interrupted effect may fail the call, but never happens twice.
 #[tokio::test]
 async fn client_disconnect_without_key_never_repeats_effects() {
     for tool in ["once", "single_use"] {
         for round in 1..=ROUNDS {
-            let called = hit(tool, Fault::HangUp, round).await;
+            let called = call_with_fault(tool, Fault::HangUp, round).await;
             match &called.result {
-                Ok(result) if result["isError"] != true => called.is_done_once(),
+                Ok(result) if result["isError"] != true => called.assert_done_once(),
                 Ok(_) => {}
                 Err(error) => assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error:?}"),
             }
-            let done = called.shop.done();
+            let done = called.shop.effect_counts();
             assert!(done.iter().all(|times| *times <= 1), "{tool}: {done:?}");
         }
     }
@@ -117,12 +117,11 @@ async fn every_response_lost_still_completes() {
         let lost = |plan: Plan, request| plan.fault(CALL, request, Fault::LoseResponse);
         let plan = [1, 3, 5].into_iter().fold(Plan::default(), lost);
         let called = call(tool, plan, |client| client).await;
-        called.is_done_once();
+        called.assert_done_once();
         assert_eq!(called.proxy.count(CALL), (6, 6));
     }
 }
 
-/// What is lost again and again is given up, and the call is not lost with it.
 #[tokio::test]
 async fn retries_are_limited_and_the_call_kept() {
     for tool in TOOLS {
@@ -134,43 +133,42 @@ async fn retries_are_limited_and_the_call_kept() {
             ..ClientLimits::default()
         };
         let called = call(tool, plan, |client| client.limits(limits)).await;
-        let error = called.result.expect_err("it was lost each time");
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error:?}"
-        );
+        let error = called.result.expect_err("every response was lost");
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert!(error.pending.is_some_and(|pending| pending.round() == 1));
-        assert_eq!(called.shop.done(), [1, 1, 0]);
+        assert_eq!(called.shop.effect_counts(), [1, 1, 0]);
     }
 }
 
-/// A server that does not know call ids might do everything twice, so nothing is repeated; that is for people to decide.
+/// Without call ids a repeated call might execute twice, so the host has to decide.
 #[tokio::test]
 async fn nothing_is_retried_without_call_id_support() {
     for tool in TOOLS {
         for round in 1..=ROUNDS {
             let plan = Plan::default().fault(CALL, round, Fault::LoseResponse);
             let called = call(tool, plan.deny_call_ids(), |client| client).await;
-            let error = called.result.expect_err("its response was lost");
-            assert!(
-                matches!(error.kind, ErrorKind::ConnectionLost(_)),
-                "{error:?}"
-            );
-            assert!(error.pending.is_some(), "the call is lost");
+            let error = called.result.expect_err("the response was lost");
+            assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
+            assert!(error.pending.is_some(), "the error contains the call");
             assert_eq!(called.proxy.count(CALL), (round, round));
-            let done: usize = called.shop.done().iter().sum();
+            let done: usize = called.shop.effect_counts().iter().sum();
             assert_eq!(done, round);
         }
     }
 }
 
-/// These tests can fail: a first request that cannot be told from its copy is done twice.
+/// Shows that these tests can fail: without call ids, a repeated first request executes twice.
 #[tokio::test]
 async fn hidden_call_ids_duplicate_the_first_effect() {
     for tool in TOOLS {
         let plan = Plan::default().fault(CALL, 1, Fault::LoseResponse);
         let called = call(tool, plan.hide_call_ids(), |client| client).await;
         assert_eq!(called.text(), "5 paid, sure: true");
-        assert_eq!(called.shop.done(), [2, 1, 1], "{:?}", called.shop.effects);
+        assert_eq!(
+            called.shop.effect_counts(),
+            [2, 1, 1],
+            "{:?}",
+            called.shop.effects
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Two instances of a shop that share a key and a store, and what was done in them.
+//! Two server instances with a shared key and store, and their recorded effects.
 
 use refrain::prelude::*;
 use refrain::runtime::SystemSource;
@@ -11,10 +11,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one call does, one effect in each of its rounds.
+/// The effects of a call, one per round.
 pub(crate) const EFFECTS: [&str; 3] = ["reserve", "hold", "charge"];
 
-/// How often the instances look for tasks, and the client after them.
+/// The poll interval of the instances and of the client.
 const POLL: Duration = Duration::from_millis(50);
 
 #[derive(Deserialize, Elicit)]
@@ -27,7 +27,7 @@ struct Sure {
     sure: bool,
 }
 
-/// A sale in three rounds, with a way to do something once.
+/// A sale in three rounds. `once` executes an effect.
 async fn sell<F>(cx: &Cx, once: impl Fn(&'static str) -> F + Send) -> Result<String>
 where
     F: Future<Output = Result<usize>> + Send,
@@ -43,7 +43,7 @@ where
     Ok(format!("{amount} paid, sure: {sure}"))
 }
 
-/// Sells by way of a provider that knows idempotency keys.
+/// Uses a provider with idempotency keys.
 #[tool]
 async fn keyed(cx: Cx, effects: State<Effects>) -> Result<String> {
     let effects = &effects;
@@ -54,7 +54,7 @@ async fn keyed(cx: Cx, effects: State<Effects>) -> Result<String> {
     sell(&cx, work).await
 }
 
-/// Sells with work that is never begun twice.
+/// Uses `once`, which never starts work twice.
 #[tool(once)]
 async fn once(cx: Cx, effects: State<Effects>) -> Result<String> {
     let effects = &effects;
@@ -62,7 +62,7 @@ async fn once(cx: Cx, effects: State<Effects>) -> Result<String> {
     sell(&cx, work).await
 }
 
-/// Sells with tokens that are never used twice.
+/// Uses single-use tokens.
 #[tool(single_use)]
 async fn single_use(cx: Cx, effects: State<Effects>) -> Result<String> {
     let effects = &effects;
@@ -70,7 +70,7 @@ async fn single_use(cx: Cx, effects: State<Effects>) -> Result<String> {
     sell(&cx, work).await
 }
 
-/// Sells as a task from the first answer on.
+/// Becomes a task after the first answer.
 #[tool]
 async fn detached(cx: Cx, effects: State<Effects>) -> Result<String> {
     let work = |name: &'static str| {
@@ -87,7 +87,7 @@ async fn detached(cx: Cx, effects: State<Effects>) -> Result<String> {
     Ok(format!("{amount} paid, sure: {sure}"))
 }
 
-/// The instances. They stop when this is dropped.
+/// The running instances. Dropping it stops them.
 pub(crate) struct Shop {
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) effects: Effects,
@@ -123,13 +123,12 @@ impl Shop {
         }
     }
 
-    /// How many different things were done under each name. What is done again under the same idempotency key is the
-    /// same thing; the other tools have no key, so that each time counts.
-    pub(crate) fn done(&self) -> [usize; 3] {
-        let done = self.effects.keys();
+    /// The number of effects per name. Repetitions with the same idempotency key count once.
+    pub(crate) fn effect_counts(&self) -> [usize; 3] {
+        let keys = self.effects.keys();
         let is = |name: &str, key: &String| key.split(' ').next() == Some(name);
         EFFECTS.map(|name| {
-            let matching = done.iter().filter(|key| is(name, key));
+            let matching = keys.iter().filter(|key| is(name, key));
             matching
                 .map(|key| if key == name { self.effects.of(key) } else { 1 })
                 .sum()

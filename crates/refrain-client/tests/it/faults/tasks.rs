@@ -1,4 +1,4 @@
-//! Faults hit a call that becomes a task, and what the client says about the task.
+//! Faults in a call that becomes a task, and in the task requests.
 
 use super::call;
 use refrain_testkit::net::proxy::{CALL, Fault, LISTEN, Plan};
@@ -6,19 +6,19 @@ use refrain_testkit::net::proxy::{CALL, Fault, LISTEN, Plan};
 /// The tool whose call becomes a task in its second round.
 const TOOL: &str = "detached";
 
-/// Calls the tool while this happens to one of the requests.
+/// Calls the tool with a fault in one request.
 async fn cell(method: &'static str, number: usize, fault: Fault) {
     let plan = Plan::default().fault(method, number, fault);
     let called = call(TOOL, plan, |client| client).await;
-    called.is_done_once();
-    let (came, _) = called.proxy.count(method);
+    called.assert_done_once();
+    let (count, _) = called.proxy.count(method);
     assert!(
-        came >= number,
-        "{fault:?} hit nothing: {method} came {came} times"
+        count >= number,
+        "{fault:?} was not injected: {count} requests of {method}"
     );
 }
 
-/// A module for each fault, and in it a test for each request.
+/// A module for each fault, with a test for each request.
 macro_rules! cells {
     ($($name:ident: $fault:ident,)*) => {
         $(mod $name {
@@ -42,15 +42,14 @@ macro_rules! cells {
 cells! {
     request_lost: LoseRequest,
     response_lost: LoseResponse,
-    response_cut_in_its_head: CutHead,
-    response_cut_in_its_body: CutBody,
-    request_doubled_at_once: DoubleAtOnce,
-    request_doubled_in_turn: DoubleInTurn,
-    request_repeated_when_all_is_over: Late,
+    response_cut_in_head: CutHead,
+    response_cut_in_body: CutBody,
+    request_doubled_concurrently: DoubleAtOnce,
+    request_doubled_sequentially: DoubleInTurn,
+    request_repeated_after_completion: Late,
     response_delayed: Delay,
 }
 
-/// The client looks after its task by itself when nobody tells it of changes.
 #[tokio::test]
 async fn missing_notifications_fall_back_to_polling() {
     cell(LISTEN, 1, Fault::LoseRequest).await;
@@ -67,5 +66,5 @@ async fn every_response_lost_still_completes() {
         plan.fault(method, number, Fault::LoseResponse)
     });
     let called = call(TOOL, plan, |client| client).await;
-    called.is_done_once();
+    called.assert_done_once();
 }

@@ -1,4 +1,4 @@
-//! What a server asks is answered only where it belongs.
+//! Asks are answered only on the stream of their call.
 
 use super::support::{
     Events, FakeServer, Respond, called, form, legacy_greeting, spawn, until, within,
@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A client that must not be asked.
-fn unasked() -> ClientBuilder {
-    Client::builder().on_form(|ask| async move { panic!("asked {:?}", ask.message) })
+/// A client whose handler must not run.
+fn without_asks() -> ClientBuilder {
+    Client::builder().on_form(|ask| async move { panic!("unexpected ask {:?}", ask.message) })
 }
 
 #[tokio::test]
 async fn pipe_requests_outside_calls_are_rejected_except_pings() {
-    let client = spawn(unasked(), &[]).await.unwrap();
+    let client = spawn(without_asks(), &[]).await.unwrap();
     within("the list", client.tools()).await.unwrap();
     let notes = called(&client, "notes").await.unwrap();
-    let [_ready, refusal, pong] = &notes.as_array().unwrap()[..] else {
+    let [_ready, rejection, pong] = &notes.as_array().unwrap()[..] else {
         panic!("{notes}");
     };
-    assert_eq!(refusal["code"], -32602, "{refusal}");
-    let why = refusal["message"].as_str().unwrap();
-    assert!(why.contains("within the call"), "{why}");
+    assert_eq!(rejection["code"], -32602, "{rejection}");
+    let why = rejection["message"].as_str().unwrap();
+    assert!(why.contains("response stream of the call"), "{why}");
     assert_eq!(*pong, json!({}));
 }
 
@@ -34,47 +34,47 @@ async fn requests_of_a_modern_server_are_ignored() {
         probe: Duration::from_millis(100),
         ..ClientLimits::default()
     };
-    let told = ["2025-11-25", "late"];
-    let client = spawn(unasked().limits(limits), &told).await.unwrap();
+    let args = ["2025-11-25", "late"];
+    let client = spawn(without_asks().limits(limits), &args).await.unwrap();
     assert_eq!(called(&client, "withdrawn").await.unwrap(), "withdrawn");
     assert_eq!(called(&client, "notes").await.unwrap(), json!([]));
 }
 
 fn is_answer(id: &'static str) -> impl Fn(&super::support::Received) -> bool {
-    move |seen| seen.message["id"] == id && seen.method().is_empty()
+    move |request| request.message["id"] == id && request.method().is_empty()
 }
 
 #[tokio::test]
 async fn session_stream_asks_are_rejected_but_notifications_handled() {
-    let server = FakeServer::start_with(|seen, _| {
-        if seen.verb == "GET" {
-            let (writer, say) = Events::new();
+    let server = FakeServer::start_with(|request, _| {
+        if request.verb == "GET" {
+            let (writer, response) = Events::new();
             writer.ask("stray", "elicitation/create", &form("Which?"));
             writer.ask("ping", "ping", &json!({}));
-            let news = json!({"level": "info", "data": "heard"});
+            let log = json!({"level": "info", "data": "heard"});
             writer.message(
-                &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": news}),
+                &json!({"jsonrpc": "2.0", "method": "notifications/message", "params": log}),
             );
             writer.stays_open();
-            return say;
+            return response;
         }
-        legacy_greeting(seen, "2025-06-18", "s1")
-            .unwrap_or_else(|| Respond::Json(200, seen.text("done")))
+        legacy_greeting(request, "2025-06-18", "s1")
+            .unwrap_or_else(|| Respond::Json(200, request.text("done")))
     })
     .await;
-    let heard: Arc<Mutex<Vec<Value>>> = Arc::default();
-    let hear = Arc::clone(&heard);
-    let builder = unasked().on_log(LogLevel::Info, move |news| {
-        hear.lock().unwrap().push(news.data);
+    let received: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let sender = Arc::clone(&received);
+    let builder = without_asks().on_log(LogLevel::Info, move |log| {
+        sender.lock().unwrap().push(log.data);
     });
     let client = builder.connect(&server.url).await.unwrap();
-    let refusal = server.receives("a refusal", is_answer("stray")).await;
-    assert_eq!(refusal.message["error"]["code"], -32602);
-    assert_eq!(refusal.header("mcp-session-id"), Some("s1"));
-    let pong = server.receives("an answer", is_answer("ping")).await;
+    let rejection = server.receives("a rejection", is_answer("stray")).await;
+    assert_eq!(rejection.message["error"]["code"], -32602);
+    assert_eq!(rejection.header("mcp-session-id"), Some("s1"));
+    let pong = server.receives("a pong", is_answer("ping")).await;
     assert_eq!(pong.message["result"], json!({}));
-    until("the news", || *heard.lock().unwrap() == ["heard"]).await;
-    let get = &server.received(|seen| seen.verb == "GET")[0];
+    until("the log message", || *received.lock().unwrap() == ["heard"]).await;
+    let get = &server.received(|request| request.verb == "GET")[0];
     assert_eq!(get.header("accept"), Some("text/event-stream"));
     assert_eq!(get.header("mcp-protocol-version"), Some("2025-06-18"));
     assert_eq!(called(&client, "t").await.unwrap(), "done");
@@ -82,62 +82,62 @@ async fn session_stream_asks_are_rejected_but_notifications_handled() {
 
 #[tokio::test]
 async fn session_stream_ask_during_a_call_is_rejected() {
-    let server = FakeServer::start_with(|seen, told| {
-        if seen.verb == "GET" {
-            let (writer, say) = Events::new();
+    let server = FakeServer::start_with(|request, server| {
+        if request.verb == "GET" {
+            let (writer, response) = Events::new();
             let ask = json!({
                 "jsonrpc": "2.0", "id": "stray", "method": "elicitation/create", "params": form("?"),
             });
-            writer.after(told, |seen| seen.method() == "tools/call", ask);
-            return say;
+            writer.after(server, |request| request.method() == "tools/call", ask);
+            return response;
         }
-        if seen.method() != "tools/call" {
-            return legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500));
+        if request.method() != "tools/call" {
+            return legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500));
         }
-        let (writer, say) = Events::new();
-        writer.after(told, is_answer("stray"), seen.text("done"));
-        say
+        let (writer, response) = Events::new();
+        writer.after(server, is_answer("stray"), request.text("done"));
+        response
     })
     .await;
-    let client = unasked().connect(&server.url).await.unwrap();
+    let client = without_asks().connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    let refusal = &server.received(is_answer("stray"))[0];
-    assert_eq!(refusal.message["error"]["code"], -32602);
+    let rejection = &server.received(is_answer("stray"))[0];
+    assert_eq!(rejection.message["error"]["code"], -32602);
 }
 
 #[tokio::test]
 async fn ask_during_a_list_request_is_rejected() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
         let tools = json!({"tools": [{"name": "t", "inputSchema": {"type": "object"}}]});
-        writer.after(told, is_answer("q"), seen.result(&tools));
-        say
+        writer.after(server, is_answer("q"), request.result(&tools));
+        response
     })
     .await;
-    let client = unasked().connect(&server.url).await.unwrap();
+    let client = without_asks().connect(&server.url).await.unwrap();
     assert_eq!(client.tools().await.unwrap()[0].name, "t");
-    let refusal = &server.received(is_answer("q"))[0];
-    assert_eq!(refusal.message["error"]["code"], -32602);
+    let rejection = &server.received(is_answer("q"))[0];
+    assert_eq!(rejection.message["error"]["code"], -32602);
 }
 
 #[tokio::test]
 async fn concurrent_calls_answer_asks_of_their_own_stream() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
-        let tool = seen.tool().to_owned();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
+        let tool = request.tool().to_owned();
         writer.ask(&tool, "elicitation/create", &form(&tool));
-        let result = seen.text(&tool);
+        let result = request.text(&tool);
         writer.after(
-            told,
-            move |seen| seen.message["id"] == tool.as_str(),
+            server,
+            move |request| request.message["id"] == tool.as_str(),
             result,
         );
-        say
+        response
     })
     .await;
     let builder = Client::builder().on_form(|ask| async move {
-        assert_eq!(ask.message, ask.asker.target, "asked for its own call");
+        assert_eq!(ask.message, ask.asker.target, "the ask belongs to its call");
         Ok(AskAnswer::accept(json!({"b": ask.asker.target}))?)
     });
     let client = builder.connect(&server.url).await.unwrap();
@@ -145,7 +145,7 @@ async fn concurrent_calls_answer_asks_of_their_own_stream() {
     for result in futures_util::future::join_all(calls).await {
         let tool = result.unwrap();
         let tool = tool.as_str().unwrap();
-        let answers = server.received(|seen| seen.message["id"] == tool);
+        let answers = server.received(|request| request.message["id"] == tool);
         assert_eq!(answers[0].message["result"]["content"]["b"], tool);
     }
 }

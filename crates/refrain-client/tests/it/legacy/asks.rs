@@ -1,4 +1,4 @@
-//! What an older server asks while a call is under way.
+//! Asks of a legacy server during a call.
 
 use super::support::{
     Events, FakeServer, Received, Respond, called, form, legacy_greeting, spawn, until, within,
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::{Barrier, Notify};
 
 /// A client that fills in forms.
-fn filling() -> refrain_client::ClientBuilder {
+fn with_form_handler() -> refrain_client::ClientBuilder {
     Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
 }
 
@@ -33,16 +33,20 @@ async fn form_is_answered_with_its_defaults() {
 
 #[tokio::test]
 async fn form_on_the_stream_of_its_call_is_answered() {
-    let server = FakeServer::legacy(|seen, told| {
-        let (writer, say) = Events::new();
+    let server = FakeServer::legacy(|request, server| {
+        let (writer, response) = Events::new();
         writer.ask("q", "elicitation/create", &form("Which?"));
-        writer.after(told, |seen| seen.message["id"] == "q", seen.text("done"));
-        say
+        writer.after(
+            server,
+            |request| request.message["id"] == "q",
+            request.text("done"),
+        );
+        response
     })
     .await;
-    let client = filling().connect(&server.url).await.unwrap();
+    let client = with_form_handler().connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    let answer = &server.received(|seen| seen.message["id"] == "q")[0];
+    let answer = &server.received(|request| request.message["id"] == "q")[0];
     assert_eq!(answer.message["result"]["content"], json!({"b": "y"}));
     assert_eq!(answer.header("mcp-session-id"), Some("s1"));
     assert_eq!(answer.header("mcp-protocol-version"), Some("2025-11-25"));
@@ -50,29 +54,29 @@ async fn form_on_the_stream_of_its_call_is_answered() {
 
 #[tokio::test]
 async fn answer_is_retried_while_the_server_is_busy() {
-    let server = FakeServer::start_with(|seen, told| {
-        let is_answer = |seen: &Received| seen.message["id"] == "q";
-        if is_answer(seen) {
-            return match told.received(is_answer).len() {
+    let server = FakeServer::start_with(|request, server| {
+        let is_answer = |request: &Received| request.message["id"] == "q";
+        if is_answer(request) {
+            return match server.received(is_answer).len() {
                 1 => Respond::RetryAfter(503, "0"),
                 _ => Respond::Status(202),
             };
         }
-        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            let (writer, say) = Events::new();
+        legacy_greeting(request, "2025-11-25", "s1").unwrap_or_else(|| {
+            let (writer, response) = Events::new();
             writer.ask("q", "elicitation/create", &form("Which?"));
-            let (told, done) = (told.clone(), seen.text("done"));
+            let (server, done) = (server.clone(), request.text("done"));
             tokio::spawn(async move {
-                until("two answers", || told.received(is_answer).len() == 2).await;
+                until("two answers", || server.received(is_answer).len() == 2).await;
                 writer.message(&done);
             });
-            say
+            response
         })
     })
     .await;
-    let client = filling().connect(&server.url).await.unwrap();
+    let client = with_form_handler().connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    let answers = server.received(|seen| seen.message["id"] == "q");
+    let answers = server.received(|request| request.message["id"] == "q");
     assert_eq!(answers[0].message, answers[1].message);
 }
 
@@ -94,20 +98,20 @@ async fn asks_are_answered_concurrently() {
 
 #[tokio::test]
 async fn withdrawn_ask_aborts_its_handler() {
-    struct TakenBack(Arc<AtomicBool>);
-    impl Drop for TakenBack {
+    struct DropFlag(Arc<AtomicBool>);
+    impl Drop for DropFlag {
         fn drop(&mut self) {
             self.0.store(true, Ordering::SeqCst);
         }
     }
-    let (taken, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
-    let (flag, heard) = (Arc::clone(&taken), Arc::clone(&progress));
+    let (aborted, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(Notify::new()));
+    let (flag, heard) = (Arc::clone(&aborted), Arc::clone(&progress));
     let asked = Arc::new(Notify::new());
-    let begun = Arc::clone(&asked);
+    let started = Arc::clone(&asked);
     let builder = Client::builder()
         .on_form(move |_| {
-            let guard = TakenBack(Arc::clone(&flag));
-            begun.notify_one();
+            let guard = DropFlag(Arc::clone(&flag));
+            started.notify_one();
             async move {
                 std::future::pending::<()>().await;
                 drop(guard);
@@ -117,9 +121,9 @@ async fn withdrawn_ask_aborts_its_handler() {
         .on_progress(move |_| heard.notify_one());
     let client = spawn(builder, &[]).await.unwrap();
     let meanwhile = async {
-        within("it is asked", asked.notified()).await;
+        within("the ask", asked.notified()).await;
         let after = async {
-            until("it is taken back", || taken.load(Ordering::SeqCst)).await;
+            until("the handler is aborted", || aborted.load(Ordering::SeqCst)).await;
             called(&client, "meta").await
         };
         let (first, second) = futures_util::future::join(called(&client, "meta"), after).await;
@@ -128,18 +132,18 @@ async fn withdrawn_ask_aborts_its_handler() {
     let call = called(&client, "withdrawn early");
     let (result, ()) = futures_util::future::join(call, meanwhile).await;
     assert_eq!(result.unwrap(), "withdrawn");
-    within("progress while it was asked", progress.notified()).await;
+    within("progress during the ask", progress.notified()).await;
     let notes = called(&client, "notes").await.unwrap();
     let notes = notes.as_array().unwrap();
     assert!(
         notes.iter().all(|note| note["id"] != "s1"),
-        "what is withdrawn is not answered: {notes:?}"
+        "withdrawn asks are not answered: {notes:?}"
     );
 }
 
 #[tokio::test]
 async fn failed_handler_cancels_and_is_reported_in_the_call_error() {
-    let builder = Client::builder().on_form(|_| async { Err("the terminal is gone".into()) });
+    let builder = Client::builder().on_form(|_| async { Err("no terminal".into()) });
     let client = spawn(builder, &[]).await.unwrap();
     let answer = called(&client, "form").await.unwrap();
     assert_eq!(answer, json!({"action": "cancel"}));
@@ -150,7 +154,7 @@ async fn failed_handler_cancels_and_is_reported_in_the_call_error() {
     };
     assert_eq!(unanswered[0].key, "ask-1");
     let why = &unanswered[0].why;
-    assert!(why.contains("the terminal is gone"), "{why}");
+    assert!(why.contains("no terminal"), "{why}");
     assert!(why.contains("no answer, no result"), "{why}");
 }
 
@@ -170,11 +174,11 @@ async fn unanswered_request_gets_an_error_response() {
         assert_eq!(error["code"], -32601, "{tool}: {error}");
     }
     let builder = Client::builder()
-        .on_sampling(|_| async { Err("not today".into()) })
+        .on_sampling(|_| async { Err("no model".into()) })
         .on_roots(|_| async { Err("no disk".into()) });
     let client = spawn(builder, &[]).await.unwrap();
     let error = called(&client, "sample").await.unwrap();
-    assert_eq!(error, json!({"code": -1, "message": "not today"}));
+    assert_eq!(error, json!({"code": -1, "message": "no model"}));
     let error = called(&client, "roots").await.unwrap();
     assert_eq!(error, json!({"code": -32603, "message": "no disk"}));
 }
@@ -199,17 +203,16 @@ async fn endless_asking_hits_the_ask_limit() {
         asks: 5,
         ..ClientLimits::default()
     };
-    let client = spawn(filling().limits(limits), &[]).await.unwrap();
+    let client = spawn(with_form_handler().limits(limits), &[])
+        .await
+        .unwrap();
     let error = called(&client, "endless").await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::TooManyAsks { limit: 5, .. }),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::TooManyAsks { limit: 5, .. });
 }
 
 #[tokio::test]
 async fn only_kinds_with_handlers_are_declared() {
-    let builder = filling().answer_manually([AskKind::Url, AskKind::Sampling]);
+    let builder = with_form_handler().answer_manually([AskKind::Url, AskKind::Sampling]);
     let client = spawn(builder, &[]).await.unwrap();
     let greeting = called(&client, "greeting").await.unwrap();
     assert_eq!(
@@ -217,10 +220,12 @@ async fn only_kinds_with_handlers_are_declared() {
         json!({"elicitation": {"form": {}}})
     );
     assert_eq!(greeting["clientInfo"]["name"], "refrain-client");
-    // Nothing of the present revision goes to an older server.
+    // Metadata of 2026-07-28 is not sent to a legacy server.
     assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
 
-    let client = spawn(filling().on_progress(|_| {}), &[]).await.unwrap();
+    let client = spawn(with_form_handler().on_progress(|_| {}), &[])
+        .await
+        .unwrap();
     let meta = called(&client, "meta").await.unwrap();
     let members: Vec<_> = meta.as_object().unwrap().keys().collect();
     assert_eq!(members, ["progressToken"]);

@@ -1,12 +1,12 @@
-"""A server of the first draft on standard input and output, with one tool that becomes a task and asks.
+"""A server of the first draft over standard input and output, with one tool that becomes a task and asks.
 
-Usage: draft.py REFUSES, where REFUSES says whether answers are refused: `yes`, or `no`.
+Usage: draft.py yes|no, where `yes` makes the server reject answers.
 """
 
 import json
 import sys
 
-REFUSES = sys.argv[1] == "yes"
+REJECTS = sys.argv[1] == "yes"
 META = "io.modelcontextprotocol/related-task"
 FORM = {
     "method": "elicitation/create",
@@ -18,7 +18,7 @@ FORM = {
 }
 
 answer = None
-looked = 0
+polls = 0
 late = None
 
 
@@ -38,9 +38,9 @@ for line in sys.stdin:
         continue
     if method is None:
         answer = message["input_responses"]
-        if REFUSES:
-            # It comes when the client has looked at the task twice.
-            late = {"id": ident, "error": {"code": -32602, "message": "the answer is not wanted"}}
+        if REJECTS:
+            # Sent after the client has polled the task twice.
+            late = {"id": ident, "error": {"code": -32602, "message": "the answer is rejected"}}
     elif method == "initialize":
         info = {"name": "draft", "version": "1"}
         write({"id": ident, "result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}})
@@ -50,12 +50,12 @@ for line in sys.stdin:
         if answer is None:
             write({"id": ident, "result": task("input_required")})
         elif late is not None:
-            looked += 1
+            polls += 1
             write({"id": ident, "result": task("Working")})
-            if looked == 2:
+            if polls == 2:
                 write(late)
         else:
-            write({"id": ident, "result": task("Working" if REFUSES else "Completed")})
+            write({"id": ident, "result": task("Working" if REJECTS else "Completed")})
     elif method == "tasks/result":
         related = {META: {"taskId": "t1"}}
         if answer is None:

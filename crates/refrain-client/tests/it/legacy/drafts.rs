@@ -1,4 +1,4 @@
-//! Servers that speak a draft.
+//! Servers that use a draft of the protocol.
 
 use super::support::{
     FakeServer, Received, Respond, called, legacy_greeting, python_of, until, within,
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn speaking(draft: Draft) -> ClientBuilder {
+fn with_draft(draft: Draft) -> ClientBuilder {
     Client::builder()
         .dialect(draft)
         .on_form(|_| async { Ok(AskAnswer::accept(json!({"b": "y"}))?) })
@@ -27,41 +27,42 @@ fn asks() -> Value {
         "params": {"mode": "form", "message": "Which?", "requestedSchema": schema}}})
 }
 
-/// The message of the first draft that answers a task: it has no method.
-fn is_answer(seen: &Received) -> bool {
-    seen.message.get("input_responses").is_some()
+/// Whether this is an answer to a task in the first draft, which has no method.
+fn is_answer(request: &Received) -> bool {
+    request.message.get("input_responses").is_some()
 }
 
-/// What a server of a draft says before any call, and to calls: each becomes a task. Everything else is said as it is
-/// told.
-async fn tasks(
-    say: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
+/// A draft server whose calls become tasks. `respond` handles all other messages.
+async fn task_server(
+    respond: impl Fn(&Received, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
-    FakeServer::start_with(move |seen, told| match seen.method() {
+    FakeServer::start_with(move |request, server| match request.method() {
         "initialize" => {
             let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
                 "serverInfo": {"name": "draft", "version": "1"}});
-            Respond::Session(seen.result(&greeting), "s1")
+            Respond::Session(request.result(&greeting), "s1")
         }
         "notifications/initialized" => Respond::Status(202),
-        "tools/call" => Respond::Json(200, seen.result(&json!({"task": task("Working")}))),
-        _ => say(seen, told),
+        "tools/call" => Respond::Json(200, request.result(&json!({"task": task("Working")}))),
+        _ => respond(request, server),
     })
     .await
 }
 
-/// A task of the first draft that asks until it is answered. Its answer is answered as it is told.
-async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static) -> FakeServer {
-    tasks(move |seen, told| {
-        let is_answered = !told.received(is_answer).is_empty();
-        match seen.method() {
-            "" => answered(seen),
-            "tasks/get" if is_answered => Respond::Json(200, seen.result(&task("Completed"))),
-            "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
-            "tasks/result" if is_answered => Respond::Json(200, seen.text("done")),
+/// A task of the first draft that asks until it is answered. `respond` handles the answer.
+async fn asking_server(
+    respond: impl Fn(&Received) -> Respond + Send + Sync + 'static,
+) -> FakeServer {
+    task_server(move |request, server| {
+        let is_answered = !server.received(is_answer).is_empty();
+        match request.method() {
+            "" => respond(request),
+            "tasks/get" if is_answered => Respond::Json(200, request.result(&task("Completed"))),
+            "tasks/get" => Respond::Json(200, request.result(&task("input_required"))),
+            "tasks/result" if is_answered => Respond::Json(200, request.text("done")),
             _ => Respond::Json(
                 200,
-                json!({"jsonrpc": "2.0", "id": seen.message["id"], "input_requests": asks()}),
+                json!({"jsonrpc": "2.0", "id": request.message["id"], "input_requests": asks()}),
             ),
         }
     })
@@ -70,8 +71,8 @@ async fn asking(answered: impl Fn(&Received) -> Respond + Send + Sync + 'static)
 
 #[tokio::test]
 async fn first_draft_answer_needs_no_response() {
-    let server = asking(|_| Respond::Status(202)).await;
-    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    let server = asking_server(|_| Respond::Status(202)).await;
+    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
     assert_eq!(server.received(is_answer).len(), 1);
 }
@@ -79,20 +80,20 @@ async fn first_draft_answer_needs_no_response() {
 #[tokio::test]
 async fn rejected_answer_fails_the_call_and_keeps_the_task() {
     for status in [200, 400] {
-        let server = asking(move |seen| {
+        let server = asking_server(move |request| {
             Respond::Json(
                 status,
-                seen.error(-32602, "the answer is not wanted", &Value::Null),
+                request.error(-32602, "the answer is rejected", &Value::Null),
             )
         })
         .await;
-        let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+        let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Rpc(refusal) = &error.kind else {
+        let ErrorKind::Rpc(failure) = &error.kind else {
             panic!("{error}");
         };
-        assert_eq!(refusal.message, "the answer is not wanted");
-        let pending = error.pending.expect("the task is not lost");
+        assert_eq!(failure.message, "the answer is rejected");
+        let pending = error.pending.expect("the task can be resumed");
         assert_eq!(pending.task_id(), Some("t1"));
         assert_eq!(server.received(is_answer).len(), 1);
     }
@@ -100,66 +101,73 @@ async fn rejected_answer_fails_the_call_and_keeps_the_task() {
 
 #[tokio::test]
 async fn pipe_answer_can_be_rejected_later() {
-    let client = speaking(Draft::First).spawn(python_of("draft.py", &["no"]));
+    let client = with_draft(Draft::First).spawn(python_of("draft.py", &["no"]));
     let client = within("the server", client).await.unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), json!({"b": "y"}));
 
-    let client = speaking(Draft::First).spawn(python_of("draft.py", &["yes"]));
+    let client = with_draft(Draft::First).spawn(python_of("draft.py", &["yes"]));
     let client = within("the server", client).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(refusal) = &error.kind else {
+    let ErrorKind::Rpc(failure) = &error.kind else {
         panic!("{error}");
     };
-    assert_eq!(refusal.message, "the answer is not wanted");
-    let pending = error.pending.expect("the task is not lost");
+    assert_eq!(failure.message, "the answer is rejected");
+    let pending = error.pending.expect("the task can be resumed");
     assert_eq!(pending.task_id(), Some("t1"));
 }
 
 #[tokio::test]
 async fn every_message_after_initialize_has_the_session_id() {
-    let server = asking(|_| Respond::Status(202)).await;
-    let client = speaking(Draft::First).connect(&server.url).await.unwrap();
+    let server = asking_server(|_| Respond::Status(202)).await;
+    let client = with_draft(Draft::First).connect(&server.url).await.unwrap();
     called(&client, "t").await.unwrap();
-    let greeting = &server.received(|seen| seen.method() == "initialize")[0];
+    let greeting = &server.received(|request| request.method() == "initialize")[0];
     assert_eq!(greeting.header("mcp-session-id"), None);
-    let later = server.received(|seen| seen.method() != "initialize");
+    let later = server.received(|request| request.method() != "initialize");
     assert!(later.len() > 4, "{later:?}");
-    for seen in later {
-        assert_eq!(seen.header("mcp-session-id"), Some("s1"), "{seen:?}");
+    for request in later {
+        assert_eq!(request.header("mcp-session-id"), Some("s1"), "{request:?}");
     }
     assert!(!format!("{client:?}").contains("s1"));
 }
 
 #[tokio::test]
 async fn lost_session_is_renewed() {
-    let greetings = Arc::new(AtomicUsize::new(0));
-    let count = Arc::clone(&greetings);
-    let server = FakeServer::start_with(move |seen, _| match seen.method() {
+    let initializations = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&initializations);
+    let server = FakeServer::start_with(move |request, _| match request.method() {
         "initialize" => {
             let session = ["s1", "s2"][count.fetch_add(1, Ordering::SeqCst).min(1)];
             let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}});
-            Respond::Session(seen.result(&greeting), session)
+            Respond::Session(request.result(&greeting), session)
         }
-        "tools/call" if seen.header("mcp-session-id") == Some("s2") => {
-            Respond::Json(200, seen.text("done"))
+        "tools/call" if request.header("mcp-session-id") == Some("s2") => {
+            Respond::Json(200, request.text("done"))
         }
         "tools/call" => Respond::Status(404),
         _ => Respond::Status(202),
     })
     .await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     assert_eq!(called(&client, "t").await.unwrap(), "done");
-    assert_eq!(greetings.load(Ordering::SeqCst), 2);
+    assert_eq!(initializations.load(Ordering::SeqCst), 2);
 }
 
-/// A task of the second draft that asks when it is looked at first, and has ended like this when it is asked what.
-async fn ended_meanwhile(status: &'static str) -> FakeServer {
-    tasks(move |seen, told| {
-        let looked = told.received(|seen| seen.method() == "tasks/get").len();
-        match seen.method() {
-            "tasks/get" if looked == 1 => Respond::Json(200, seen.result(&task("input_required"))),
-            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
-            _ => Respond::Json(200, seen.error(-32603, "the disk is full", &Value::Null)),
+/// A task of the second draft that asks at the first poll, and has this status at the next.
+async fn server_with_ended_task(status: &'static str) -> FakeServer {
+    task_server(move |request, server| {
+        let polls = server
+            .received(|request| request.method() == "tasks/get")
+            .len();
+        match request.method() {
+            "tasks/get" if polls == 1 => {
+                Respond::Json(200, request.result(&task("input_required")))
+            }
+            "tasks/get" => Respond::Json(200, request.result(&task(status))),
+            _ => Respond::Json(200, request.error(-32603, "the disk is full", &Value::Null)),
         }
     })
     .await
@@ -167,45 +175,57 @@ async fn ended_meanwhile(status: &'static str) -> FakeServer {
 
 #[tokio::test]
 async fn task_can_end_between_get_and_result() {
-    let server = ended_meanwhile("failed").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let server = server_with_ended_task("failed").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    let ErrorKind::Rpc(refusal) = &error.kind else {
+    let ErrorKind::Rpc(failure) = &error.kind else {
         panic!("{error}");
     };
-    assert_eq!(refusal.message, "the disk is full");
-    assert!(error.pending.is_none(), "there is nothing to take up");
+    assert_eq!(failure.message, "the disk is full");
+    assert!(error.pending.is_none(), "nothing can be resumed");
 
-    let server = ended_meanwhile("cancelled").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    let server = server_with_ended_task("cancelled").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TaskCancelled(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::TaskCancelled(_));
 
-    // The request was refused, and not the task.
-    let server = ended_meanwhile("input_required").await;
-    let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+    // Only the request was rejected; the task continues.
+    let server = server_with_ended_task("input_required").await;
+    let client = with_draft(Draft::Second)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-    assert!(error.pending.is_some(), "the task is not lost");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
+    assert!(error.pending.is_some(), "the task can be resumed");
 }
 
 #[tokio::test]
 async fn cancelling_an_ended_task_succeeds() {
     for (status, ended) in [("completed", true), ("cancelled", true), ("working", false)] {
-        let server = tasks(move |seen, _| match seen.method() {
-            "tasks/get" => Respond::Json(200, seen.result(&task(status))),
+        let server = task_server(move |request, _| match request.method() {
+            "tasks/get" => Respond::Json(200, request.result(&task(status))),
             _ => Respond::Json(
                 200,
-                seen.error(-32602, "it cannot be called off", &Value::Null),
+                request.error(-32602, "it cannot be cancelled", &Value::Null),
             ),
         })
         .await;
-        let client = speaking(Draft::Second).connect(&server.url).await.unwrap();
+        let client = with_draft(Draft::Second)
+            .connect(&server.url)
+            .await
+            .unwrap();
         match client.cancel_task("t1").await {
             Ok(()) => assert!(ended, "{status}"),
             Err(error) => {
                 assert!(!ended, "{status}: {error}");
-                assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+                assert_matches!(error.kind, ErrorKind::Rpc(_));
             }
         }
     }
@@ -213,23 +233,26 @@ async fn cancelling_an_ended_task_succeeds() {
 
 #[tokio::test]
 async fn request_missing_from_the_draft_is_not_sent() {
-    let server = tasks(|seen, _| Respond::Json(200, seen.text("done"))).await;
-    let client = speaking(Draft::Sketch).connect(&server.url).await.unwrap();
+    let server = task_server(|request, _| Respond::Json(200, request.text("done"))).await;
+    let client = with_draft(Draft::Sketch)
+        .connect(&server.url)
+        .await
+        .unwrap();
     let error = client.cancel_task("t1").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Dialect(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Dialect(_));
     assert!(error.to_string().contains("tasks/cancel"), "{error}");
-    let is_cancel = |seen: &Received| seen.method() == "tasks/cancel";
-    until("the greeting", || !server.received(|_| true).is_empty()).await;
+    let is_cancel = |request: &Received| request.method() == "tasks/cancel";
+    until("initialize", || !server.received(|_| true).is_empty()).await;
     assert!(server.received(is_cancel).is_empty());
 }
 
 #[tokio::test]
 async fn server_without_the_draft_is_reported() {
-    let server = FakeServer::start_with(|seen, _| {
-        Respond::Json(200, seen.error(-32601, "no such method", &Value::Null))
+    let server = FakeServer::start_with(|request, _| {
+        Respond::Json(200, request.error(-32601, "no such method", &Value::Null))
     })
     .await;
-    let error = speaking(Draft::Second).connect(&server.url).await;
+    let error = with_draft(Draft::Second).connect(&server.url).await;
     let error = error.unwrap_err();
     let ErrorKind::NotMcp { why, .. } = &error.kind else {
         panic!("{error}");
@@ -237,18 +260,18 @@ async fn server_without_the_draft_is_reported() {
     assert!(why.contains("no such method"), "{why}");
 }
 
-/// Servers that ask in each draft, and do not say in which.
-async fn asking_in(draft: Draft) -> FakeServer {
-    FakeServer::start_with(move |seen, _| {
-        if let Some(said) = legacy_greeting(seen, "2025-11-25", "s1") {
-            return said;
+/// A server that asks in this draft without saying so.
+async fn server_asking_in(draft: Draft) -> FakeServer {
+    FakeServer::start_with(move |request, _| {
+        if let Some(response) = legacy_greeting(request, "2025-11-25", "s1") {
+            return response;
         }
         let asked = match draft {
             Draft::Sketch => json!({"dependent_requests": asks(), "request_state": "s"}),
             Draft::First => json!({"input_requests": asks(), "request_state": "s"}),
             Draft::Second => json!({"result": {"inputRequests": asks(), "requestState": "s"}}),
         };
-        let mut reply = json!({"jsonrpc": "2.0", "id": seen.message["id"]});
+        let mut reply = json!({"jsonrpc": "2.0", "id": request.message["id"]});
         let members = reply.as_object_mut().expect("an object");
         members.extend(asked.as_object().expect("an object").clone());
         Respond::Json(200, reply)
@@ -256,28 +279,28 @@ async fn asking_in(draft: Draft) -> FakeServer {
     .await
 }
 
-async fn is_told_of_drafts(builder: ClientBuilder, server: &FakeServer) {
+async fn assert_other_dialect(builder: ClientBuilder, server: &FakeServer) {
     let client = builder.connect(&server.url).await.expect("a connection");
     let called = within("a call", client.call_tool("t", json!({}))).await;
-    let error = called.expect_err("it is not done");
-    let is_told = matches!(
+    let error = called.expect_err("the call does not complete");
+    let is_reported = matches!(
         error.kind,
         ErrorKind::InvalidResponse(ReadError::OtherDialect)
     );
-    assert!(is_told, "{error}");
-    assert!(error.pending.is_some(), "the call is not lost");
-    let calls = server.received(|seen| seen.method() == "tools/call");
+    assert!(is_reported, "{error}");
+    assert!(error.pending.is_some(), "the error contains the call");
+    let calls = server.received(|request| request.method() == "tools/call");
     assert_eq!(calls.len(), 1);
 }
 
 #[tokio::test]
 async fn asks_in_another_dialect_are_rejected() {
     for draft in Draft::ALL {
-        is_told_of_drafts(Client::builder(), &asking_in(draft).await).await;
-        let older = Client::builder().dialect(Revision::V2025_11_25);
-        is_told_of_drafts(older, &asking_in(draft).await).await;
-        for spoken in Draft::ALL.into_iter().filter(|spoken| *spoken != draft) {
-            is_told_of_drafts(speaking(spoken), &asking_in(draft).await).await;
+        assert_other_dialect(Client::builder(), &server_asking_in(draft).await).await;
+        let legacy = Client::builder().dialect(Revision::V2025_11_25);
+        assert_other_dialect(legacy, &server_asking_in(draft).await).await;
+        for other in Draft::ALL.into_iter().filter(|other| *other != draft) {
+            assert_other_dialect(with_draft(other), &server_asking_in(draft).await).await;
         }
     }
 }
@@ -288,25 +311,25 @@ async fn asks_without_result_type_are_rejected() {
         json!({"inputRequests": asks()}),
         json!({"requestState": "s"}),
     ] {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+        let server = FakeServer::start_with(move |request, _| match request.method() {
             "server/discover" => {
-                let said = json!({"resultType": "complete", "capabilities": {"tools": {}},
+                let discovered = json!({"resultType": "complete", "capabilities": {"tools": {}},
                     "supportedVersions": ["2026-07-28"]});
-                Respond::Json(200, seen.result(&said))
+                Respond::Json(200, request.result(&discovered))
             }
-            _ => Respond::Json(200, seen.result(&asked)),
+            _ => Respond::Json(200, request.result(&asked)),
         })
         .await;
-        is_told_of_drafts(Client::builder(), &server).await;
+        assert_other_dialect(Client::builder(), &server).await;
     }
 }
 
 #[tokio::test]
 async fn task_asks_in_another_draft_are_rejected() {
-    let server = tasks(|seen, _| match seen.method() {
-        "tasks/get" => Respond::Json(200, seen.result(&task("input_required"))),
-        _ => Respond::Json(200, seen.result(&json!({"inputRequests": asks()}))),
+    let server = task_server(|request, _| match request.method() {
+        "tasks/get" => Respond::Json(200, request.result(&task("input_required"))),
+        _ => Respond::Json(200, request.result(&json!({"inputRequests": asks()}))),
     })
     .await;
-    is_told_of_drafts(speaking(Draft::First), &server).await;
+    assert_other_dialect(with_draft(Draft::First), &server).await;
 }

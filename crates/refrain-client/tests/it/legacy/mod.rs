@@ -1,6 +1,6 @@
-//! Servers of legacy revisions, and servers that are processes.
+//! Servers of legacy revisions, and servers that run as child processes.
 //!
-//! The servers here are small, and written for the purpose: one in Python behind a pipe, one behind HTTP.
+//! The servers are a Python script over a pipe and a fake HTTP server.
 
 mod ask_routing;
 mod asks;

@@ -1,17 +1,17 @@
-//! Finding out what a server speaks.
+//! Detection of the protocol revision of a server.
 
 use super::support::{Events, FakeServer, Respond, called, legacy_greeting, spawn, within};
 use refrain_client::{Client, ClientLimits, Error, ErrorKind};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const OLDER: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 async fn connect(server: &FakeServer) -> Result<Client, Error> {
     within("the server", Client::builder().connect(&server.url)).await
 }
 
-fn hasty() -> refrain_client::ClientBuilder {
+fn with_short_probe() -> refrain_client::ClientBuilder {
     Client::builder().limits(ClientLimits {
         probe: Duration::from_millis(100),
         ..ClientLimits::default()
@@ -20,7 +20,7 @@ fn hasty() -> refrain_client::ClientBuilder {
 
 #[tokio::test]
 async fn legacy_process_is_detected_by_any_error() {
-    for (version, code) in OLDER
+    for (version, code) in LEGACY
         .into_iter()
         .zip(["-32601", "-32602", "-32000", "-32700"])
     {
@@ -33,14 +33,19 @@ async fn legacy_process_is_detected_by_any_error() {
 
 #[tokio::test]
 async fn silent_process_is_legacy() {
-    let client = spawn(hasty(), &["2025-06-18", "silent"]).await.unwrap();
+    let client = spawn(with_short_probe(), &["2025-06-18", "silent"])
+        .await
+        .unwrap();
     assert_eq!(client.server().version, "2025-06-18");
 }
 
 #[tokio::test]
 async fn process_that_exits_on_discover_is_restarted_and_initialized() {
-    // Whether that is before or after it was greeted.
-    for (builder, probe) in [(Client::builder(), "exit"), (hasty(), "late exit")] {
+    // Before and after `initialize` was sent.
+    for (builder, probe) in [
+        (Client::builder(), "exit"),
+        (with_short_probe(), "late exit"),
+    ] {
         let client = spawn(builder, &["2025-03-26", probe]).await.unwrap();
         assert_eq!(client.server().version, "2025-03-26");
         assert_eq!(called(&client, "meta").await.unwrap(), json!({}));
@@ -49,7 +54,9 @@ async fn process_that_exits_on_discover_is_restarted_and_initialized() {
 
 #[tokio::test]
 async fn slow_modern_process_is_not_legacy() {
-    let client = spawn(hasty(), &["2025-11-25", "late"]).await.unwrap();
+    let client = spawn(with_short_probe(), &["2025-11-25", "late"])
+        .await
+        .unwrap();
     assert_eq!(client.server().version, "2026-07-28");
     let meta = called(&client, "meta").await.unwrap();
     assert_eq!(
@@ -69,77 +76,83 @@ async fn unknown_revision_is_reported() {
 
 #[tokio::test]
 async fn legacy_http_server_is_detected_by_any_error() {
-    type Refuse = fn(&super::support::Received) -> Respond;
-    let refusals: [Refuse; 6] = [
-        |seen| Respond::Json(400, seen.error(-32000, "no session", &Value::Null)),
-        |seen| Respond::Json(200, seen.error(-32602, "bad request", &Value::Null)),
+    type Reject = fn(&super::support::Received) -> Respond;
+    let rejections: [Reject; 6] = [
+        |request| Respond::Json(400, request.error(-32000, "no session", &Value::Null)),
+        |request| Respond::Json(200, request.error(-32602, "bad request", &Value::Null)),
         |_| Respond::Status(400),
         |_| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()),
         |_| Respond::Json(400, json!({"error": "Missing session"})),
         |_| Respond::Json(422, json!({"detail": []})),
     ];
-    for refuse in refusals {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
-            "server/discover" => refuse(seen),
-            _ => legacy_greeting(seen, "2025-03-26", "s1").unwrap_or(Respond::Status(500)),
+    for reject in rejections {
+        let server = FakeServer::start_with(move |request, _| match request.method() {
+            "server/discover" => reject(request),
+            _ => legacy_greeting(request, "2025-03-26", "s1").unwrap_or(Respond::Status(500)),
         })
         .await;
         let client = connect(&server).await.unwrap();
         assert_eq!(client.server().version, "2025-03-26");
-        let greeting = &server.received(|seen| seen.method() == "initialize")[0];
-        assert_eq!(greeting.message["params"]["protocolVersion"], "2025-11-25");
+        let initialize = &server.received(|request| request.method() == "initialize")[0];
+        assert_eq!(
+            initialize.message["params"]["protocolVersion"],
+            "2025-11-25"
+        );
     }
 }
 
-/// A server that refuses `server/discover` like this, and would let itself be greeted.
-async fn refusing(status: u16, code: i64, data: Value) -> FakeServer {
-    FakeServer::start_with(move |seen, _| match seen.method() {
-        "server/discover" => Respond::Json(status, seen.error(code, "no", &data)),
-        _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+/// A server that rejects `server/discover` with this error, and accepts `initialize`.
+async fn rejecting_server(status: u16, code: i64, data: Value) -> FakeServer {
+    FakeServer::start_with(move |request, _| match request.method() {
+        "server/discover" => Respond::Json(status, request.error(code, "no", &data)),
+        _ => legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
     })
     .await
 }
 
-fn greetings(server: &FakeServer) -> Vec<super::support::Received> {
-    server.received(|seen| seen.method() == "initialize")
+fn initializations(server: &FakeServer) -> Vec<super::support::Received> {
+    server.received(|request| request.method() == "initialize")
 }
 
 #[tokio::test]
 async fn newer_server_is_not_initialized() {
-    let server = refusing(400, -32022, json!({"supported": ["2027-01-01"]})).await;
+    let server = rejecting_server(400, -32022, json!({"supported": ["2027-01-01"]})).await;
     let error = connect(&server).await.unwrap_err();
     assert!(error.to_string().contains("2027-01-01"), "{error}");
-    assert!(greetings(&server).is_empty());
+    assert!(initializations(&server).is_empty());
 
     for code in [-32020, -32021] {
-        let server = refusing(400, code, Value::Null).await;
+        let server = rejecting_server(400, code, Value::Null).await;
         let error = connect(&server).await.unwrap_err();
-        assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
-        assert!(greetings(&server).is_empty());
+        assert_matches!(error.kind, ErrorKind::Rpc(_));
+        assert!(initializations(&server).is_empty());
     }
 }
 
 #[tokio::test]
 async fn offered_legacy_revision_is_used() {
     let supported = json!({"supported": ["2027-01-01", "2025-03-26", "2025-06-18"]});
-    let server = refusing(400, -32022, supported).await;
+    let server = rejecting_server(400, -32022, supported).await;
     let client = connect(&server).await.unwrap();
     assert_eq!(client.server().version, "2025-06-18");
-    let greeting = &greetings(&server)[0];
-    assert_eq!(greeting.message["params"]["protocolVersion"], "2025-06-18");
+    let initialize = &initializations(&server)[0];
+    assert_eq!(
+        initialize.message["params"]["protocolVersion"],
+        "2025-06-18"
+    );
 }
 
 #[tokio::test]
 async fn server_without_discover_and_initialize_is_modern() {
-    let server = FakeServer::start_with(|seen, _| match seen.method() {
-        "tools/call" => Respond::Json(200, seen.text("here")),
-        _ => Respond::Json(404, seen.error(-32601, "no such method", &Value::Null)),
+    let server = FakeServer::start_with(|request, _| match request.method() {
+        "tools/call" => Respond::Json(200, request.text("here")),
+        _ => Respond::Json(404, request.error(-32601, "no such method", &Value::Null)),
     })
     .await;
     let client = connect(&server).await.unwrap();
     assert_eq!(client.server().version, "2026-07-28");
     assert_eq!(called(&client, "t").await.unwrap(), "here");
-    let call = &server.received(|seen| seen.method() == "tools/call")[0];
+    let call = &server.received(|request| request.method() == "tools/call")[0];
     let version = "io.modelcontextprotocol/protocolVersion";
     assert_eq!(call.message["params"]["_meta"][version], "2026-07-28");
 }
@@ -150,41 +163,41 @@ async fn non_mcp_server_is_reported() {
         FakeServer::start_with(|_, _| Respond::Raw(404, "text/html", "<h1>Not found</h1>".into()))
             .await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("404"), "{error}");
 
     let server = FakeServer::start_with(|_, _| Respond::Json(200, json!({"hello": "world"}))).await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(error.to_string().contains("hello"), "{error}");
 }
 
 #[tokio::test]
 async fn http_sse_transport_is_reported() {
-    let server = FakeServer::start_with(|seen, _| {
-        if seen.verb != "GET" {
+    let server = FakeServer::start_with(|request, _| {
+        if request.verb != "GET" {
             return Respond::Status(405);
         }
-        let (writer, say) = Events::new();
+        let (writer, response) = Events::new();
         writer.event("event: endpoint\ndata: /messages?session=1");
         writer.stays_open();
-        say
+        response
     })
     .await;
     let error = connect(&server).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::HttpSseTransport), "{error}");
+    assert_matches!(error.kind, ErrorKind::HttpSseTransport);
 }
 
 #[tokio::test]
 async fn unauthorized_or_failing_server_is_not_initialized() {
     for status in [401, 403, 500, 503] {
-        let server = FakeServer::start_with(move |seen, _| match seen.method() {
+        let server = FakeServer::start_with(move |request, _| match request.method() {
             "server/discover" => Respond::Status(status),
-            _ => legacy_greeting(seen, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
+            _ => legacy_greeting(request, "2025-06-18", "s1").unwrap_or(Respond::Status(500)),
         })
         .await;
         connect(&server).await.unwrap_err();
-        assert!(greetings(&server).is_empty(), "{status}");
+        assert!(initializations(&server).is_empty(), "{status}");
     }
 }
 

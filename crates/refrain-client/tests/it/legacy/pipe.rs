@@ -1,4 +1,4 @@
-//! Servers that are processes: what they write, and how they end.
+//! Servers as child processes: output, exit, shutdown.
 
 use super::support::{called, spawn, until, within};
 use refrain_client::wire::LogLevel;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 async fn missing_program_is_reported() {
     let command = Command::new("no-such-program-as-this");
     let error = Client::builder().spawn(command).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Spawn { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::Spawn { .. });
     assert!(
         error.to_string().contains("no-such-program-as-this"),
         "{error}"
@@ -24,10 +24,10 @@ async fn missing_program_is_reported() {
 async fn output_of_a_non_server_is_reported() {
     let mut command = Command::new("echo");
     command.arg("usage: something else");
-    let error = within("the end", Client::builder().spawn(command))
+    let error = within("the exit", Client::builder().spawn(command))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(
         error.to_string().contains("usage: something else"),
         "{error}"
@@ -38,7 +38,7 @@ async fn output_of_a_non_server_is_reported() {
 async fn stderr_of_a_failed_server_is_reported() {
     let mut command = Command::new("sh");
     command.args(["-c", "echo the licence has expired >&2; exit 7"]);
-    let error = within("the end", Client::builder().spawn(command))
+    let error = within("the exit", Client::builder().spawn(command))
         .await
         .unwrap_err();
     let ErrorKind::Exited { status, stderr } = &error.kind else {
@@ -74,11 +74,11 @@ async fn exited_server_is_restarted_by_the_next_call() {
 
 #[tokio::test]
 async fn echoing_program_is_not_a_server() {
-    let error = within("the end", Client::builder().spawn(Command::new("cat")))
+    let error = within("the exit", Client::builder().spawn(Command::new("cat")))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::NotMcp { .. }), "{error}");
-    assert!(error.to_string().contains("sends back"), "{error}");
+    assert_matches!(error.kind, ErrorKind::NotMcp { .. });
+    assert!(error.to_string().contains("echoes"), "{error}");
 }
 
 #[tokio::test]
@@ -86,9 +86,9 @@ async fn debug_output_hides_command_arguments() {
     let mut command = super::support::python(&["2025-11-25"]);
     command.args(["-32601", "--key=hunter2"]);
     let client = within("the server", Client::builder().spawn(command));
-    let shown = format!("{:?}", client.await.unwrap());
-    assert!(shown.contains("python3"), "{shown}");
-    assert!(!shown.contains("hunter2"), "{shown}");
+    let debug = format!("{:?}", client.await.unwrap());
+    assert!(debug.contains("python3"), "{debug}");
+    assert!(!debug.contains("hunter2"), "{debug}");
 }
 
 #[tokio::test]
@@ -106,22 +106,22 @@ async fn too_long_line_fails_calls_but_not_the_connection() {
     let client = spawn(Client::builder().limits(limits), &[]).await.unwrap();
     let long = client.call_tool("long", json!({"length": 1_000_000}));
     let error = within("an error", long).await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::TooLarge { .. }), "{error}");
+    assert_matches!(error.kind, ErrorKind::TooLarge { .. });
     assert_eq!(called(&client, "noise").await.unwrap(), "after the noise");
 }
 
 #[tokio::test]
 async fn progress_and_log_arrive_in_order_before_the_result() {
-    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (one, other) = (Arc::clone(&heard), Arc::clone(&heard));
+    let received: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (progress, log) = (Arc::clone(&received), Arc::clone(&received));
     let builder = Client::builder()
-        .on_progress(move |news| one.lock().unwrap().push(news.progress.to_string()))
-        .on_log(LogLevel::Info, move |news| {
-            other.lock().unwrap().push(news.data.to_string());
+        .on_progress(move |step| progress.lock().unwrap().push(step.progress.to_string()))
+        .on_log(LogLevel::Info, move |line| {
+            log.lock().unwrap().push(line.data.to_string());
         });
     let client = spawn(builder, &[]).await.unwrap();
     called(&client, "progress").await.unwrap();
-    assert_eq!(*heard.lock().unwrap(), ["0", "1", "2", "\"logged\""]);
+    assert_eq!(*received.lock().unwrap(), ["0", "1", "2", "\"logged\""]);
     let notes = called(&client, "notes").await.unwrap().to_string();
     assert!(notes.contains(r#""method":"logging/setLevel""#), "{notes}");
 }
@@ -129,20 +129,20 @@ async fn progress_and_log_arrive_in_order_before_the_result() {
 #[tokio::test]
 async fn dropped_call_is_cancelled_by_id() {
     let sent: Arc<Mutex<Vec<String>>> = Arc::default();
-    let (see, begun) = (Arc::clone(&sent), Arc::new(Notify::new()));
-    let begin = Arc::clone(&begun);
+    let (record, started) = (Arc::clone(&sent), Arc::new(Notify::new()));
+    let signal = Arc::clone(&started);
     let builder = Client::builder().on_wire(move |wire| {
         if let WireMessage::Sent { message } = wire {
-            see.lock().unwrap().push(message.to_owned());
+            record.lock().unwrap().push(message.to_owned());
             if message.contains("\"wait\"") {
-                begin.notify_one();
+                signal.notify_one();
             }
         }
     });
     let client = spawn(builder, &[]).await.unwrap();
     tokio::select! {
-        ended = client.call_tool("wait", json!({})) => panic!("it waits: {ended:?}"),
-        () = within("the call", begun.notified()) => {}
+        ended = client.call_tool("wait", json!({})) => panic!("the tool never returns: {ended:?}"),
+        () = within("the call", started.notified()) => {}
     }
     let notes = called(&client, "notes").await.unwrap();
     let notes = notes.as_array().unwrap();
@@ -159,26 +159,29 @@ async fn dropped_call_is_cancelled_by_id() {
 
 #[tokio::test]
 async fn stubborn_server_is_killed() {
-    let told = ["2025-11-25", "-32601", "stubborn"];
-    let client = spawn(Client::builder(), &told).await.unwrap();
+    let args = ["2025-11-25", "-32601", "stubborn"];
+    let client = spawn(Client::builder(), &args).await.unwrap();
     let pid = called(&client, "pid").await.unwrap();
     let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
     let other = client.clone();
-    within("nothing", other.close()).await;
-    assert!(test_kill_process(pid).is_ok(), "a clone is left");
-    within("the end", client.close()).await;
-    assert!(test_kill_process(pid).is_err(), "it has ended");
+    within("closing a clone", other.close()).await;
+    assert!(
+        test_kill_process(pid).is_ok(),
+        "another clone keeps it running"
+    );
+    within("the exit", client.close()).await;
+    assert!(test_kill_process(pid).is_err(), "it has exited");
 }
 
-/// A client that tells when something with this in it was sent.
-fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
+/// A client, and a signal when it sends a message that contains this text.
+fn watching(text: &'static str) -> (ClientBuilder, Arc<Notify>) {
     let sent = Arc::new(Notify::new());
-    let tell = Arc::clone(&sent);
+    let signal = Arc::clone(&sent);
     let builder = Client::builder().on_wire(move |wire| {
         if let WireMessage::Sent { message } = wire
-            && message.contains(what)
+            && message.contains(text)
         {
-            tell.notify_one();
+            signal.notify_one();
         }
     });
     (builder, sent)
@@ -187,23 +190,23 @@ fn telling(what: &'static str) -> (ClientBuilder, Arc<Notify>) {
 #[tokio::test]
 async fn server_that_stops_reading_is_ended() {
     for is_closed in [true, false] {
-        let (builder, sent) = telling("xxxx");
+        let (builder, sent) = watching("xxxx");
         let client = spawn(builder, &[]).await.unwrap();
         let pid = called(&client, "pid").await.unwrap();
         let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
         let long = json!({"text": "x".repeat(200_000)});
         tokio::select! {
             biased;
-            ended = client.call_tool("stall", json!({})) => panic!("it waits: {ended:?}"),
-            ended = client.call_tool("echo", long) => panic!("it waits: {ended:?}"),
+            ended = client.call_tool("stall", json!({})) => panic!("the tool never returns: {ended:?}"),
+            ended = client.call_tool("echo", long) => panic!("the tool never returns: {ended:?}"),
             () = within("the calls", sent.notified()) => {}
         }
         if is_closed {
-            within("the end", client.close()).await;
-            assert!(test_kill_process(pid).is_err(), "it has ended");
+            within("the exit", client.close()).await;
+            assert!(test_kill_process(pid).is_err(), "it has exited");
         } else {
             drop(client);
-            until("the end", || test_kill_process(pid).is_err()).await;
+            until("the exit", || test_kill_process(pid).is_err()).await;
         }
     }
 }
@@ -211,21 +214,18 @@ async fn server_that_stops_reading_is_ended() {
 #[tokio::test]
 async fn closed_standard_input_fails_calls() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
-    called(&client, "deafen").await.unwrap();
+    called(&client, "close_stdin").await.unwrap();
     for _ in 0..2 {
         let error = called(&client, "pid").await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert!(error.to_string().contains("standard input"), "{error}");
     }
-    within("the end", client.close()).await;
+    within("the exit", client.close()).await;
 }
 
 #[tokio::test]
 async fn open_ask_of_a_finished_call_goes_to_another_call() {
-    let (builder, sent) = telling("\"held\"");
+    let (builder, sent) = watching("\"held\"");
     let builder = builder.on_form(|ask| async move {
         if ask.asker.target == "cross" {
             std::future::pending::<()>().await;
@@ -263,7 +263,7 @@ async fn dropping_the_client_ends_the_server() {
     let pid = called(&client, "pid").await.unwrap();
     let pid = Pid::from_raw(i32::try_from(pid.as_i64().unwrap()).unwrap()).unwrap();
     drop(client);
-    until("the end", || test_kill_process(pid).is_err()).await;
+    until("the exit", || test_kill_process(pid).is_err()).await;
 }
 
 #[tokio::test]
@@ -277,17 +277,14 @@ async fn address_is_the_command_line() {
 async fn invalid_response_line_fails_its_call() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for (tool, word) in [
-        ("beside", "choose that dialect"),
-        ("bare", "not a JSON-RPC message"),
+        ("draft_ask", "choose that dialect"),
+        ("empty", "not a JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::InvalidResponse(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
         assert!(error.to_string().contains(word), "{error}");
-        assert!(error.pending.is_some(), "the call is not lost");
+        assert!(error.pending.is_some(), "the error contains the call");
     }
-    let noise = called(&client, "noise").await.unwrap();
-    assert_eq!(noise, "after the noise");
+    let text = called(&client, "noise").await.unwrap();
+    assert_eq!(text, "after the noise");
 }

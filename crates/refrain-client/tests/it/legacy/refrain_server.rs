@@ -1,4 +1,4 @@
-//! Our client with a legacy revision, at a server of ours, through a proxy that cuts streams.
+//! The client in a legacy revision against Refrain servers, through a proxy that cuts streams.
 
 use super::support::{called, until, within};
 use refrain::prelude::*;
@@ -18,7 +18,7 @@ struct Sure {
     sure: bool,
 }
 
-/// Tells something, and asks.
+/// Reports progress, and asks.
 #[tool]
 async fn pay(cx: Cx) -> Result<String> {
     cx.progress(1.0, Some(2.0), "begun");
@@ -26,7 +26,7 @@ async fn pay(cx: Cx) -> Result<String> {
     Ok(format!("paid: {sure}"))
 }
 
-/// Tells something, and goes on for a while.
+/// Reports progress for a while.
 #[tool]
 async fn count(cx: Cx) -> Result<String> {
     for number in 1..=20 {
@@ -36,7 +36,7 @@ async fn count(cx: Cx) -> Result<String> {
     Ok("counted".to_owned())
 }
 
-/// Servers of ours that share a key.
+/// Refrain servers that share a key.
 async fn fleet_of(size: usize) -> Vec<Instance> {
     let keys = KeyRing::generate(&SystemSource::new());
     let mut fleet = Vec::new();
@@ -47,18 +47,18 @@ async fn fleet_of(size: usize) -> Vec<Instance> {
     fleet
 }
 
-/// A proxy that cuts the first stream of a call after its first event, and answers the first GETs with these statuses.
-async fn proxy_to(fleet: &[Instance], refusals: &[&'static str]) -> FaultProxy {
+/// A proxy that cuts the first call stream after its first event, and sends these statuses to the first GETs.
+async fn proxy_to(fleet: &[Instance], statuses: &[&'static str]) -> FaultProxy {
     let mut plan = Plan::default().fault(CALL, 1, Fault::CutLive);
-    for (at, status) in refusals.iter().enumerate() {
+    for (index, status) in statuses.iter().enumerate() {
         for method in [GET, RESUME] {
-            plan = plan.fault(method, at + 1, Fault::Status(status));
+            plan = plan.fault(method, index + 1, Fault::Status(status));
         }
     }
     FaultProxy::start(fleet.iter().map(|one| one.address).collect(), plan).await
 }
 
-/// A client of 2025-11-25 that says yes, and counts how often it does.
+/// A 2025-11-25 client that accepts forms, and the number of forms.
 async fn client(gateway: &FaultProxy) -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -88,7 +88,7 @@ async fn stream_resumes_after_busy_instances() {
     let (client, asked) = client(&gateway).await;
     assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
     assert_eq!(gateway.count(RESUME).0, 4);
-    assert_eq!(asked.load(Ordering::SeqCst), 1, "nobody is asked twice");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn stream_resumes_at_the_instance_that_has_it() {
     let gateway = proxy_to(&fleet, &[]).await;
     let (client, _) = client(&gateway).await;
     assert_eq!(called(&client, "count").await.unwrap(), "counted");
-    // The first one who was asked for the rest of it is the other one.
+    // The first attempt goes to the instance without the stream.
     assert_eq!(gateway.count(RESUME).0, 2);
 }
 
@@ -107,10 +107,7 @@ async fn rejected_resumption_loses_the_connection() {
     let gateway = proxy_to(&fleet, &["404 Not Found", "404 Not Found"]).await;
     let (client, _) = client(&gateway).await;
     let error = called(&client, "pay").await.unwrap_err();
-    assert!(
-        matches!(error.kind, ErrorKind::ConnectionLost(_)),
-        "{error}"
-    );
+    assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
     assert_eq!(gateway.count(RESUME).0, 1);
 }
 
@@ -119,17 +116,17 @@ async fn session_stream_is_retried_while_instances_are_busy() {
     let fleet = fleet_of(1).await;
     let gateway = proxy_to(&fleet, &["503 Service Unavailable", "500 No"]).await;
     let (_client, _) = client(&gateway).await;
-    until("it listens", || gateway.count(GET).0 == 3).await;
-    for refusal in [&["405 Method Not Allowed"], &["501 Not Implemented"]] {
+    until("the session stream", || gateway.count(GET).0 == 3).await;
+    for status in [&["405 Method Not Allowed"], &["501 Not Implemented"]] {
         let fleet = fleet_of(1).await;
-        let gateway = proxy_to(&fleet, refusal).await;
+        let gateway = proxy_to(&fleet, status).await;
         let (client, _) = client(&gateway).await;
         within("a list", client.tools()).await.unwrap();
         within("the end", client.close()).await;
         assert_eq!(
             gateway.count(GET).0,
             1,
-            "it has no such stream: {refusal:?}"
+            "the server offers no session stream: {status:?}"
         );
     }
 }

@@ -1,35 +1,38 @@
-//! Streams of older servers that break and go on.
+//! Resumption of interrupted streams of legacy servers.
 
 use super::support::{Events, FakeServer, Received, Respond, called, form, legacy_greeting};
 use refrain_client::{AskAnswer, Client, ErrorKind};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-fn is_call(seen: &Received) -> bool {
-    seen.method() == "tools/call"
+fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
 }
 
-fn is_resumed(seen: &Received) -> bool {
-    seen.verb == "GET" && seen.headers.contains_key("last-event-id")
+fn is_resumed(request: &Received) -> bool {
+    request.verb == "GET" && request.headers.contains_key("last-event-id")
 }
 
-/// A server whose streams of calls begin with this event and break; what comes after it is said to the GET that goes
-/// on with them.
-async fn breaking(
+/// A server whose call streams end after this event. `after` responds to the GET that resumes them.
+async fn interrupting_server(
     first: &'static str,
     after: impl Fn(&Received, &Value, &FakeServer) -> Respond + Send + Sync + 'static,
 ) -> FakeServer {
     let call: Arc<Mutex<Option<Received>>> = Arc::default();
-    FakeServer::start_with(move |seen, told| {
-        if is_resumed(seen) {
-            let call = call.lock().expect("no panic").clone().expect("a call");
-            return after(seen, &call.text("done"), told);
+    FakeServer::start_with(move |request, server| {
+        if is_resumed(request) {
+            let call = call
+                .lock()
+                .expect("the lock is not poisoned")
+                .clone()
+                .expect("a call");
+            return after(request, &call.text("done"), server);
         }
-        legacy_greeting(seen, "2025-11-25", "s1").unwrap_or_else(|| {
-            *call.lock().expect("no panic") = Some(seen.clone());
-            let (writer, say) = Events::new();
+        legacy_greeting(request, "2025-11-25", "s1").unwrap_or_else(|| {
+            *call.lock().expect("the lock is not poisoned") = Some(request.clone());
+            let (writer, response) = Events::new();
             writer.event(first);
-            say
+            response
         })
     })
     .await
@@ -37,10 +40,10 @@ async fn breaking(
 
 #[tokio::test]
 async fn stream_resumes_after_the_last_event() {
-    let server = breaking("id: e1\ndata:\nretry: 10", |_, last, _| {
-        let (writer, say) = Events::new();
+    let server = interrupting_server("id: e1\ndata:\nretry: 10", |_, last, _| {
+        let (writer, response) = Events::new();
         writer.message(last);
-        say
+        response
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
@@ -48,22 +51,22 @@ async fn stream_resumes_after_the_last_event() {
     let resumed = &server.received(is_resumed)[0];
     assert_eq!(resumed.header("last-event-id"), Some("e1"));
     assert_eq!(resumed.header("mcp-session-id"), Some("s1"));
-    assert_eq!(server.received(is_call).len(), 1, "the call is made once");
+    assert_eq!(server.received(is_call).len(), 1, "the call is sent once");
 }
 
 #[tokio::test]
 async fn stream_resumes_repeatedly_with_asks_between() {
-    let server = breaking("id: e1\ndata:\nretry: 10", |seen, last, told| {
-        let (writer, say) = Events::new();
-        if seen.header("last-event-id") == Some("e1") {
+    let server = interrupting_server("id: e1\ndata:\nretry: 10", |request, last, server| {
+        let (writer, response) = Events::new();
+        if request.header("last-event-id") == Some("e1") {
             let ask = json!({
                 "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": form("?"),
             });
             writer.event(&format!("id: e2\ndata: {ask}"));
         } else {
-            writer.after(told, |seen| seen.message["id"] == "q", last.clone());
+            writer.after(server, |request| request.message["id"] == "q", last.clone());
         }
-        say
+        response
     })
     .await;
     let builder =
@@ -73,51 +76,49 @@ async fn stream_resumes_repeatedly_with_asks_between() {
     let after: Vec<_> = server.received(is_resumed);
     let after: Vec<_> = after
         .iter()
-        .map(|seen| seen.header("last-event-id"))
+        .map(|request| request.header("last-event-id"))
         .collect();
     assert_eq!(after, [Some("e1"), Some("e2")]);
 }
 
 #[tokio::test]
 async fn stream_that_cannot_resume_fails_without_a_retry() {
-    let without_id = breaking("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
-    let refused = breaking("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
-    for (server, resumed) in [(without_id, 0), (refused, 1)] {
+    let without_id = interrupting_server("retry: 10\ndata:", |_, _, _| Respond::Status(500)).await;
+    let rejected =
+        interrupting_server("id: e1\ndata:\nretry: 10", |_, _, _| Respond::Status(405)).await;
+    for (server, resumed) in [(without_id, 0), (rejected, 1)] {
         let client = Client::builder().connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        assert!(
-            matches!(error.kind, ErrorKind::ConnectionLost(_)),
-            "{error}"
-        );
+        assert_matches!(error.kind, ErrorKind::ConnectionLost(_));
         assert_eq!(server.received(is_call).len(), 1);
         assert_eq!(server.received(is_resumed).len(), resumed);
     }
 }
 
-/// A server that takes any GET for one that goes on with the call that waits for its reply, as the official suite's does.
+/// Like the server of the official suite, this one takes any GET for the resumption of the waiting call.
 #[tokio::test]
 async fn session_stream_opens_before_the_first_call() {
-    let waits: Arc<Mutex<Option<Received>>> = Arc::default();
-    let server = FakeServer::start_with(move |seen, _| {
-        let mut waits = waits.lock().expect("no panic");
-        let (writer, say) = Events::new();
+    let waiting: Arc<Mutex<Option<Received>>> = Arc::default();
+    let server = FakeServer::start_with(move |request, _| {
+        let mut waiting = waiting.lock().expect("the lock is not poisoned");
+        let (writer, response) = Events::new();
         match (
-            seen.verb.as_str(),
-            legacy_greeting(seen, "2025-11-25", "s1"),
+            request.verb.as_str(),
+            legacy_greeting(request, "2025-11-25", "s1"),
         ) {
             ("GET", _) => {
                 writer.event("id: e0\ndata:\nretry: 10");
-                if let Some(call) = waits.take() {
+                if let Some(call) = waiting.take() {
                     writer.message(&call.text("done"));
                 }
                 writer.stays_open();
-                say
+                response
             }
             (_, Some(greeting)) => greeting,
             _ => {
-                *waits = Some(seen.clone());
+                *waiting = Some(request.clone());
                 writer.event("id: e1\ndata:\nretry: 10");
-                say
+                response
             }
         }
     })

@@ -1,8 +1,7 @@
-"""A server of an earlier revision on standard input and output, as small as the tests need it.
+"""A small server of a legacy revision over standard input and output.
 
-Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE says what becomes of a server/discover:
-an error of that code, or `silent`, or `odd` (an answer that cannot be read), or `late` (a proper answer, once the next message is there), or `exit`, or `late exit` (once the next message is there).
-A stubborn server does not end when it should.
+Usage: server.py [VERSION [PROBE [stubborn]]], where PROBE is the response to server/discover: an error code, `silent`, `odd` (an invalid
+response), `late` (a valid response after the next message), `exit`, or `late exit` (after the next message). A stubborn server does not exit.
 """
 
 import json
@@ -21,9 +20,9 @@ queue = []
 notes = []
 late = []
 last_id = 0
-greeted = None
+initialize_params = None
 held = []
-is_deaf = False
+is_stdin_closed = False
 
 
 def write(message):
@@ -38,7 +37,7 @@ def read():
 
 
 def read_line():
-    while is_deaf:
+    while is_stdin_closed:
         time.sleep(60)
     line = sys.stdin.readline()
     while not line and STUBBORN:
@@ -49,7 +48,7 @@ def read_line():
 
 
 def begin(method, params=None):
-    """Asks the client something."""
+    """Sends a request to the client, and returns its id."""
     global last_id
     last_id += 1
     message = {"id": f"s{last_id}", "method": method}
@@ -60,7 +59,7 @@ def begin(method, params=None):
 
 
 def answer_to(*ids):
-    """Waits for the answers; everything else is kept for later."""
+    """Waits for the responses; other messages are queued."""
     found = {}
     while len(found) < len(ids):
         message = read_line()
@@ -80,14 +79,14 @@ def text(value):
 
 
 def call(name, params):
-    global is_deaf
+    global is_stdin_closed
     token = params.get("_meta", {}).get("progressToken")
     if name == "meta":
         return text(params.get("_meta", {}))
     if name == "pid":
         return text(str(os.getpid()))
     if name == "greeting":
-        return text(greeted)
+        return text(initialize_params)
     if name == "notes":
         return text(notes)
     if name == "form":
@@ -109,11 +108,11 @@ def call(name, params):
         asked = form()
         write({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
         if name == "withdrawn early":
-            # The client says something when it has begun to answer.
+            # The client calls another tool when its handler has started.
             queue.append(read_line())
         write({"method": "notifications/cancelled", "params": {"requestId": asked}})
         if name == "withdrawn early":
-            # It goes on when the client says anything.
+            # Continues with the next message of the client.
             queue.append(read_line())
         return text("withdrawn")
     if name == "insist":
@@ -129,11 +128,10 @@ def call(name, params):
     if name == "stall":
         while True:
             time.sleep(60)
-    if name == "deafen":
-        # A request may be half read.
+    if name == "close_stdin":
         os.close(0)
-        is_deaf = True
-        return text("what did you say?")
+        is_stdin_closed = True
+        return text("closed")
     if name == "hasty":
         form()
         return text("never mind")
@@ -149,7 +147,7 @@ def call(name, params):
 
 
 def handle(message):
-    global greeted
+    global initialize_params
     method, params = message.get("method"), message.get("params", {})
     if "id" not in message or method is None:
         notes.append(message)
@@ -158,48 +156,48 @@ def handle(message):
         if PROBE == "late exit":
             read_line()
         if PROBE in ["exit", "late exit"]:
-            sys.exit("expected to be greeted")
+            sys.exit("expected initialize")
         if PROBE == "late":
             late.append(message["id"])
         elif PROBE == "odd":
-            write({"id": message["id"], "error": "what is that?"})
+            write({"id": message["id"], "error": "unknown method"})
         elif PROBE != "silent":
-            write({"id": message["id"], "error": {"code": int(PROBE), "message": "what is that?"}})
+            write({"id": message["id"], "error": {"code": int(PROBE), "message": "unknown method"}})
         return
     if late:
         result = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
         write({"id": late.pop(), "result": result})
     if method == "initialize" and PROBE == "late":
-        write({"id": message["id"], "error": {"code": -32601, "message": "only the present revision"}})
+        write({"id": message["id"], "error": {"code": -32601, "message": "only 2026-07-28"}})
         return
     try:
         if method == "initialize":
-            greeted = params
+            initialize_params = params
             info = {"name": "old", "version": "1"}
             result = {"protocolVersion": VERSION, "capabilities": {"tools": {}, "logging": {}}, "serverInfo": info}
         elif method == "tools/call" and params["name"] == "wait":
-            # It is answered only when somebody asks for the notes.
+            # Never answered.
             return
         elif method == "tools/call" and params["name"] == "held":
-            # It is answered by what the client answers while another call is under way.
+            # Completed with an answer of the client during another call.
             held.append(message["id"])
             return
         elif method == "tools/call" and params["name"] == "cross":
-            asked = form("of the call that is held")
+            asked = form("for the held call")
             write({"id": message["id"], "result": text("crossed")})
             write({"id": held.pop(), "result": text(answer_to(asked)[0])})
             return
-        elif method == "tools/call" and params["name"] == "beside":
-            # The first draft asks like this.
+        elif method == "tools/call" and params["name"] == "draft_ask":
+            # An ask in the form of the first draft.
             write({"id": message["id"], "input_requests": {"which": {"method": "roots/list"}}})
             return
-        elif method == "tools/call" and params["name"] == "bare":
+        elif method == "tools/call" and params["name"] == "empty":
             write({"id": message["id"]})
             return
         elif method == "tools/call":
             result = call(params["name"], params)
         elif method == "tools/list":
-            # These belong to no call.
+            # These requests belong to no call.
             notes.extend(answer_to(form("outside of a call"), begin("ping")))
             result = {"tools": [{"name": "form", "inputSchema": {"type": "object"}}]}
         elif method == "logging/setLevel":

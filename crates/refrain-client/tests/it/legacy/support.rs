@@ -1,4 +1,4 @@
-//! What the tests of legacy servers share: a server in Python behind a pipe, and calls of it.
+//! Helpers of the legacy tests: a Python server over a pipe, and calls to it.
 
 pub(crate) use refrain_testkit::net::fake_server::legacy_greeting;
 pub(crate) use refrain_testkit::net::{Events, FakeServer, Received, Respond, until, within};
@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 
-/// The command of the server in Python, with its arguments.
+/// The command of the Python server.
 pub(crate) fn python(args: &[&str]) -> Command {
     python_of("server.py", args)
 }
 
-/// The command of another server in Python.
+/// The command of another Python script.
 pub(crate) fn python_of(script: &str, args: &[&str]) -> Command {
     let mut command = Command::new("python3");
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/legacy");
@@ -22,12 +22,12 @@ pub(crate) fn python_of(script: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Starts the server in Python.
+/// Starts the Python server.
 pub(crate) async fn spawn(builder: ClientBuilder, args: &[&str]) -> Result<Client, Error> {
     within("the server", builder.spawn(python(args))).await
 }
 
-/// Calls a tool without arguments, and returns the JSON in the text of its result.
+/// Calls a tool without arguments, and returns the text of its result as JSON.
 pub(crate) async fn called(client: &Client, tool: &str) -> Result<Value, Error> {
     let result = within(tool, client.call_tool(tool, json!({}))).await?;
     let result = json!(result);
@@ -35,7 +35,7 @@ pub(crate) async fn called(client: &Client, tool: &str) -> Result<Value, Error> 
     Ok(serde_json::from_str(text).unwrap_or_else(|_| text.into()))
 }
 
-/// A form with one text.
+/// A form with one text field.
 pub(crate) fn form(message: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"b": {"type": "string"}}});
     json!({"message": message, "requestedSchema": schema})

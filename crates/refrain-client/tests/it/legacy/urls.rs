@@ -1,21 +1,21 @@
-//! Calls that an older server refuses until somebody has been to a URL.
+//! Calls that a legacy server rejects until a URL was visited.
 
 use super::support::{FakeServer, Received, Respond, called, within};
 use refrain_client::wire::AskKind;
 use refrain_client::{
-    AskAnswer, CallRequest, Client, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
+    AskAnswer, CallSpec, Client, ErrorKind, IncomingAsk, PendingCall, RoundOutcome,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-const URLS_WANTED: i64 = -32042;
+const URLS_REQUIRED: i64 = -32042;
 
-fn is_call(seen: &Received) -> bool {
-    seen.method() == "tools/call"
+fn is_call(request: &Received) -> bool {
+    request.method() == "tools/call"
 }
 
-fn wanted() -> Value {
+fn required_visits() -> Value {
     let elicitation = json!({
         "mode": "url",
         "elicitationId": "e1",
@@ -25,14 +25,17 @@ fn wanted() -> Value {
     json!({"elicitations": [elicitation]})
 }
 
-/// A server that wants a visit before each of the first calls.
-async fn wanting(visits: usize) -> FakeServer {
+/// A server that requires a visit for this many calls.
+async fn server_requiring(visits: usize) -> FakeServer {
     let calls = AtomicUsize::new(0);
-    FakeServer::legacy(move |seen, _| {
+    FakeServer::legacy(move |request, _| {
         if calls.fetch_add(1, Ordering::SeqCst) < visits {
-            Respond::Json(200, seen.error(URLS_WANTED, "Log in first", &wanted()))
+            Respond::Json(
+                200,
+                request.error(URLS_REQUIRED, "Log in first", &required_visits()),
+            )
         } else {
-            Respond::Json(200, seen.text("done"))
+            Respond::Json(200, request.text("done"))
         }
     })
     .await
@@ -40,7 +43,7 @@ async fn wanting(visits: usize) -> FakeServer {
 
 #[tokio::test]
 async fn visit_is_asked_once_and_the_call_repeated_unchanged() {
-    let server = wanting(3).await;
+    let server = server_requiring(3).await;
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
     let builder = Client::builder().on_url(move |ask| {
@@ -63,30 +66,30 @@ async fn visit_is_asked_once_and_the_call_repeated_unchanged() {
 
 #[tokio::test]
 async fn declined_visit_fails_with_the_server_error() {
-    for no in [AskAnswer::Decline, AskAnswer::Cancel] {
-        let server = wanting(1).await;
+    for answer in [AskAnswer::Decline, AskAnswer::Cancel] {
+        let server = server_requiring(1).await;
         let builder = Client::builder().on_url(move |_| {
-            let no = no.clone();
-            async { Ok(no) }
+            let answer = answer.clone();
+            async { Ok(answer) }
         });
         let client = builder.connect(&server.url).await.unwrap();
         let error = called(&client, "t").await.unwrap_err();
-        let ErrorKind::Rpc(refusal) = &error.kind else {
+        let ErrorKind::Rpc(failure) = &error.kind else {
             panic!("{error}");
         };
-        assert_eq!(refusal.code, URLS_WANTED);
-        assert_eq!(refusal.message, "Log in first");
-        assert!(error.pending.is_none(), "there is nothing left to take up");
+        assert_eq!(failure.code, URLS_REQUIRED);
+        assert_eq!(failure.message, "Log in first");
+        assert!(error.pending.is_none(), "nothing can be resumed");
         assert_eq!(server.received(is_call).len(), 1);
     }
 }
 
 #[tokio::test]
 async fn visit_can_be_answered_manually_later() {
-    let server = wanting(1).await;
+    let server = server_requiring(1).await;
     let client = Client::builder().answer_manually([AskKind::Url]);
     let client = client.connect(&server.url).await.unwrap();
-    let outcome = within("a round", client.start(CallRequest::tool("t")))
+    let outcome = within("a round", client.start(CallSpec::tool("t")))
         .await
         .unwrap();
     let RoundOutcome::Pending(pending) = outcome else {
@@ -103,21 +106,21 @@ async fn visit_can_be_answered_manually_later() {
 
 #[tokio::test]
 async fn url_error_without_urls_is_a_plain_error() {
-    let server = FakeServer::legacy(|seen, _| {
+    let server = FakeServer::legacy(|request, _| {
         Respond::Json(
             200,
-            seen.error(URLS_WANTED, "no", &json!({"elicitations": []})),
+            request.error(URLS_REQUIRED, "no", &json!({"elicitations": []})),
         )
     })
     .await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let error = called(&client, "t").await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Rpc(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::Rpc(_));
 }
 
 #[tokio::test]
 async fn call_with_state_cannot_resume_at_a_legacy_server() {
-    let server = wanting(1).await;
+    let server = server_requiring(1).await;
     let client = Client::builder().connect(&server.url).await.unwrap();
     let pending = json!({
         "format": 1,
@@ -131,8 +134,8 @@ async fn call_with_state_cannot_resume_at_a_legacy_server() {
     let error = within("an error", client.finish(pending))
         .await
         .unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::CannotResume(_)), "{error}");
+    assert_matches!(error.kind, ErrorKind::CannotResume(_));
     assert!(error.to_string().contains("2025-11-25"), "{error}");
-    assert!(error.pending.is_some(), "it is not lost");
+    assert!(error.pending.is_some(), "the error contains the call");
     assert!(server.received(is_call).is_empty());
 }
