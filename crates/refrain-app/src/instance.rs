@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 #[derive(Args)]
 pub struct InstanceFlags<F: Args> {
     /// A TOML file with settings; flags override it. The `config` command checks it and prints the defaults.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users of
     /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
@@ -28,13 +28,13 @@ pub struct InstanceFlags<F: Args> {
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
     /// The key file that the instances of a fleet share. Without it, $REFRAIN_KEYS is used, or a temporary key.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// The name of the service that tokens are bound to [default: the server's name].
-    #[arg(long)]
+    #[arg(long, value_name = "NAME")]
     audience: Option<String>,
     /// The format of log lines [default: text].
-    #[arg(long)]
+    #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
     #[command(flatten)]
     app: F,

@@ -129,7 +129,7 @@ fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
             return Err(CommandError::usage(format!(
                 "invalid argument {word:?}: expected NAME=VALUE"
             ))
-            .hint("or pass one JSON object with all arguments"));
+            .hint("one JSON object with all arguments is also accepted"));
         };
         if pairs.iter().any(|(known, _)| known == name) {
             return Err(CommandError::usage(format!(

@@ -221,7 +221,7 @@ impl ServerConnection {
         stderr::clear();
         let result = match done {
             Ok(result) => result,
-            Err(error) => return Err(self.interrupted(error, is_own).await),
+            Err(error) => return Err(self.interrupted(error, kind, is_own).await),
         };
         output::result(kind, &result, self.json)?;
         self.check_result(kind, &asker, &result)
@@ -253,7 +253,12 @@ impl ServerConnection {
         }
         if kind == CallKind::Tool && output::is_error(result) {
             let message = format!("the tool {} reported an error", asker.target);
-            return Err(CommandError::new(Code::Failed, message));
+            let error = CommandError::new(Code::Failed, message);
+            let text = result["content"][0]["text"].as_str().unwrap_or_default();
+            return Err(match text.starts_with("Invalid arguments") {
+                true => self.with_list_hint(error, kind),
+                false => error,
+            });
         }
         Ok(Code::Success)
     }

@@ -210,7 +210,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "file:///b", "text": "b"}},
             {"type": "resource", "resource": {"uri": "file:///c", "blob": "AA=="}},
             {"type": "hologram", "data": 1},
-        ], "structuredContent": {"never": "shown beside text"}});
+        ], "structuredContent": {"never": "ignored next to text"}});
         assert_eq!(
             plain(&tool(&result)),
             "two\nlines\n\

@@ -1,4 +1,4 @@
-//! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
+//! `refrain serve --stdio`: standard output, and the end of the process.
 
 use crate::support::{program, within};
 use refrain::runtime::PROTOCOL_VERSION;
@@ -17,7 +17,7 @@ fn request(id: u32, method: &str, mut params: Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
 }
 
-/// The binary with everything in its log.
+/// Starts the binary with a complete log.
 fn start() -> Child {
     program()
         .args(["serve", "--stdio"])
@@ -32,7 +32,7 @@ fn start() -> Child {
 }
 
 #[tokio::test]
-async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end() {
+async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
     let mut process = start();
     let lines = [
         request(1, "server/discover", json!({})),
@@ -41,7 +41,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
             "tools/call",
             json!({"name": "echo", "arguments": {"text": "two\nlines"}}),
         ),
-        // It asks, and what it asks is in its result.
+        // The result contains the asks.
         request(
             3,
             "tools/call",
@@ -53,7 +53,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
             json!({"name": "sum", "arguments": {"to": 3, "pause_ms": 0}}),
         ),
         request(5, "nope", json!({})),
-        // A token that does not open is a warning in the log.
+        // An invalid token causes a warning in the log.
         request(
             6,
             "tools/call",
@@ -74,7 +74,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     let mut stdout = process.stdout.take().expect("a pipe");
     let mut stderr = process.stderr.take().expect("a pipe");
     let ended = within("the end", async {
-        // Both have to be UTF-8.
+        // Both must be UTF-8.
         tokio::try_join!(
             stdout.read_to_string(&mut out),
             stderr.read_to_string(&mut log)
@@ -90,7 +90,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     for line in out.lines() {
         let message: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(message["jsonrpc"], "2.0", "{line}");
-        // A response or a notification, and never a request.
+        // A response or a notification, never a request.
         let answers = message.get("result").is_some() != message.get("error").is_some();
         match message.get("method") {
             Some(method) => {
@@ -115,7 +115,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
 }
 
 #[tokio::test]
-async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
+async fn cancelled_call_ends_and_its_reason_is_logged() {
     let mut process = start();
     let mut input = process.stdin.take().expect("a pipe");
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
@@ -158,9 +158,9 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
     );
 }
 
-/// The input stays open: that nobody reads is enough.
+/// The input stays open; the closed output is enough.
 #[tokio::test]
-async fn a_client_that_reads_no_more_is_a_good_end() {
+async fn closed_stdout_ends_the_process_successfully() {
     let mut process = start();
     let mut input = process.stdin.take().expect("a pipe");
     let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();

@@ -1,4 +1,4 @@
-//! `refrain serve`, with the documents' tools.
+//! `refrain serve` as a process.
 
 use refrain_testkit::net::process::Process;
 use refrain_testkit::net::tools::listening;
@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 /// A server process.
 pub(crate) struct Serve {
-    // Dropped first: it needs the runtime.
+    // Dropped before the runtime, which it needs.
     _process: Process,
     _runtime: Runtime,
 }

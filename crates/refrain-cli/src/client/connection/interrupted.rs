@@ -25,7 +25,12 @@ pub(super) enum Continuation<'a> {
 
 impl ServerConnection {
     /// Saves a call that failed, and adds how to continue it. `is_own` is false for a task that another command started.
-    pub(super) async fn interrupted(&self, error: Error, is_own: bool) -> CommandError {
+    pub(super) async fn interrupted(
+        &self,
+        error: Error,
+        kind: CallKind,
+        is_own: bool,
+    ) -> CommandError {
         let mut report = match &error.kind {
             ErrorKind::Stopped => CommandError::interrupted(),
             _ => CommandError::from(&error),
@@ -51,6 +56,9 @@ impl ServerConnection {
         let Some(pending) = &error.pending else {
             return match error.kind {
                 ErrorKind::Unanswered(_) => report.note("the task was cancelled"),
+                rejected if is_own && is_invalid_params(&rejected) => {
+                    self.with_list_hint(report, kind)
+                }
                 _ => report,
             };
         };
@@ -123,7 +131,6 @@ impl ServerConnection {
             Continuation::None if pending.round() > 0 => report
                 .note("the call is lost")
                 .hint("with --save FILE, a call can be continued by `refrain resume FILE`"),
-            Continuation::None if is_invalid_params(kind) => self.with_list_hint(report, pending),
             Continuation::None => report,
         }
     }
@@ -194,7 +201,7 @@ impl ServerConnection {
                 };
                 report
                     .hint(format!("call again with{also}\n {flags}"))
-                    .hint("or add --save FILE, and answer later with `refrain resume FILE`")
+                    .hint("with --save FILE, you can answer later with `refrain resume FILE`")
             }
         }
     }
@@ -215,8 +222,9 @@ impl ServerConnection {
             .hint(format!("wait for it with\n  {command}"))
     }
 
-    fn with_list_hint(&self, report: CommandError, pending: &PendingCall) -> CommandError {
-        let list = match pending.call().kind() {
+    /// Adds the command that lists the tools, prompts or resources of the server.
+    pub(super) fn with_list_hint(&self, report: CommandError, kind: CallKind) -> CommandError {
+        let list = match kind {
             CallKind::Tool => "tools",
             CallKind::Prompt => "prompts",
             CallKind::Resource => "resources",
