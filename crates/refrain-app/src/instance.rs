@@ -41,7 +41,6 @@ pub struct InstanceFlags<F: Args> {
 }
 
 impl<F: Args> InstanceFlags<F> {
-    /// The settings of the file, overridden by these flags.
     pub(crate) fn load(&self) -> Result<UncheckedConfig, AppError> {
         let mut config = match &self.config {
             Some(file) => UncheckedConfig::read(file)?,

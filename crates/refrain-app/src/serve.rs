@@ -62,7 +62,6 @@ async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
     std::process::exit(0);
 }
 
-/// Overrides the settings of the file by the flags.
 fn override_settings<F: Args>(
     mut config: UncheckedConfig,
     options: &ServeOptions<F>,

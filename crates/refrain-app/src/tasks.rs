@@ -295,7 +295,6 @@ fn colour(status: TaskStatus) -> Style {
     }
 }
 
-/// Text without control characters.
 fn printable(text: &str) -> String {
     let plain = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(plain).collect()

@@ -31,13 +31,13 @@ fn commands_of_the_shell_are_there() {
 }
 
 #[test]
-fn mistakes_begin_with_the_name_of_the_program() {
+fn errors_are_printed_as_error_lines() {
     let output = hello(&["serve", "--config", "absent.toml"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.starts_with("refrain-example-hello: "), "{error}");
+    assert!(error.starts_with("error: cannot read configuration absent.toml"), "{error}");
 }
 
 #[test]

@@ -161,7 +161,6 @@ fn verbatim(text: &str) -> OutputBlock {
     OutputBlock::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
 }
 
-/// A line about binary content.
 fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');

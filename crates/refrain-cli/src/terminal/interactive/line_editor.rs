@@ -3,7 +3,6 @@
 use crate::terminal::display_text::{columns, push, width};
 use crossterm::event::{KeyCode, KeyModifiers};
 
-/// A text and the position of the cursor.
 #[derive(Debug)]
 pub(super) struct LineEditor {
     text: Vec<char>,
@@ -12,7 +11,6 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    /// Starts with a text, the cursor at its end.
     pub(super) fn new(text: &str, is_multiline: bool) -> Self {
         let text: Vec<char> = text.chars().collect();
         Self {
