@@ -95,7 +95,7 @@ impl DraftServers {
 
     pub(crate) fn log(&self, address: SocketAddr) {
         for (draft, _) in &self.0 {
-            tracing::info!(%draft, url = format!("http://{address}{}", draft.path()), "serving draft");
+            tracing::info!(%draft, url = %format_args!("http://{address}{}", draft.path()), "serving draft");
         }
     }
 

@@ -121,7 +121,7 @@ async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListen
     };
     let listener = listen(address, "--metrics").await?;
     let address = listener.local_addr()?;
-    tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
+    tracing::info!(url = %format_args!("http://{address}/metrics"), "serving metrics");
     Ok(Some(listener))
 }
 

@@ -37,7 +37,10 @@ fn errors_are_printed_as_error_lines() {
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.starts_with("error: cannot read configuration absent.toml"), "{error}");
+    assert!(
+        error.starts_with("error: cannot read configuration absent.toml"),
+        "{error}"
+    );
 }
 
 #[test]

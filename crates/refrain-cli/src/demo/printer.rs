@@ -115,7 +115,7 @@ impl Printer {
         writeln!(self.out, "  {:<10}{balancer}", "balancer")?;
         self.dim(
             "The ledger is a file to which the tools append a line for every effect, so that effects can be counted. \
-             The weather, work item and echo tools are the examples of the proposals that became MCP 2026-07-28.",
+             Most tools are the examples of the proposals that became MCP 2026-07-28.",
         )
     }
 

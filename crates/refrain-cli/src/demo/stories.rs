@@ -144,7 +144,7 @@ fn github_login() -> (&'static str, Value) {
 }
 
 fn work_item_call(caller: &DemoCaller) -> (Dialogue, [(&'static str, Value); 2]) {
-    let arguments = json!({"workItemId": 4522, "fields": {"System.BalancerState": "Resolved"}});
+    let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
     let script = [
         ("resolution", form(&json!({"resolution": "Duplicate"}))),
         ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),

@@ -1,6 +1,6 @@
 //! Tasks of instances that are killed, paused for longer than their lease, drained, or upgraded.
 
-use crate::support::tasks::{Look, brief, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, brief, in_the_middle, shared, shown};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
 use rustix::process::Signal;
 use serde_json::json;
@@ -110,7 +110,7 @@ async fn paused_worker_cannot_write() {
         let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
         fleet.ledger().wait_for("attempt", 1).await;
         // Do not pause it while it writes the attempt.
-        let begun = |look: &Look| {
+        let begun = |look: &TaskView| {
             look.status() == "completed" || look.0["statusMessage"] == "Echoing the input."
         };
         at_b.task_until(&id, begun).await;

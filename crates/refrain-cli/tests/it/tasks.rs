@@ -96,7 +96,7 @@ async fn task_runs_while_it_waits_for_an_answer() {
     let id = client.create(call).await;
 
     let all =
-        |look: &crate::support::tasks::Look| look.0["statusMessage"] == "All parts are copied.";
+        |look: &crate::support::tasks::TaskView| look.0["statusMessage"] == "All parts are copied.";
     let look = client.task_until(&id, all).await;
     assert_eq!(
         (look.status(), look.asked()),

@@ -121,7 +121,7 @@ async fn worker_rejects_flags_of_serve() {
         serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
     let error = line["fields"]["error"].as_str().expect("an error");
     assert!(
-        error.contains("sqlite:/no/such/place/x.db cannot be opened"),
+        error.contains("cannot open store sqlite:/no/such/place/x.db"),
         "{error}"
     );
 }
