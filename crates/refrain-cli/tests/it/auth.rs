@@ -28,7 +28,7 @@ async fn challenge(instance: &Instance, bearer: Option<&str>) -> (u16, String) {
 async fn metadata(instance: &Instance) -> Value {
     let page = "/.well-known/oauth-protected-resource/mcp";
     let text = http::text_of(instance.address, page).await;
-    serde_json::from_str(&text).expect("JSON")
+    serde_json::from_str(&text).expect("valid JSON")
 }
 
 /// Checks the behaviour of an instance with access tokens.
@@ -213,7 +213,7 @@ fn config_check_prints_auth_settings_without_secrets() {
     let check = ["config", "check", "--json"].map(str::as_ref);
     let check = refrain(check.into_iter().chain([config.as_os_str()]));
     assert!(check.ok, "{check:?}");
-    let said: Value = serde_json::from_str(&check.out).expect("JSON");
+    let said: Value = serde_json::from_str(&check.out).expect("valid JSON");
     let settings = said["settings"].as_array().expect("settings");
     for (name, value, line) in [
         ("auth.resource", json!(null), json!(null)),

@@ -39,7 +39,7 @@ error: {path}:7:1: unknown setting \"round\" in [limits]; did you mean \"rounds\
     let json = ["config", "check", "--json"].map(str::as_ref);
     let json = refrain(json.into_iter().chain([file.as_os_str()]));
     assert_eq!((json.code, json.err.as_str()), (1, ""));
-    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
     assert_eq!(said["usable"], false);
     let positions = said["mistakes"].as_array().expect("mistakes").iter();
     let positions: Vec<_> = positions.map(|m| (&m["line"], &m["column"])).collect();
@@ -93,7 +93,7 @@ fn config_check_prints_every_setting_and_its_origin() {
     }
     let json = ["config", "check", "--json"].map(str::as_ref);
     let json = refrain(json.into_iter().chain([file.as_os_str()]));
-    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
     assert_eq!(said["usable"], true);
     let settings = said["settings"].as_array().expect("settings");
     assert_eq!(settings.len(), check.out.lines().count());
@@ -124,7 +124,7 @@ async fn config_check_is_coloured_on_a_terminal() {
         assert!(said.contains("\u{1b}["), "{said:?}");
         within("the end", child.wait())
             .await
-            .expect("a child can be waited for");
+            .expect("the process can be waited for");
     }
 }
 
@@ -132,7 +132,8 @@ async fn config_check_is_coloured_on_a_terminal() {
 fn documented_defaults_match_the_command() {
     let defaults = refrain(["config", "defaults"]);
     assert!(defaults.ok, "{defaults:?}");
-    let page = std::fs::read_to_string(root().join("docs/operate/operating.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/operate/operating.md"))
+        .expect("the page is readable");
     let block = format!("```toml\n{}```\n", defaults.out);
     assert!(
         page.contains(&block),

@@ -31,7 +31,7 @@ fn list(file: &Path) -> Vec<(String, String)> {
     let said = refrain(["keys", "list", "--json", file.to_str().expect("UTF-8")]);
     assert!(said.ok, "{said:?}");
     let keys: Vec<Value> = serde_json::from_str(&said.out).expect("a list in JSON");
-    let text = |key: &Value, field: &str| key[field].as_str().expect("a text").to_owned();
+    let text = |key: &Value, field: &str| key[field].as_str().expect("a string").to_owned();
     keys.iter()
         .map(|key| (text(key, "id"), text(key, "state")))
         .collect()

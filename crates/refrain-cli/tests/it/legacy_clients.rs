@@ -110,14 +110,14 @@ async fn over_a_restart(client: [&str; 2]) {
             .state(said.clone())
             .tool(Tool::new("subscribed", subscribed))
             .resource(Resource::new(NOTE, "today", note));
-        server.build().expect("a usable server")
+        server.build().expect("the server is valid")
     };
     // Both use the same socket, so that no connection is refused in between.
     let serving = async |server: &Server, until: &mut (dyn Future<Output = ()> + Unpin)| {
         let socket = socket.try_clone().expect("the same socket");
         let listener = TcpListener::from_std(socket).expect("a listener");
         let served = serve(listener, server.clone(), AllowedHosts::local(), until).await;
-        served.expect("it is served");
+        served.expect("serving succeeds");
     };
     let restart = async {
         let before = server();

@@ -55,7 +55,7 @@ async fn instance() {
         return;
     };
     let address = format!("127.0.0.1:{port}");
-    let keys = std::fs::read_to_string(keys).expect("the keys");
+    let keys = std::fs::read_to_string(keys).expect("the keys are readable");
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         drain_time: Duration::from_secs(5),
@@ -69,7 +69,7 @@ async fn instance() {
         .tool(Tool::new("logs", logs))
         .tool(Tool::new("touch", touch))
         .resource(Resource::new(NOTE, "today", note));
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server is valid");
     let listener = TcpListener::bind(&address).await.expect("the port");
     eprintln!("{LISTENING}");
     let mut stop = signal(SignalKind::terminate()).expect("a signal handler");
@@ -77,7 +77,7 @@ async fn instance() {
         let _ = stop.recv().await;
     };
     let served = serve(listener, server, AllowedHosts::local(), stop).await;
-    served.expect("it is served");
+    served.expect("serving succeeds");
 }
 
 /// A process of the fleet.
@@ -182,7 +182,7 @@ impl Fleet {
     async fn result(&self, message: &Value) -> Value {
         let (status, body) = self.status(message).await;
         assert_eq!(status, 200, "{body}");
-        let reply: Value = serde_json::from_str(&body).expect("JSON");
+        let reply: Value = serde_json::from_str(&body).expect("valid JSON");
         reply["result"].clone()
     }
 
@@ -232,11 +232,11 @@ fn free_ports() -> [u16; 3] {
     let next = || {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (std::process::id() as usize * 31 + tried) % 10_000;
-        let port = u16::try_from(port).expect("a port");
+        let port = u16::try_from(port).expect("a free port");
         let bound = std::net::TcpListener::bind(("127.0.0.1", port));
         bound.ok().map(|_| port)
     };
-    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a port"))
+    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a free port"))
 }
 
 /// A stream of events.
@@ -265,7 +265,7 @@ impl Events {
 
     /// The text of the reply.
     async fn text(&mut self) -> String {
-        let reply = self.next().await.expect("a reply");
+        let reply = self.next().await.expect("the server replies");
         let text = reply["result"]["content"][0]["text"].as_str();
         text.unwrap_or_else(|| panic!("no text in {reply}"))
             .to_owned()
@@ -350,7 +350,12 @@ async fn killed_holder_is_reported_and_the_session_continues() {
     let (status, said) = fleet.status(&cancel(1)).await;
     assert_eq!(status, 400, "{said}");
     lost(&said);
-    let told = fleet.get(Some(&last)).await.next().await.expect("a reply");
+    let told = fleet
+        .get(Some(&last))
+        .await
+        .next()
+        .await
+        .expect("the server replies");
     lost(&told.to_string());
     assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
     // The session continues on each instance.

@@ -68,7 +68,7 @@ async fn progress_arrives_during_a_call() {
         });
         let client = ours.connect(builder).await;
         let sum = client.call_tool("sum", json!({"to": 100, "pause_ms": 1}));
-        let result = json!(within("the sum", sum).await.expect("a result"));
+        let result = json!(within("the sum", sum).await.expect("the call succeeds"));
         assert!(result["content"][0]["text"].is_string(), "{result}");
         let heard = heard.lock().expect("no panic").clone();
         assert!(!heard.is_empty());
@@ -96,7 +96,7 @@ async fn dropped_call_is_cancelled_on_the_server() {
         }
         until("the cancellation", || ours.log_count("cancelled") > 0).await;
         let echo = within("the echo", client.call_tool("echo", json!({}))).await;
-        let echo: Value = json!(echo.expect("a result"));
+        let echo: Value = json!(echo.expect("the call succeeds"));
         assert_eq!(echo["content"][0]["text"], "Echo: still there");
         client.close().await;
     }

@@ -105,7 +105,7 @@ async fn failed_start_is_logged_as_json() {
     for line in said.lines() {
         assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
     }
-    let last: Value = serde_json::from_str(last).expect("JSON");
+    let last: Value = serde_json::from_str(last).expect("valid JSON");
     let error = last["fields"]["error"].as_str().expect("an error");
     assert!(
         error.starts_with(&format!("cannot listen on {address}")),
@@ -136,7 +136,7 @@ async fn each_round_logs_one_event() {
         .lines()
         .iter()
         .filter(|line| line.contains("a round ended"))
-        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .map(|line| serde_json::from_str(line).expect("valid JSON"))
         .collect();
     let expected = [
         ("get_weather", json!(1), "input_required"),

@@ -171,7 +171,8 @@ gauge refrain_draining
 async fn every_metric_is_documented() {
     let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
     let text = text_of(metrics, "/metrics").await;
-    let page = std::fs::read_to_string(root().join("docs/operate/operating.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/operate/operating.md"))
+        .expect("the page is readable");
     let mut seen = 0;
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
@@ -211,6 +212,6 @@ async fn stdio_instance_serves_metrics() {
     drop(child.stdin.take());
     let status = within("the end", child.wait())
         .await
-        .expect("a child can be waited for");
+        .expect("the process can be waited for");
     assert!(status.success(), "{status}");
 }

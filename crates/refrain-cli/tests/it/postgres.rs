@@ -39,7 +39,8 @@ async fn worker_finishes_a_task_of_a_killed_instance() {
         let mut list = program();
         let list = list.args(["tasks", "list", "--json"]);
         let list = list.env("REFRAIN_STORE", &url).output().await;
-        let rows: Value = serde_json::from_slice(&list.expect("it runs").stdout).expect("JSON");
+        let rows: Value =
+            serde_json::from_slice(&list.expect("the process runs").stdout).expect("valid JSON");
         assert_eq!(rows[0]["id"], json!(id), "{rows}");
         assert_eq!(rows[0]["status"], "completed", "{rows}");
         Some(())

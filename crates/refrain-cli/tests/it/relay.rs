@@ -41,7 +41,7 @@ impl Fleet {
     }
 
     fn lines(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(&self.ledger).expect("the ledger");
+        let text = std::fs::read_to_string(&self.ledger).expect("the ledger is readable");
         text.lines().map(ToOwned::to_owned).collect()
     }
 }
@@ -58,7 +58,7 @@ pub(crate) fn free() -> [SocketAddr; 2] {
             .ok()
             .map(|_| address)
     };
-    [(); 2].map(|()| PORTS.into_iter().find_map(|_| next()).expect("a port"))
+    [(); 2].map(|()| PORTS.into_iter().find_map(|_| next()).expect("a free port"))
 }
 
 fn asked() -> Reply {

@@ -85,7 +85,7 @@ async fn rounds_work_over_stdio_and_the_process_ends_with_the_client() {
 
     let calls = (0..20).map(|_| client.call_tool("echo", json!({})));
     for result in futures_util::future::join_all(calls).await {
-        let result = json!(result.expect("a result"));
+        let result = json!(result.expect("the call succeeds"));
         assert_eq!(result["content"][0]["text"], "Echo: two\nlines");
     }
 
@@ -104,11 +104,11 @@ async fn tasks_and_subscriptions_work_over_stdio() {
         ..Filter::default()
     };
     let listening = within("it listens", client.listen(&filter)).await;
-    drop(listening.expect("it listens"));
+    drop(listening.expect("the subscription is accepted"));
     says(&spawned.files.path("log"), "cancelled").await;
 
     let result = within("the task", client.call_tool("echo_task", json!({}))).await;
-    let result = json!(result.expect("a result"));
+    let result = json!(result.expect("the call succeeds"));
     assert_eq!(result["content"][0]["text"], "Echo: later");
 }
 
@@ -137,7 +137,7 @@ async fn killed_server_fails_every_call() {
     let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
     let kill = async {
         within("it has begun", heard.notified()).await;
-        kill_process(spawned.pid(), Signal::KILL).expect("it runs");
+        kill_process(spawned.pid(), Signal::KILL).expect("the process runs");
     };
     let calls = futures_util::future::join(long(), long());
     let ((one, other), ()) = within("they end", futures_util::future::join(calls, kill)).await;

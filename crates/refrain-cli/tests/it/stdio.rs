@@ -28,7 +28,7 @@ fn start() -> Child {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .expect("the binary can be started")
+        .expect("the binary starts")
 }
 
 #[tokio::test]
@@ -63,7 +63,7 @@ async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}})
             .to_string(),
     ];
-    let mut input = process.stdin.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
     let lines = lines.join("\n") + "\n";
     within("the lines are taken", input.write_all(lines.as_bytes()))
         .await
@@ -71,8 +71,8 @@ async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
     drop(input);
 
     let (mut out, mut log) = (String::new(), String::new());
-    let mut stdout = process.stdout.take().expect("a pipe");
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut stdout = process.stdout.take().expect("the stream is piped");
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let ended = within("the end", async {
         // Both must be UTF-8.
         tokio::try_join!(
@@ -80,7 +80,7 @@ async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
             stderr.read_to_string(&mut log)
         )
         .expect("text");
-        process.wait().await.expect("it ends")
+        process.wait().await.expect("the process can be waited for")
     });
     assert!(ended.await.success(), "{log}");
     assert!(log.contains("a token was refused"), "{log}");
@@ -117,9 +117,9 @@ async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
 #[tokio::test]
 async fn cancelled_call_ends_and_its_reason_is_logged() {
     let mut process = start();
-    let mut input = process.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
+    let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let log = tokio::spawn(async move {
         let mut log = String::new();
         stderr.read_to_string(&mut log).await.expect("text");
@@ -144,7 +144,7 @@ async fn cancelled_call_ends_and_its_reason_is_logged() {
     drop(input);
     let mut rest = Vec::new();
     while let Some(line) = within("the end", lines.next_line()).await.expect("text") {
-        let message: Value = serde_json::from_str(&line).expect("JSON");
+        let message: Value = serde_json::from_str(&line).expect("valid JSON");
         rest.extend(message.get("id").cloned());
     }
     assert_eq!(rest, [2], "the cancelled call has no response");
@@ -153,7 +153,7 @@ async fn cancelled_call_ends_and_its_reason_is_logged() {
     assert!(
         within("the end", process.wait())
             .await
-            .expect("it ends")
+            .expect("the process can be waited for")
             .success()
     );
 }
@@ -162,9 +162,9 @@ async fn cancelled_call_ends_and_its_reason_is_logged() {
 #[tokio::test]
 async fn closed_stdout_ends_the_process_successfully() {
     let mut process = start();
-    let mut input = process.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
+    let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let log = tokio::spawn(async move {
         let mut log = String::new();
         stderr.read_to_string(&mut log).await.expect("text");
@@ -176,7 +176,9 @@ async fn closed_stdout_ends_the_process_successfully() {
     let begun = within("progress", lines.next_line()).await.expect("text");
     assert!(begun.expect("progress").contains("notifications/progress"));
     drop(lines);
-    let ended = within("the end", process.wait()).await.expect("it ends");
+    let ended = within("the end", process.wait())
+        .await
+        .expect("the process can be waited for");
     let log = within("the log", log).await.expect("no panic");
     assert!(ended.success(), "{log}");
     assert!(log.contains("the client is gone"), "{log}");

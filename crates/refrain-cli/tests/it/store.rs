@@ -23,10 +23,10 @@ async fn store_flag_overrides_the_file_and_the_environment() {
 
     run_task(with(Serve::new())).await;
     assert!(environment.exists() && !file.exists() && !flag.exists());
-    std::fs::remove_file(&environment).expect("the file");
+    std::fs::remove_file(&environment).expect("the file is readable");
     run_task(with(Serve::new()).config(&config)).await;
     assert!(!environment.exists() && file.exists() && !flag.exists());
-    std::fs::remove_file(&file).expect("the file");
+    std::fs::remove_file(&file).expect("the file is readable");
     run_task(with(Serve::new()).config(&config).store(&flag)).await;
     assert!(!environment.exists() && !file.exists() && flag.exists());
 }
@@ -42,8 +42,8 @@ async fn default_store_is_a_file_in_the_working_directory() {
         .current_dir(&dir)
         .output()
         .await
-        .expect("the binary can be started");
-    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        .expect("the binary starts");
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("valid JSON");
     assert_eq!(listed[0]["status"], "completed", "{listed}");
 }
 
@@ -219,6 +219,6 @@ async fn help_explains_where_to_put_a_password() {
         "{said}"
     );
     assert!(!said.contains("hush"), "{said}");
-    let ended = child.expect("the binary can be started").wait().await;
-    assert!(ended.expect("it ends").success());
+    let ended = child.expect("the binary starts").wait().await;
+    assert!(ended.expect("the process can be waited for").success());
 }

@@ -35,7 +35,7 @@ async fn echo_task_is_created_polled_answered_and_completed() {
     // An unrequested answer is accepted, and changes nothing.
     let other = json!({"not_requested": form(&json!({"input": "?"}))});
     let reply = client.about_task("tasks/update", &id, Some(&other)).await;
-    assert!(reply.expect("a reply").get("result").is_some());
+    assert!(reply.expect("the server replies").get("result").is_some());
     assert_eq!(client.task(&id).await.asked(), ["echo_input"]);
 
     let content = json!({"input": "Hello World!"});
@@ -153,7 +153,10 @@ async fn tasks_belong_to_their_caller_and_survive_a_restart() {
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let answers = json!({"echo_input": form(&json!({"input": "stolen"}))});
         let answers = (method == "tasks/update").then_some(&answers);
-        let reply = bob.about_task(method, &id, answers).await.expect("a reply");
+        let reply = bob
+            .about_task(method, &id, answers)
+            .await
+            .expect("the server replies");
         assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
     }
     let alice = Client::new(second.address).with_bearer("secret-of-alice-1");

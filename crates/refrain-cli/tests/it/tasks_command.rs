@@ -271,8 +271,10 @@ async fn wrong_usage_of_tasks_is_reported() {
     }
     assert_eq!(tasks.client.task(&asks).await.status(), "input_required");
     let said = tasks.command(&["show", "0000", "--json"]);
-    let told: Value = serde_json::from_str(&said.out).expect("JSON");
-    let why = told["error"]["message"].as_str().expect("a message");
+    let told: Value = serde_json::from_str(&said.out).expect("valid JSON");
+    let why = told["error"]["message"]
+        .as_str()
+        .expect("the message is a string");
     assert_eq!((said.code, said.err), (1, format!("error: {why}\n")));
     let said = tasks.command(&["list", "--status", "done"]);
     assert_eq!(said.code, 2, "{said:?}");
@@ -309,13 +311,13 @@ async fn tasks_are_coloured_on_a_terminal() {
             .args(args)
             .args(["--store", &sqlite(&tasks.store)]);
         let command = command.env("TERM", "xterm").stdout(terminal.theirs());
-        let mut child = command.spawn().expect("the binary can be started");
+        let mut child = command.spawn().expect("the binary starts");
         let said = within("colours", terminal.read_until(coloured)).await;
         assert!(said.contains(coloured), "{said}");
         assert!(
             within("the end", child.wait())
                 .await
-                .expect("it ends")
+                .expect("the process can be waited for")
                 .success()
         );
     }

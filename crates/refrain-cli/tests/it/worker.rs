@@ -118,7 +118,7 @@ async fn worker_rejects_flags_of_serve() {
     let said = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
     let said = said.fails().await;
     let line: serde_json::Value =
-        serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+        serde_json::from_str(said.lines().last().expect("a line")).expect("valid JSON");
     let error = line["fields"]["error"].as_str().expect("an error");
     assert!(
         error.contains("cannot open store sqlite:/no/such/place/x.db"),

@@ -22,7 +22,7 @@ fn with_browser(dir: &Path, command: &str) -> String {
 fn url_is_shown_in_full_and_opened_only_with_consent() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let target = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let target = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let address = target.local_addr().expect("an address");
     let url = format!("http://{address}/{}?state=end", "path/".repeat(40));
     let command = command(&server, "visit", &format!(r#"{{"url":"{url}"}}"#));

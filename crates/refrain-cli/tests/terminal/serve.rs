@@ -21,7 +21,7 @@ impl Serve {
         let (process, url) = runtime.block_on(listening(command));
         let port = url.strip_prefix("http://127.0.0.1:");
         let port = port.and_then(|rest| rest.strip_suffix("/mcp"));
-        let port = port.expect("a port").to_owned();
+        let port = port.expect("a free port").to_owned();
         let serve = Self {
             _process: process,
             _runtime: runtime,

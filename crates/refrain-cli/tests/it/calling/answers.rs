@@ -50,15 +50,15 @@ async fn arguments_are_pairs_an_object_or_standard_input() {
         .args(["call", &url, "echo", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the binary can be started");
-    let mut input = child.stdin.take().expect("a pipe");
+    let mut child = command.spawn().expect("the binary starts");
+    let mut input = child.stdin.take().expect("the stream is piped");
     input
         .write_all(br#"{"text": "in"}"#)
         .await
         .expect("it reads");
     drop(input);
     let output = within("the end", child.wait_with_output()).await;
-    let output = output.expect("it ends");
+    let output = output.expect("the process can be waited for");
     assert_eq!(output.stdout, b"Echo: in\n");
 
     for (bad, part) in [
@@ -200,7 +200,7 @@ async fn sampler_command_answers_sampling_requests() {
     let said = run([&call[..], &[&sampler]].concat()).await;
     assert_eq!((said.code, &*said.out), (0, "It is flat.\n"), "{said:?}");
     let question = std::fs::read_to_string(&asked).expect("the sampler was called");
-    let question: Value = serde_json::from_str(&question).expect("JSON");
+    let question: Value = serde_json::from_str(&question).expect("valid JSON");
     assert_eq!(question["maxTokens"], 500);
     assert_eq!(
         question["messages"][0]["content"]["text"],

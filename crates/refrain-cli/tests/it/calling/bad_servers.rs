@@ -40,7 +40,7 @@ async fn unreachable_server_is_reported() {
     // Find a port that is not in use.
     let free = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
-        .expect("a port");
+        .expect("a free port");
     let address = free.local_addr().expect("an address");
     drop(free);
     let url = format!("http://{address}/mcp");
@@ -135,7 +135,9 @@ async fn answered_call_is_saved_after_a_break_without_save_flag() {
         ])
         .current_dir(files.path(""))
         .stdin(Stdio::null());
-    let said = within("the end", command.output()).await.expect("it ends");
+    let said = within("the end", command.output())
+        .await
+        .expect("the process can be waited for");
     let told = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(4), "{told}");
     let name = told

@@ -116,7 +116,10 @@ async fn hint_to_watch_a_task_contains_its_dialect() {
         let said = run([&call[..], &["--json"]].concat()).await;
         let flag = format!("--dialect {}", draft.name());
         assert_says(&said, 3, &["refrain task watch", &flag]);
-        let id = json(&said)["taskId"].as_str().expect("an id").to_owned();
+        let id = json(&said)["taskId"]
+            .as_str()
+            .expect("the id is a string")
+            .to_owned();
         let line = said.err.lines().find(|line| line.contains("task watch"));
         let words: Vec<&str> = line.expect("a command").split_whitespace().collect();
         assert_eq!(

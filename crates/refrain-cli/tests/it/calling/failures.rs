@@ -10,7 +10,7 @@ async fn failed(code: i32, args: &[&str]) -> Value {
     assert_eq!(said.code, code, "{said:?}");
     assert_eq!(said.out.lines().count(), 1, "{said:?}");
     let told = json(&said)["error"].clone();
-    let message = told["message"].as_str().expect("a message");
+    let message = told["message"].as_str().expect("the message is a string");
     let start = message.lines().next().expect("a line");
     assert!(said.err.contains(start), "{said:?}");
     told
@@ -32,7 +32,7 @@ async fn usage_errors_are_printed_as_json() {
         (&["resume", "/nowhere.json"], "/nowhere.json"),
     ] {
         let error = failed(2, args).await;
-        let message = error["message"].as_str().expect("a message");
+        let message = error["message"].as_str().expect("the message is a string");
         assert!(message.contains(part), "{args:?}: {message}");
         assert_eq!(error.get("code"), None);
     }
@@ -91,7 +91,9 @@ async fn saved_file_is_named_in_json() {
     assert_says(&said, 4, &["refrain resume"]);
     let told = json(&said);
     assert_eq!(told["saved"], json!(file));
-    let message = told["error"]["message"].as_str().expect("a message");
+    let message = told["error"]["message"]
+        .as_str()
+        .expect("the message is a string");
     assert!(message.contains("cannot be read"), "{message}");
     // The server is unreachable, and the call stays saved.
     let said = run(["resume", &file, "--url", "http://127.0.0.1:1/mcp", "--json"]).await;

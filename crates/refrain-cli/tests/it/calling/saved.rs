@@ -34,22 +34,24 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        Self(command.spawn().expect("the binary can be started"))
+        Self(command.spawn().expect("the binary starts"))
     }
 
     fn signal(&self, signal: Signal) {
         let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
-        kill_process(id.expect("it runs"), signal).expect("the signal can be sent");
+        kill_process(id.expect("the process runs"), signal).expect("the signal can be sent");
     }
 
     async fn ended(self) -> Output {
         let output = within("the command ends", self.0.wait_with_output()).await;
-        output.expect("it ends").into()
+        output.expect("the process can be waited for").into()
     }
 
     async fn killed(mut self) {
         self.signal(Signal::KILL);
-        within("the end", self.0.wait()).await.expect("it ends");
+        within("the end", self.0.wait())
+            .await
+            .expect("the process can be waited for");
     }
 }
 
@@ -86,7 +88,7 @@ impl Drop for Sleeper {
 }
 
 fn lines(ledger: &Path) -> usize {
-    let text = std::fs::read_to_string(ledger).expect("the ledger can be read");
+    let text = std::fs::read_to_string(ledger).expect("the ledger is readable");
     text.lines().count()
 }
 
@@ -118,14 +120,14 @@ async fn saved_call_continues_on_a_server_that_moved() {
         ],
     );
     let mode = std::fs::metadata(&file)
-        .expect("the file")
+        .expect("the file is readable")
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     here.stop().await;
 
     // The old address is unreachable, and the call stays saved.
-    let before = std::fs::read(&file).expect("the file");
+    let before = std::fs::read(&file).expect("the file is readable");
     let answer = ["--answer", r#"confirm_order={"confirm": true}"#];
     let said = run([&["resume", &name][..], &answer].concat()).await;
     assert_says(
@@ -133,7 +135,7 @@ async fn saved_call_continues_on_a_server_that_moved() {
         4,
         &["cannot be reached", "the call is still saved in"],
     );
-    assert_eq!(std::fs::read(&file).expect("the file"), before);
+    assert_eq!(std::fs::read(&file).expect("the file is readable"), before);
 
     let there = there.start().await;
     assert_ne!(here.address, there.address);
@@ -241,7 +243,7 @@ async fn existing_file_is_not_overwritten() {
     let said = run(["call", &url, "echo", "--save", &name]).await;
     assert_says(&said, 2, &["already exists", "refrain resume"]);
     assert_eq!(
-        std::fs::read_to_string(&file).expect("the file"),
+        std::fs::read_to_string(&file).expect("the file is readable"),
         "precious"
     );
     let said = run(["resume", &name]).await;
@@ -288,7 +290,7 @@ async fn call_that_the_server_lost_is_not_saved() {
     let files = Files::new();
     let (keys, free) = (files.keys("fleet.keys"), TcpListener::bind("127.0.0.1:0"));
     let address = free.await.and_then(|free| free.local_addr());
-    let address = address.expect("a port").to_string();
+    let address = address.expect("a free port").to_string();
     let advertised = format!("http://{address}/mcp");
     let serve = || {
         let flags = ["--listen", &address, "--advertise", &advertised];
@@ -572,7 +574,7 @@ async fn failed_write_leaves_no_partial_file() {
     command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
     command.args([&instance.url(), &file.display().to_string()]);
     let output = within("the end", command.output()).await;
-    let said = Output::from(output.expect("it ends"));
+    let said = Output::from(output.expect("the process can be waited for"));
     assert_says(&said, 2, &["cannot write saved call"]);
     assert!(!file.exists());
 }
@@ -596,7 +598,7 @@ async fn environment_token_is_not_sent_to_a_saved_address() {
         command.args(["resume", &name]).args(&flags);
         command.env("REFRAIN_TOKEN", "of-mine");
         let output = within("the end", command.output()).await;
-        let said = Output::from(output.expect("it ends"));
+        let said = Output::from(output.expect("the process can be waited for"));
         assert_says(&said, 5, &["--bearer-file"]);
         let withheld = "$REFRAIN_TOKEN is not sent";
         assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");

@@ -21,7 +21,10 @@ async fn create_asking_task(url: &str) -> String {
     );
     let said = json(&said);
     assert_eq!(said["asked"][0]["key"], "echo_input");
-    said["taskId"].as_str().expect("an id").to_owned()
+    said["taskId"]
+        .as_str()
+        .expect("the id is a string")
+        .to_owned()
 }
 
 #[tokio::test]
@@ -111,14 +114,18 @@ async fn interrupt_cancels_an_unsaved_task() {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().expect("the binary can be started");
+    let mut child = command.spawn().expect("the binary starts");
     // Wait until it polls the task, so that it knows the id.
-    let mut stderr = child.stderr.take().expect("a pipe");
+    let mut stderr = child.stderr.take().expect("the stream is piped");
     let mut traced = Vec::new();
     let polls = async {
         while !String::from_utf8_lossy(&traced).contains("tasks/get ") {
             let read = stderr.read_buf(&mut traced).await;
-            assert_ne!(read.expect("a pipe"), 0, "the command ended: {traced:?}");
+            assert_ne!(
+                read.expect("the stream is piped"),
+                0,
+                "the command ended: {traced:?}"
+            );
         }
     };
     within("the first poll of the task", polls).await;
@@ -135,12 +142,14 @@ async fn interrupt_cancels_an_unsaved_task() {
     let id = child
         .id()
         .and_then(|id| rustix::process::Pid::from_raw(id as i32));
-    rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::INT)
+    rustix::process::kill_process(id.expect("the process runs"), rustix::process::Signal::INT)
         .expect("the signal can be sent");
     let rest = stderr.read_to_end(&mut traced);
-    within("the rest of stderr", rest).await.expect("a pipe");
+    within("the rest of stderr", rest)
+        .await
+        .expect("the stream is piped");
     let output = within("the end", child.wait_with_output()).await;
-    let mut output = output.expect("it ends");
+    let mut output = output.expect("the process can be waited for");
     output.stderr = traced;
     let said = crate::support::Output::from(output);
     assert_says(&said, 130, &["interrupted", "was cancelled"]);

@@ -17,13 +17,13 @@ async fn progress_bar_is_drawn_on_a_terminal_only() {
         .stdout(Stdio::piped())
         .stderr(terminal.theirs())
         .kill_on_drop(true);
-    let child = command.spawn().expect("the binary can be started");
+    let child = command.spawn().expect("the binary starts");
     drop(command);
     let drawn = terminal.read_until("of 20  adding");
     let drawn = within("progress is drawn", drawn).await;
     assert!(drawn.contains('█') || drawn.contains('░'), "{drawn:?}");
     let output = within("the end", child.wait_with_output()).await;
-    let output = output.expect("it ends");
+    let output = output.expect("the process can be waited for");
     assert_eq!(output.stdout, "The sum of 1 to 20 is 210.\n".as_bytes());
 }
 
@@ -39,11 +39,13 @@ async fn tool_output_is_sanitized_on_a_terminal() {
         .stdout(terminal.theirs())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    let mut child = command.spawn().expect("the binary can be started");
+    let mut child = command.spawn().expect("the binary starts");
     let shown = within("the output", terminal.read_until("after")).await;
     assert!(shown.contains("before␛[2Jafter"), "{shown:?}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
-    within("the end", child.wait()).await.expect("it ends");
+    within("the end", child.wait())
+        .await
+        .expect("the process can be waited for");
 
     // Without a terminal, the text is printed verbatim.
     let said = crate::support::run(["call", &url, "hostile"]).await;

@@ -38,8 +38,8 @@ fn example_numbers(document: u8) -> Vec<u8> {
 
 /// The table of examples: document and number, and the story.
 pub(super) fn listed_examples() -> BTreeMap<(u8, u8), String> {
-    let page =
-        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md"))
+        .expect("the page is readable");
     let rows = page.lines().filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [document, number, _, story] = cells[..] else {

@@ -52,7 +52,10 @@ async fn answers_without_a_task_are_rejected() {
         let said = speaker.say(&answers).await;
         assert_eq!(said["error"]["code"], -32602, "{said}");
         assert_eq!(said["id"], 4);
-        answers.as_object_mut().expect("a message").remove("_meta");
+        answers
+            .as_object_mut()
+            .expect("the message is a string")
+            .remove("_meta");
         let said = speaker.say(&answers).await;
         assert_eq!(said["error"]["code"], -32600, "{said}");
     }

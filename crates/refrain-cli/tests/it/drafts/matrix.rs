@@ -248,7 +248,7 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
     match result {
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
-            let text = result["content"][0]["text"].as_str().expect("a text");
+            let text = result["content"][0]["text"].as_str().expect("a string");
             assert_eq!(without_ids(text), kind.text);
             let asked = asked.count.load(Ordering::Relaxed);
             assert_eq!(asked, kind.asked, "{}", kind.name);
@@ -283,8 +283,8 @@ fn without_ids(text: &str) -> String {
 
 /// The table of the page: a row for each kind, with a cell for each dialect.
 fn table() -> Vec<(String, Vec<String>)> {
-    let page =
-        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md"))
+        .expect("the page is readable");
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().to_owned()).collect()

@@ -69,10 +69,10 @@ async fn task_exists_only_on_its_path() {
                 assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
             }
         }
-        let id = task.as_str().expect("an id");
+        let id = task.as_str().expect("the id is a string");
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
             let said = client.about_task(method, id, Some(&json!({}))).await;
-            let said = said.expect("a reply");
+            let said = said.expect("the server replies");
             assert_eq!(said["error"]["code"], -32602, "{method}: {said}");
         }
         assert_eq!(status(&mut speaker, home, &task).await, "input_required");
@@ -144,7 +144,9 @@ async fn state_is_valid_only_on_its_path() {
             speaker.set_draft(other);
             let said = speaker.say(&order(other, Some((&key, &state)))).await;
             assert_eq!(said["error"]["code"], -32602, "{home} on {other}: {said}");
-            let message = said["error"]["message"].as_str().expect("a message");
+            let message = said["error"]["message"]
+                .as_str()
+                .expect("the message is a string");
             let name = if other == Draft::Second {
                 "requestState"
             } else {
@@ -191,7 +193,7 @@ async fn tasks_and_states_of_another_caller_are_rejected() {
         let task = make_task(&mut speaker, draft).await;
         let unknown: Value = task
             .as_str()
-            .expect("an id")
+            .expect("the id is a string")
             .chars()
             .rev()
             .collect::<String>()
@@ -268,7 +270,7 @@ async fn lists_are_the_same_with_and_without_initialize() {
                     "{draft}, {method}"
                 );
             }
-            let result = without[0]["result"].as_object().expect("a result");
+            let result = without[0]["result"].as_object().expect("the call succeeds");
             assert_eq!(result.keys().collect::<Vec<_>>(), ["tools"]);
             assert_eq!(without[1]["result"], json!({"prompts": []}));
             let tools = result["tools"].as_array().expect("tools");

@@ -31,7 +31,9 @@ async fn answer_outside_of_a_result_is_rejected_by_name() {
     bare["dependent_responses"]["github_login"] = json!({"action": "accept", "content": {}});
     let said = speaker.say(&bare).await;
     assert_eq!(said["error"]["code"], -32602, "{said}");
-    let message = said["error"]["message"].as_str().expect("a message");
+    let message = said["error"]["message"]
+        .as_str()
+        .expect("the message is a string");
     assert!(
         message.contains(r#"dependent_responses["github_login"]"#),
         "{message}"

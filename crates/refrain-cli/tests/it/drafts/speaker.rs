@@ -56,10 +56,10 @@ impl Speaker {
                     .stderr(Stdio::null())
                     .kill_on_drop(true)
                     .spawn()
-                    .expect("the binary can be started");
-                let output = process.stdout.take().expect("a pipe");
+                    .expect("the binary starts");
+                let output = process.stdout.take().expect("the stream is piped");
                 Line::Stdio {
-                    input: process.stdin.take().expect("a pipe"),
+                    input: process.stdin.take().expect("the stream is piped"),
                     output: BufReader::new(output).lines(),
                     _process: process,
                 }

@@ -100,7 +100,7 @@ async fn computation_is_handed_on_with_state_and_no_asks() {
         for _ in 0..2 {
             let (asks, state) = incomplete(draft, &said);
             assert!(asks.is_empty(), "{asks:?}");
-            let members = said.as_object().expect("a message");
+            let members = said.as_object().expect("the message is a string");
             assert_eq!(
                 members.contains_key("result"),
                 draft == Draft::Second,

@@ -230,7 +230,10 @@ impl Client {
     pub(crate) async fn post(&self, body: String) -> (u16, Value) {
         let request = self.add_bearer(Request::bytes(body));
         let response = http::send(self.address, &request).await;
-        (response.status, message_of(&response).expect("a reply"))
+        (
+            response.status,
+            message_of(&response).expect("the server replies"),
+        )
     }
 }
 

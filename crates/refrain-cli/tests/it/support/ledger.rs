@@ -14,7 +14,7 @@ impl Ledger {
     }
 
     fn lines(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(&self.0).expect("the ledger can be read");
+        let text = std::fs::read_to_string(&self.0).expect("the ledger is readable");
         assert!(
             text.is_empty() || text.ends_with('\n'),
             "partial line: {text:?}"

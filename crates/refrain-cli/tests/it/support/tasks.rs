@@ -130,7 +130,7 @@ pub(crate) fn shown(store: &Path, id: &str) -> Value {
     let store = super::sqlite(store);
     let said = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
     assert!(said.ok, "{said:?}");
-    serde_json::from_str(&said.out).expect("JSON")
+    serde_json::from_str(&said.out).expect("valid JSON")
 }
 
 /// Waits until `refrain tasks show` reports a task as completed.
