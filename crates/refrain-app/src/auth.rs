@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// The `[auth]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct AuthTable {
@@ -22,7 +21,6 @@ pub(crate) struct AuthTable {
     pub(crate) proxy: Option<ProxyTable>,
 }
 
-/// The `[auth.jwt]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct JwtTable {
@@ -34,7 +32,6 @@ pub(crate) struct JwtTable {
     min_interval_seconds: Option<Seconds<0>>,
 }
 
-/// The `[auth.proxy]` table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct ProxyTable {
@@ -44,7 +41,6 @@ pub(crate) struct ProxyTable {
     scopes_header: Option<NonBlank<String>>,
 }
 
-/// The flags for access tokens.
 #[derive(Args)]
 pub(crate) struct AuthFlags {
     /// The issuer of the access tokens (JWTs) that callers must send; requires --jwks and --resource.
@@ -72,7 +68,6 @@ impl AuthFlags {
     }
 }
 
-/// The checked table.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthPolicy {
     scopes: Vec<String>,

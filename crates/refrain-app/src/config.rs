@@ -107,7 +107,6 @@ impl UncheckedConfig {
         self.errors.push(ConfigError { span, message });
     }
 
-    /// Checks settings against each other.
     fn check_combinations(&mut self) {
         let limits = &self.config.limits;
         let (shed, calls) = (limits.shed_above.size(), limits.concurrent_calls.size());
@@ -149,7 +148,6 @@ impl UncheckedConfig {
         }
     }
 
-    /// Reads the file that a setting names.
     fn read_named<T>(
         &mut self,
         name: &str,

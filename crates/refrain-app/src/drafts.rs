@@ -18,7 +18,6 @@ use tokio::net::TcpListener;
 
 pub(crate) type BuildDraft<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
 
-/// The drafts to serve.
 #[derive(Args)]
 pub(crate) struct DraftFlags {
     /// Also serve the three drafts of MCP 2026-07-28, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
@@ -58,7 +57,6 @@ impl<F: Args> App<F> {
     }
 }
 
-/// The servers of the selected drafts.
 pub(crate) struct DraftServers(Vec<(Draft, Server)>);
 
 impl DraftServers {
@@ -97,7 +95,7 @@ impl DraftServers {
 
     pub(crate) fn log(&self, address: SocketAddr) {
         for (draft, _) in &self.0 {
-            tracing::info!(%draft, url = format!("http://{address}{}", draft.path()), "serving draft");
+            tracing::info!(%draft, url = %format_args!("http://{address}{}", draft.path()), "serving draft");
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 #[derive(Args)]
 pub struct InstanceFlags<F: Args> {
     /// A TOML file with settings; flags override it. The `config` command checks it and prints the defaults.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Where tasks are stored: `sqlite:FILE` for the processes of one machine, `postgres://…` for a fleet. Other users of
     /// the machine can see flags: put a URL with a password into the configuration file or $REFRAIN_STORE
@@ -28,20 +28,19 @@ pub struct InstanceFlags<F: Args> {
     #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     metrics: Option<Address>,
     /// The key file that the instances of a fleet share. Without it, $REFRAIN_KEYS is used, or a temporary key.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// The name of the service that tokens are bound to [default: the server's name].
-    #[arg(long)]
+    #[arg(long, value_name = "NAME")]
     audience: Option<String>,
     /// The format of log lines [default: text].
-    #[arg(long)]
+    #[arg(long, value_name = "FORMAT")]
     log: Option<LogFormat>,
     #[command(flatten)]
     app: F,
 }
 
 impl<F: Args> InstanceFlags<F> {
-    /// The settings of the file, overridden by these flags.
     pub(crate) fn load(&self) -> Result<UncheckedConfig, AppError> {
         let mut config = match &self.config {
             Some(file) => UncheckedConfig::read(file)?,
@@ -122,7 +121,7 @@ async fn listen_for_metrics(address: Option<Address>) -> Result<Option<TcpListen
     };
     let listener = listen(address, "--metrics").await?;
     let address = listener.local_addr()?;
-    tracing::info!(url = format!("http://{address}/metrics"), "serving metrics");
+    tracing::info!(url = %format_args!("http://{address}/metrics"), "serving metrics");
     Ok(Some(listener))
 }
 

@@ -8,7 +8,6 @@ use std::env::VarError;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// The environment variable that selects log lines.
 const FILTER: &str = "RUST_LOG";
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 

@@ -11,7 +11,6 @@ pub fn create(file: &Path, bytes: &[u8]) -> io::Result<File> {
     Ok(made)
 }
 
-/// Writes a new file and removes it if that fails.
 fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 pub struct ServeOptions<F: Args> {
     /// The address to listen on [default: 127.0.0.1:8080].
-    #[arg(long, value_parser = parse::<Address>)]
+    #[arg(long, value_name = "ADDRESS", value_parser = parse::<Address>)]
     listen: Option<Address>,
     /// Serve over standard input and output instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
@@ -24,7 +24,7 @@ pub struct ServeOptions<F: Args> {
     #[command(flatten)]
     instance: InstanceFlags<F>,
     /// A file with one caller per line: `PRINCIPAL TOKEN [SCOPE …]`. Callers must send one of the tokens.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     #[command(flatten)]
     auth: auth::AuthFlags,
@@ -62,7 +62,6 @@ async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
     std::process::exit(0);
 }
 
-/// Overrides the settings of the file by the flags.
 fn override_settings<F: Args>(
     mut config: UncheckedConfig,
     options: &ServeOptions<F>,

@@ -22,14 +22,12 @@ pub(crate) struct ServeOnlyOptions {
     pub(crate) drafts: Vec<Draft>,
 }
 
-/// The server of `/mcp`, and the servers of the drafts.
 pub(crate) struct Servers {
     pub(crate) main: Server,
     pub(crate) drafts: DraftServers,
 }
 
 impl Servers {
-    /// Opens the store and builds the servers.
     pub(crate) async fn build<F: Args>(
         app: &App<F>,
         flags: &F,

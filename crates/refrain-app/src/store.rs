@@ -12,7 +12,6 @@ use std::sync::Arc;
 /// The environment variable with the URL, used when neither a flag nor the file sets one.
 /// The environment variable with the URL of the task store.
 pub const STORE: &str = "REFRAIN_STORE";
-/// The default: a file in the working directory.
 const DEFAULT: &str = "sqlite:refrain.db";
 
 /// The URL of a store. Its password is never printed.
@@ -30,7 +29,6 @@ impl StoreUrl {
         }
     }
 
-    /// Opens the store, and creates it if it does not exist.
     pub(crate) async fn open(&self) -> Result<Arc<dyn Store>, AppError> {
         store::open(&self.0).await.map_err(|error| {
             let hint = match self.file() {
@@ -41,7 +39,6 @@ impl StoreUrl {
         })
     }
 
-    /// Opens a store that must exist.
     pub(crate) async fn open_existing(&self) -> Result<Arc<dyn Store>, AppError> {
         match self.file() {
             Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
@@ -54,7 +51,6 @@ impl StoreUrl {
         }
     }
 
-    /// The file of a SQLite store.
     fn file(&self) -> Option<&str> {
         let rest = self.0.strip_prefix("sqlite:")?;
         Some(rest.strip_prefix("//").unwrap_or(rest))

@@ -28,7 +28,7 @@ pub struct TasksOptions {
     #[arg(long, value_name = "URL", global = true)]
     store: Option<StoreUrl>,
     /// The configuration file of the instances; its `store` is used.
-    #[arg(long, global = true)]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
 }
 

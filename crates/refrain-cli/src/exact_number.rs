@@ -36,7 +36,6 @@ fn too_large(json: &str) -> Option<&str> {
     None
 }
 
-/// The text after its first string.
 fn after_string(text: &str) -> &str {
     let mut escaped = false;
     for (at, c) in text.char_indices().skip(1) {

@@ -35,10 +35,10 @@ enum Command {
 #[derive(Args)]
 struct ToolFlags {
     /// The version of the demo tools `accounts` and `accounts_task`.
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     accounts: u8,
     /// A file to which the demo tools append a line for every effect.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     ledger: Option<PathBuf>,
 }
 

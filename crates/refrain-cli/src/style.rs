@@ -5,7 +5,6 @@ use anstyle::{AnsiColor, Style};
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// The cursor of a prompt.
 pub(crate) const MARK: Style = AnsiColor::Cyan.on_default().bold();
 pub(crate) const VALUE: Style = AnsiColor::Green.on_default();
 pub(crate) const WARNING: Style = AnsiColor::Yellow.on_default().bold();

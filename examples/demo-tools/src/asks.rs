@@ -1,7 +1,7 @@
-//! Tools for the other kinds of asks: sampling, roots, a URL.
+//! Tools with other kinds of asks: sampling, roots, a URL.
 
-use super::documents::{GITHUB, GetWeather, Login, weather};
 use super::ledger::Ledger;
+use super::proposals::{GITHUB, GetWeather, LoginForm, weather};
 use refrain::prelude::*;
 
 #[derive(Deserialize, JsonSchema)]
@@ -10,7 +10,7 @@ struct AnalyzeData {
     data: String,
 }
 
-/// Has the client's model analyse some data.
+/// Asks the client's model to analyse some data.
 #[tool]
 pub(super) async fn analyze_data(cx: Cx, args: AnalyzeData) -> Result<String> {
     let question = SamplingParams::new(500).user(format!("Analyze this data:\n{}", args.data));
@@ -18,14 +18,14 @@ pub(super) async fn analyze_data(cx: Cx, args: AnalyzeData) -> Result<String> {
     Ok(answer.text())
 }
 
-/// Tells the weather and the capital of France: a form and a model's answer, asked for in one round.
+/// Returns the weather and the capital of France, after asking for a form and a model's answer in one round.
 #[tool]
 pub(super) async fn weather_and_capital(cx: Cx, args: GetWeather) -> Result<String> {
     let capital = login_and_capital(&cx).await?;
     Ok(format!("{}\n{capital}", weather(&args.location)))
 }
 
-/// Asks for a GitHub username and for the capital of France at once, and gives the capital.
+/// Asks for a GitHub username and the capital of France at once, and returns the capital.
 pub(super) async fn login_and_capital(cx: &Cx) -> Result<String> {
     let question = SamplingParams::new(100)
         .user("What is the capital of France?")
@@ -34,7 +34,7 @@ pub(super) async fn login_and_capital(cx: &Cx) -> Result<String> {
         .speed(0.5)
         .system("You are a helpful assistant.");
     let (_login, capital) = tokio::try_join!(
-        cx.elicit::<Login>("github_login", GITHUB),
+        cx.elicit::<LoginForm>("github_login", GITHUB),
         cx.sample("capital_of_france", question),
     )?;
     Ok(capital.text())
@@ -55,7 +55,7 @@ struct ConnectAccount {
     service: String,
 }
 
-/// Connects an account at another service, in the browser.
+/// Connects an account at another service in the browser.
 #[tool]
 pub(super) async fn connect_account(
     cx: Cx,
@@ -66,8 +66,10 @@ pub(super) async fn connect_account(
     let visit = format!("{:016x}", cx.random());
     let url = format!("https://example.com/connect/{service}?visit={visit}");
     let message = format!("Please connect your {service} account");
-    // A consent to open the page is not yet a connection: this service takes two looks to be sure.
-    cx.elicit_url("connect", message, url, || ledger.looked_twice(&visit))
-        .await?;
+    // Agreeing to open the page is not a connection yet: the service reports it at the second check.
+    cx.elicit_url("connect", message, url, || {
+        ledger.is_visit_completed(&visit)
+    })
+    .await?;
     Ok(format!("Connected to {service}."))
 }

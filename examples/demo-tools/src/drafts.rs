@@ -1,31 +1,31 @@
-//! Tools that a draft's document shows otherwise than the others do.
+//! Versions of tools that differ in a draft.
 
 use super::asks::login_and_capital;
-use super::documents::{Echo, EchoInput, GetWeather, weather};
+use super::proposals::{Echo, EchoInput, GetWeather, weather};
 use super::tasks::POLL_INTERVAL;
 use refrain::prelude::*;
 
-/// Tells the weather, once it knows who is asking and what a model says the capital of France is.
+/// Returns the weather, after asking for a GitHub username and for a model's answer.
 #[tool(name = "get_weather")]
 pub(super) async fn get_weather_of_sketch(cx: Cx, args: GetWeather) -> Result<String> {
     login_and_capital(&cx).await?;
     Ok(weather(&args.location))
 }
 
-/// Echoes a text. Without one, asks for it first. A client that wants a task has one.
+/// Echoes a text; asks for it if missing. Runs as a task if the client requests one.
 #[tool(name = "echo", detaches)]
 async fn first(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "get/result").await
 }
 
-/// Echoes a text. Without one, asks for it first. A client that wants a task has one.
+/// Echoes a text; asks for it if missing. Runs as a task if the client requests one.
 #[tool(name = "echo", detaches)]
 async fn second(cx: Cx, args: Echo) -> Result<String> {
     echo(&cx, args, "tasks/result").await
 }
 
-/// The echo, as a task where it can be one. Where the result is to be had is said as the document says it.
-async fn echo(cx: &Cx, args: Echo, where_to: &str) -> Result<String> {
+/// The echo with the status messages of the draft, in which `result_method` returns the result.
+async fn echo(cx: &Cx, args: Echo, result_method: &str) -> Result<String> {
     cx.status("Task has been created for echo tool invocation.");
     cx.detach().await?;
     let text = match args.text {
@@ -37,7 +37,7 @@ async fn echo(cx: &Cx, args: Echo, where_to: &str) -> Result<String> {
         }
     };
     cx.status(format!(
-        "Task has been completed successfully, call {where_to}"
+        "Task has been completed successfully, call {result_method}"
     ));
     Ok(format!("Echo: {text}"))
 }

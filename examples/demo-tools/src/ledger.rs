@@ -1,4 +1,4 @@
-//! A file with one line for each effect of a tool, so that effects can be counted.
+//! A file with one line per effect of a tool, so that effects can be counted.
 
 use parking_lot::Mutex;
 use refrain::{Error, Result};
@@ -8,16 +8,16 @@ use std::io;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// A list of effects: a file that all instances append to, or nothing.
+/// The record of effects: a file that all instances append to, or nothing.
 #[derive(Debug)]
 pub struct Ledger {
     file: Option<File>,
-    looks: Mutex<HashMap<String, u32>>,
+    checks: Mutex<HashMap<String, u32>>,
 }
 
-/// The ledger's file could not be opened.
+/// The file could not be opened.
 #[derive(Debug, thiserror::Error)]
-#[error("the ledger {} cannot be opened: {source}", path.display())]
+#[error("cannot open ledger {}: {source}", path.display())]
 pub struct LedgerError {
     path: PathBuf,
     source: io::Error,
@@ -36,11 +36,11 @@ impl Ledger {
         let file = path.map(open).transpose()?;
         Ok(Self {
             file,
-            looks: Mutex::default(),
+            checks: Mutex::default(),
         })
     }
 
-    /// Appends one line, whole: effects of several instances do not mix.
+    /// Appends one line in a single write, so that lines of several instances do not mix.
     pub(crate) fn record(&self, effect: &str) -> Result<()> {
         if let Some(mut file) = self.file.as_ref() {
             file.write_all(format!("{effect}\n").as_bytes())
@@ -49,14 +49,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Stands in for a service that knows whether a visit was completed: it is, from the second look on.
-    pub(crate) async fn looked_twice(&self, visit: &str) -> Result<bool> {
+    /// Simulates a service that reports a visit as completed from the second check on.
+    pub(crate) async fn is_visit_completed(&self, visit: &str) -> Result<bool> {
         self.record(&format!("look {visit}"))?;
-        let mut looks = self.looks.lock();
-        if looks.len() >= 10_000 {
-            looks.clear();
+        let mut checks = self.checks.lock();
+        if checks.len() >= 10_000 {
+            checks.clear();
         }
-        let count = looks.entry(visit.to_owned()).or_default();
+        let count = checks.entry(visit.to_owned()).or_default();
         *count += 1;
         Ok(*count >= 2)
     }

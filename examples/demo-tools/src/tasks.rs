@@ -1,20 +1,20 @@
-//! Tools that become tasks, for clients that know tasks; for others they run like any other.
+//! Tools that become tasks, for clients that support tasks.
 //!
-//! Each step writes down in the ledger that it is attempted, by which process, and then what it did, under the same key.
+//! Each step records its attempt and its process in the ledger, and then its effect, under the same key.
 
-use super::documents::{EchoInput, accounts_of_v1, accounts_of_v2};
 use super::ledger::Ledger;
+use super::proposals::{EchoInput, link_accounts_v1, link_accounts_v2};
 use refrain::prelude::*;
 use std::time::Duration;
 
-/// How often clients of the documents look after their echo.
+/// The poll interval of the echo in the proposals.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the echo of the documents may live.
+/// The lifetime of the echo in the proposals.
 const ECHO_TTL: Duration = Duration::from_secs(60);
 /// The parts of a virtual machine's disk.
 const PARTS: u32 = 5;
 
-/// Does something that takes a while and must not be done twice: attempted, and then done, under one key.
+/// A slow effect that must happen once: records its attempt and its completion under one key.
 async fn effect(cx: &Cx, ledger: &Ledger, name: &str, what: &str, pause_ms: u64) -> Result<String> {
     cx.step_with_key(name.to_owned(), async |key| {
         ledger.record(&format!("attempt {key} {name} {}", std::process::id()))?;
@@ -27,7 +27,7 @@ async fn effect(cx: &Cx, ledger: &Ledger, name: &str, what: &str, pause_ms: u64)
 
 #[derive(Deserialize, JsonSchema)]
 struct EchoTask {
-    /// What to echo; asked for where it is missing.
+    /// The text to echo; asked for if missing.
     text: Option<String>,
     /// Milliseconds to spend on the echo.
     #[serde(default)]
@@ -35,7 +35,7 @@ struct EchoTask {
     pause_ms: u64,
 }
 
-/// Echoes a text, as a task. Without one, asks for it first.
+/// Echoes a text as a task; asks for the text if missing.
 #[tool(task, name = "echo_task")]
 async fn echo(cx: Cx, ledger: State<Ledger>, args: EchoTask) -> Result<String> {
     cx.status("Task has been created for echo tool invocation.");
@@ -67,17 +67,17 @@ struct CreateVm {
 }
 
 #[derive(Deserialize, Elicit)]
-struct Size {
+struct MachineSize {
     /// Processors of the machine
     processors: u32,
 }
 
-/// Asks how large a virtual machine should be, and goes on as a task that makes and starts it.
+/// Asks for the size of a virtual machine, then creates and starts it as a task.
 #[tool(detaches)]
 pub(super) async fn create_vm(cx: Cx, ledger: State<Ledger>, args: CreateVm) -> Result<String> {
     let name = &args.name;
     let question = format!("How many processors should {name} have?");
-    let Size { processors } = cx.elicit("size", question).await?;
+    let MachineSize { processors } = cx.elicit("size", question).await?;
     cx.detach().await?;
     for (step, status) in [("make", "Making"), ("start", "Starting")] {
         cx.status(format!("{status} {name}."));
@@ -102,7 +102,7 @@ struct Switch {
     switch: bool,
 }
 
-/// Copies the disk of a virtual machine to another host, part by part, while it asks whether to switch over then.
+/// Copies the disk of a virtual machine to another host, and meanwhile asks whether to switch over.
 #[tool(task)]
 pub(super) async fn move_vm(cx: Cx, ledger: State<Ledger>, args: MoveVm) -> Result<String> {
     let name = &args.name;
@@ -133,7 +133,7 @@ pub(super) async fn move_vm(cx: Cx, ledger: State<Ledger>, args: MoveVm) -> Resu
     description = "Links the accounts of the caller, as a task."
 )]
 pub(super) async fn accounts_task_v1(cx: Cx) -> Result<String> {
-    accounts_of_v1(&cx).await
+    link_accounts_v1(&cx).await
 }
 
 /// Version 2: GitHub and Microsoft.
@@ -144,5 +144,5 @@ pub(super) async fn accounts_task_v1(cx: Cx) -> Result<String> {
     description = "Links the accounts of the caller, as a task."
 )]
 pub(super) async fn accounts_task_v2(cx: Cx) -> Result<String> {
-    accounts_of_v2(&cx).await
+    link_accounts_v2(&cx).await
 }

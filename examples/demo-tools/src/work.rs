@@ -1,4 +1,4 @@
-//! Tools that do something: steps, and a long computation.
+//! Tools with steps and effects, and a long computation.
 
 use super::ledger::Ledger;
 use refrain::prelude::*;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[derive(Deserialize, JsonSchema)]
 struct PlaceOrder {
-    /// What to order.
+    /// The item to order.
     item: String,
 }
 
@@ -51,17 +51,16 @@ pub(super) async fn place_order(cx: Cx, ledger: State<Ledger>, args: PlaceOrder)
 }
 
 #[derive(Deserialize, Elicit)]
-struct Wanted {
+struct SeatChoice {
     /// The seat to take instead.
     seat: String,
 }
 
-/// Gives a seat back, asks which one is wanted instead, and takes that. It is written as for older clients, without steps, and
-/// waits in memory for the answer.
+/// Releases a seat, asks for another one, and takes that. Written without steps: the call waits in memory for the answer.
 #[tool(live)]
 pub(super) async fn change_seat(cx: Cx, ledger: State<Ledger>) -> Result<String> {
     ledger.record("seat given back")?;
-    let Wanted { seat } = cx
+    let SeatChoice { seat } = cx
         .elicit("seat", "Which seat would you like instead?")
         .await?;
     ledger.record(&format!("seat {seat} taken"))?;
@@ -80,27 +79,27 @@ struct Sum {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Sofar {
+struct PartialSum {
     next: u64,
     sum: u64,
 }
 
-/// Adds the numbers from 1 up, slowly. A busy instance hands the rest to another one.
+/// Adds the numbers from 1 up, slowly. An overloaded instance hands the rest on to another one.
 #[tool]
 pub(super) async fn sum(cx: Cx, ledger: State<Ledger>, args: Sum) -> Result<String> {
-    let mut sofar = cx
-        .resume::<Sofar>("sum")?
-        .unwrap_or(Sofar { next: 1, sum: 0 });
+    let mut partial = cx
+        .resume::<PartialSum>("sum")?
+        .unwrap_or(PartialSum { next: 1, sum: 0 });
     let call = format!("{:016x}", cx.random());
-    while sofar.next <= args.to {
+    while partial.next <= args.to {
         if args.pause_ms > 0 {
             tokio::time::sleep(Duration::from_millis(args.pause_ms)).await;
         }
-        ledger.record(&format!("add {call} {}", sofar.next))?;
-        sofar.sum += sofar.next;
-        sofar.next += 1;
-        cx.progress(sofar.next as f64 - 1.0, Some(args.to as f64), "adding");
-        cx.checkpoint("sum", &sofar).await?;
+        ledger.record(&format!("add {call} {}", partial.next))?;
+        partial.sum += partial.next;
+        partial.next += 1;
+        cx.progress(partial.next as f64 - 1.0, Some(args.to as f64), "adding");
+        cx.checkpoint("sum", &partial).await?;
     }
-    Ok(format!("The sum of 1 to {} is {}.", args.to, sofar.sum))
+    Ok(format!("The sum of 1 to {} is {}.", args.to, partial.sum))
 }

@@ -31,13 +31,16 @@ fn help_lists_the_commands() {
 }
 
 #[test]
-fn errors_start_with_the_program_name() {
+fn errors_are_printed_as_error_lines() {
     let output = hello(&["serve", "--config", "absent.toml"])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(error.starts_with("refrain-example-hello: "), "{error}");
+    assert!(
+        error.starts_with("error: cannot read configuration absent.toml"),
+        "{error}"
+    );
 }
 
 #[test]

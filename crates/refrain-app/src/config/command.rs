@@ -77,7 +77,6 @@ fn check(file: &Path, json: bool) -> Result<ExitCode, AppError> {
     }
 }
 
-/// One line of the output.
 struct SettingRow {
     name: &'static str,
     value: Value,
@@ -130,7 +129,6 @@ fn print(rows: &[SettingRow]) {
     }
 }
 
-/// A value in TOML.
 fn to_toml(value: &Value) -> String {
     match value {
         Value::Null => "not set".into(),

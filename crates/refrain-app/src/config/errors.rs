@@ -9,7 +9,6 @@ use std::path::PathBuf;
 const MESSAGE: Style = Style::new().bold();
 const MARKER: Style = AnsiColor::Red.on_default().bold();
 
-/// One error.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigError {
     /// The position in the file; none for the value of a flag.
@@ -31,7 +30,6 @@ pub(super) struct TextPosition<'a> {
     pub(super) line: usize,
     pub(super) column: usize,
     line_text: &'a str,
-    /// The number of characters to underline.
     width: usize,
 }
 
@@ -43,7 +41,6 @@ impl ConfigErrors {
         Self { file, text, list }
     }
 
-    /// The errors and their positions.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Option<TextPosition<'_>>, &str)> {
         self.list.iter().map(|error| {
             let span = error.span.clone();

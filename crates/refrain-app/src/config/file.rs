@@ -47,7 +47,6 @@ fn read(table: DeTable<'_>) -> Result<Config, Error> {
 }
 
 impl UncheckedConfig {
-    /// Parses a text and collects all its errors.
     pub(super) fn parse(file: &Path, text: &str) -> Self {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut table = table.into_inner();
@@ -123,7 +122,6 @@ fn collect_spans(table: Option<&str>, entries: &DeTable<'_>, spans: &mut Spans) 
     }
 }
 
-/// An entry that was removed from a table.
 struct ConfigEntry {
     name: String,
     table: Option<String>,

@@ -8,7 +8,6 @@ use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The settings of one instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
@@ -37,7 +36,6 @@ impl Config {
     }
 }
 
-/// The `[limits]` table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct LimitsTable {
@@ -113,7 +111,6 @@ impl LimitsTable {
     }
 }
 
-/// The `[tasks]` table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct TasksTable {

@@ -43,7 +43,6 @@ impl TryFrom<String> for LogFormat {
     }
 }
 
-/// An IP address and a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Address(pub(crate) SocketAddr);
@@ -104,7 +103,6 @@ impl TryFrom<String> for Host {
     }
 }
 
-/// At least one host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Host>")]
 pub(crate) struct Hosts(pub(crate) Vec<Host>);

@@ -31,7 +31,6 @@ impl Answerer {
         }))
     }
 
-    /// Registers this answerer for every kind of ask.
     pub(super) fn register(self: &Arc<Self>, builder: ClientBuilder) -> ClientBuilder {
         let [form, url, sampling, roots, unknown] = std::array::from_fn(|_| Arc::clone(self));
         builder

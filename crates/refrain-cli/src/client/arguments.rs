@@ -5,12 +5,10 @@ use crate::exact_number::check_exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
-/// The largest standard input in bytes.
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
 /// The least similarity of a suggested name.
 const SIMILAR: f64 = 0.8;
-/// The maximum number of suggestions.
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Arguments by name, parsed as far as possible without the tool's schema.
@@ -129,7 +127,7 @@ fn pairs(words: &[String]) -> Result<Vec<(String, Argument)>, CommandError> {
             return Err(CommandError::usage(format!(
                 "invalid argument {word:?}: expected NAME=VALUE"
             ))
-            .hint("or pass one JSON object with all arguments"));
+            .hint("one JSON object with all arguments is also accepted"));
         };
         if pairs.iter().any(|(known, _)| known == name) {
             return Err(CommandError::usage(format!(
@@ -185,7 +183,6 @@ fn warning(name: &str, listed: &[&str]) -> String {
     format!("unknown argument {name:?}; {known}")
 }
 
-/// The types in a schema and its alternatives.
 fn types(schema: &Value) -> Vec<&str> {
     let own = match &schema["type"] {
         Value::String(one) => vec![one.as_str()],

@@ -139,7 +139,6 @@ impl ServerConnection {
         })
     }
 
-    /// Makes a call, after saving it.
     pub(super) async fn make(self, call: CallSpec) -> Result<Code, CommandError> {
         let pending = self.client.prepare(call);
         if let Some(saved) = &self.saved {
@@ -292,7 +291,6 @@ fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
     stderr::print(&lines.join("\n"));
 }
 
-/// Warns if the access token would be sent without encryption.
 fn warn_if_unencrypted(url: &str) {
     let Ok(mut url) = Url::parse(url) else { return };
     // A URL with secrets is rejected later, and must not be printed.

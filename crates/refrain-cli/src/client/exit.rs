@@ -70,19 +70,16 @@ impl CommandError {
         Self::new(Code::Interrupted, "interrupted")
     }
 
-    /// Adds information.
     pub(super) fn note(mut self, text: impl fmt::Display) -> Self {
         self.remarks.push_str(&format!("\nnote: {text}"));
         self
     }
 
-    /// Adds advice.
     pub(super) fn hint(mut self, text: impl fmt::Display) -> Self {
         self.remarks.push_str(&format!("\nhint: {text}"));
         self
     }
 
-    /// Adds a member to the JSON object.
     pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
         self.facts.insert(name.to_owned(), fact.into());
         self

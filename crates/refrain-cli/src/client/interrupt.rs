@@ -29,7 +29,6 @@ impl Interrupt {
         }
     }
 
-    /// Runs a future unless a signal arrives.
     pub(super) async fn unless<T, E: Into<CommandError>>(
         &mut self,
         work: impl Future<Output = Result<T, E>>,

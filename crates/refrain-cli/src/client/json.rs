@@ -36,7 +36,6 @@ impl Fold {
         meta: false,
     };
 
-    /// The fold for a member of an object.
     fn inside(self, member: &str) -> Self {
         let is_folded = self.meta && member == META;
         Self {

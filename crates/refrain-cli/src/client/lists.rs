@@ -220,7 +220,6 @@ fn located(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> Str
     lines.join("\n")
 }
 
-/// The lines with name, title and description.
 fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
     let title = title.map_or(String::new(), |title| {
         format!("  {BOLD}{}{BOLD:#}", one_line(title))

@@ -99,7 +99,6 @@ impl ConnectOptions {
     }
 }
 
-/// The answers and limits of a call.
 #[derive(Args)]
 pub(super) struct AnswerOptions {
     /// The answer to the ask KEY: the content of a form, `accept`, `decline` or `cancel`, or the whole answer in the
@@ -167,7 +166,6 @@ fn root(path: &Path) -> Result<Root, CommandError> {
     })
 }
 
-/// A name that is not one of these.
 #[derive(Debug, thiserror::Error)]
 #[error("expected one of {}", .0.join(", "))]
 pub(super) struct UnknownName(pub(super) Vec<&'static str>);

@@ -161,7 +161,6 @@ fn verbatim(text: &str) -> OutputBlock {
     OutputBlock::Text(text.strip_suffix('\n').unwrap_or(text).to_owned())
 }
 
-/// A line about binary content.
 fn bytes(what: &str, mime_type: Option<&str>, base64: &str) -> OutputBlock {
     let mime_type = mime_type.unwrap_or("application/octet-stream");
     let padding = base64.bytes().rev().take_while(|byte| *byte == b'=');
@@ -210,7 +209,7 @@ mod tests {
             {"type": "resource", "resource": {"uri": "file:///b", "text": "b"}},
             {"type": "resource", "resource": {"uri": "file:///c", "blob": "AA=="}},
             {"type": "hologram", "data": 1},
-        ], "structuredContent": {"never": "shown beside text"}});
+        ], "structuredContent": {"never": "ignored next to text"}});
         assert_eq!(
             plain(&tool(&result)),
             "two\nlines\n\

@@ -10,10 +10,8 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-/// The words that answer a form or a URL.
 const WORDS: [&str; 3] = ["accept", "decline", "cancel"];
 
-/// Why a preset answer cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PresetError {
     #[error(transparent)]
@@ -47,7 +45,6 @@ impl PresetAnswers {
         Ok(Self(Mutex::new(by_key)))
     }
 
-    /// The next answer to an ask, if there is one.
     pub(super) fn take(&self, ask: &IncomingAsk) -> Option<Result<AskAnswer, PresetError>> {
         let value = self.0.lock().get_mut(ask.key())?.pop_front()?;
         Some(match ask {

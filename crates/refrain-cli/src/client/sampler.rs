@@ -13,7 +13,6 @@ const ANSWER_MAX: u64 = 16 * 1024 * 1024;
 /// The model of an answer that does not name one.
 const UNKNOWN_MODEL: &str = "unknown";
 
-/// Why an output is not a sampling answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SamplerError {
     #[error("the sampler wrote nothing")]
@@ -62,7 +61,6 @@ pub(super) async fn answer(
     Ok(read(&text)?)
 }
 
-/// Reads a CreateMessageResult, or a text.
 fn read(text: &str) -> Result<SamplingAnswer, SamplerError> {
     if let Ok(value) = serde_json::from_str::<Value>(text)
         && value.get("role").is_some()

@@ -81,12 +81,10 @@ impl SavedCall {
         &self.file
     }
 
-    /// Creates the file before the call is made.
     pub(super) fn begin(&self, pending: &PendingCall) -> Result<(), CommandError> {
         self.keep_locked(secret_file::create(&self.file, &bytes(pending)?))
     }
 
-    /// Replaces the file by a later state of the call.
     pub(super) fn replace(&self, pending: &PendingCall) -> Result<(), CommandError> {
         self.keep_locked(secret_file::replace(&self.file, &bytes(pending)?))
     }

@@ -54,7 +54,6 @@ pub(super) fn print(text: &str) {
     }
 }
 
-/// Prints a warning on one line.
 pub(super) fn warn(text: &str) {
     print(&format!("{WARNING}warning:{WARNING:#} {}", one_line(text)));
 }

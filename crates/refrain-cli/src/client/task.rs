@@ -47,7 +47,6 @@ struct TaskTarget {
 }
 
 impl TaskTarget {
-    /// The server and the task's id.
     fn read(self) -> Result<(ConnectOptions, ServerTarget, String), CommandError> {
         let Self { url, id, connect } = self;
         let mut words = url.into_iter().chain(id);
@@ -143,7 +142,6 @@ fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
     Ok(Code::Success)
 }
 
-/// The kind of call with this result.
 fn kind(result: &Value) -> CallKind {
     if result.get("messages").is_some() {
         CallKind::Prompt

@@ -15,12 +15,10 @@ use std::collections::HashMap;
 
 /// The default depth; `_meta` is printed only beyond it.
 const DEFAULT_DEPTH: usize = 5;
-/// Longer texts are cut.
 const MAX_TEXT: usize = 64;
 /// The printed length of a message that is not JSON.
 const MAX_INVALID: usize = 300;
 const INDENT: usize = 2;
-/// The maximum number of requests to remember.
 const MAX_REQUESTS: usize = 1000;
 
 const SENT: Style = AnsiColor::Blue.on_default().bold();
@@ -31,13 +29,11 @@ pub(super) struct WireTrace {
     rounds: Mutex<RoundNumbers>,
 }
 
-/// The round numbers of requests.
 #[derive(Default)]
 struct RoundNumbers {
     last: u32,
     /// The parameters of the last round, to recognize a retry.
     sent: Option<Value>,
-    /// Round numbers by request id.
     by_id: HashMap<String, u32>,
 }
 
@@ -121,7 +117,6 @@ impl RoundNumbers {
     }
 }
 
-/// A summary of a message.
 fn summary(message: &Value) -> String {
     if let Some(method) = message["method"].as_str() {
         let mut names = ["name", "uri", "taskId"].iter();

@@ -61,7 +61,6 @@ struct BalancerState {
 }
 
 impl Balancer {
-    /// Listens on a free port of the loopback interface, without instances.
     pub(super) async fn start() -> Result<Self, AppError> {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await

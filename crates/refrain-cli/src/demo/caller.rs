@@ -17,7 +17,7 @@ const ROUNDS_MAX: u32 = 10;
 pub(super) type Script<'a> = &'a [(&'a str, Value)];
 
 /// The result of a call if it is done, or a JSON-RPC error.
-type CallReply = Result<Option<Value>, RpcFailure>;
+type DemoReply = Result<Option<Value>, RpcFailure>;
 
 /// A caller that is connected through the balancer.
 #[derive(Clone)]
@@ -86,7 +86,6 @@ pub(super) struct TaskReply {
     pub(super) text: Option<String>,
 }
 
-/// A call and its rounds.
 #[derive(Clone)]
 pub(super) struct Dialogue {
     pub(super) caller: DemoCaller,
@@ -177,7 +176,6 @@ impl Dialogue {
         self.tampered(|stored| drop(stored.insert("call".into(), call)))
     }
 
-    /// Changes the serialized call.
     fn tampered(self, change: impl FnOnce(&mut Map<String, Value>)) -> Result<Self, AppError> {
         let mut stored = stored(&self.pending);
         change(&mut stored);
@@ -205,7 +203,7 @@ impl Dialogue {
     }
 
     /// Sends one request, or several while a task is polled. Returns the reply and the recorded exchanges.
-    async fn send(&mut self) -> Result<(CallReply, Vec<RecordedExchange>), AppError> {
+    async fn send(&mut self) -> Result<(DemoReply, Vec<RecordedExchange>), AppError> {
         self.caller.balancer.take_exchanges();
         let reply = match self.caller.client.resume(self.pending.clone()).await {
             Ok(refrain_client::RoundOutcome::Complete(result)) => Ok(Some(result)),

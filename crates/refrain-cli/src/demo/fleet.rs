@@ -84,7 +84,6 @@ impl Fleet {
         Ok(&self.instances[self.position(name)?])
     }
 
-    /// The names and addresses of running instances.
     pub(super) fn members(
         &mut self,
         names: &[&'static str],

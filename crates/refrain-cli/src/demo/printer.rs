@@ -15,9 +15,7 @@ use serde_json::{Map, Value, json};
 use std::io::{self, Stdout, Write};
 
 const WIDTH: usize = 94;
-/// The width of the label.
 const LABEL: usize = 12;
-/// The width of label, arrow and instance.
 const TEXT: usize = LABEL + 9;
 
 const HELD: Style = AnsiColor::Green.on_default().bold();
@@ -32,7 +30,6 @@ pub(super) struct Printer {
     rows: Vec<ClaimRow>,
 }
 
-/// A checked claim.
 #[derive(Clone, Debug, Serialize)]
 struct ClaimRow {
     story: Story,
@@ -118,7 +115,7 @@ impl Printer {
         writeln!(self.out, "  {:<10}{balancer}", "balancer")?;
         self.dim(
             "The ledger is a file to which the tools append a line for every effect, so that effects can be counted. \
-             The weather, work item and echo tools are the examples of the proposals that became MCP 2026-07-28.",
+             Most tools are the examples of the proposals that became MCP 2026-07-28.",
         )
     }
 
@@ -154,7 +151,6 @@ impl Printer {
         self.labelled(label, style, claim)
     }
 
-    /// Reports a story that could not be completed.
     pub(super) fn failure(&mut self, problem: &str, instances: &[Instance]) -> io::Result<()> {
         let log =
             |instance: &Instance| json!({"name": instance.spec.name, "lines": instance.log()});
@@ -266,7 +262,6 @@ impl Printer {
         }
     }
 
-    /// Prints the use of a token and the reply on one line.
     fn attempt(&mut self, attempt: &str, round: &DemoRound) -> io::Result<()> {
         let (text, style) = match &round.reply {
             RoundReply::Rejected { code, .. } => (format!("rejected, {code}"), ASKED),

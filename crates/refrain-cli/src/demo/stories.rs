@@ -1,10 +1,10 @@
 //! The stories: each makes calls, round by round, and checks claims about them.
 
-mod asking;
+mod asks;
 mod drafts;
-mod lasting;
-mod moving;
-mod refused;
+mod handover;
+mod task;
+mod tokens;
 
 use super::caller::{DemoCaller, DemoRound, Dialogue};
 use super::world::World;
@@ -55,7 +55,6 @@ impl Story {
         self.text().0
     }
 
-    /// The title, and a description.
     pub(super) fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::Weather => (
@@ -119,14 +118,14 @@ impl Story {
 
     pub(super) async fn play(self, world: &mut World) -> Result<(), AppError> {
         match self {
-            Self::Weather => asking::weather(world).await,
-            Self::WorkItem => asking::work_item(world).await,
-            Self::Together => asking::together(world).await,
-            Self::Upgrade => moving::upgrade(world).await,
-            Self::Shedding => moving::shedding(world).await,
-            Self::Killed => moving::killed(world).await,
-            Self::Refused => refused::refused(world).await,
-            Self::Task => lasting::task(world).await,
+            Self::Weather => asks::weather(world).await,
+            Self::WorkItem => asks::work_item(world).await,
+            Self::Together => asks::together(world).await,
+            Self::Upgrade => handover::upgrade(world).await,
+            Self::Shedding => handover::shedding(world).await,
+            Self::Killed => handover::killed(world).await,
+            Self::Refused => tokens::rejected(world).await,
+            Self::Task => task::killed_in_a_step(world).await,
             Self::Sketch => drafts::sketch(world).await,
             Self::FirstDraft => drafts::first(world).await,
             Self::SecondDraft => drafts::second(world).await,
@@ -144,9 +143,8 @@ fn github_login() -> (&'static str, Value) {
     ("github_login", form(&json!({"name": "octocat"})))
 }
 
-/// The call that resolves a work item, and its answers.
 fn work_item_call(caller: &DemoCaller) -> (Dialogue, [(&'static str, Value); 2]) {
-    let arguments = json!({"workItemId": 4522, "fields": {"System.BalancerState": "Resolved"}});
+    let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
     let script = [
         ("resolution", form(&json!({"resolution": "Duplicate"}))),
         ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),

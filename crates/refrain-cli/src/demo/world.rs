@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// The instances at the start of every story.
 const INSTANCES: [&str; 3] = ["a", "b", "c"];
 
 pub(super) struct World {
@@ -62,7 +61,6 @@ impl World {
         })
     }
 
-    /// Writes a file and returns its path.
     pub(super) fn write(&self, name: &str, text: &str) -> Result<PathBuf, AppError> {
         write(&self.dir, name, text)
     }
@@ -146,7 +144,6 @@ fn write(dir: &TempDir, name: &str, text: &str) -> Result<PathBuf, AppError> {
     Ok(file)
 }
 
-/// A new bearer token.
 fn secret() -> String {
     let mut random = [0; 16];
     SystemSource::new().fill(&mut random);

@@ -16,7 +16,6 @@ const INDENT: &str = "      ";
 /// The maximum width of a name that a server chose.
 const MAX_NAME: usize = 60;
 
-/// Introduces the server and the call for which it asks.
 pub(super) fn introduce(console: &mut dyn Console, asker: &Asker, what: &str) -> io::Result<()> {
     let kind = match asker.kind {
         CallKind::Tool => "tool",

@@ -37,9 +37,7 @@ pub(super) enum PromptError {
 #[derive(Debug, Clone)]
 pub(super) struct InputPrompt {
     pub(super) label: String,
-    /// The expected input.
     pub(super) hint: String,
-    /// The address of the server.
     pub(super) asker: String,
     pub(super) is_multiline: bool,
 }
@@ -95,7 +93,6 @@ pub(super) trait Console {
     ) -> Result<String, PromptError>;
 }
 
-/// The choices with check boxes.
 pub(super) fn check_boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
     let boxed = |(choice, ticked): (&String, &bool)| {
         let cross = if *ticked { 'x' } else { ' ' };
@@ -104,7 +101,6 @@ pub(super) fn check_boxes(choices: &[String], ticked: &[bool]) -> Vec<String> {
     choices.iter().zip(ticked).map(boxed).collect()
 }
 
-/// Drops unread input.
 pub(super) fn flush_input() -> io::Result<()> {
     Ok(tcflush(stdin(), QueueSelector::IFlush)?)
 }

@@ -7,7 +7,6 @@ use anstyle::Style;
 use refrain_app::sanitize::push;
 use unicode_width::UnicodeWidthChar;
 
-/// The maximum length of a text.
 const MAX_CHARACTERS: usize = 20_000;
 
 const TAB: &str = "    ";
@@ -99,7 +98,6 @@ pub(super) fn clipped(text: &str, columns: usize) -> String {
     cut
 }
 
-/// A line of styled parts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct StyledLine(Vec<(Style, String)>);
 
@@ -112,7 +110,6 @@ impl StyledLine {
         Self::default().then(style, text)
     }
 
-    /// Appends text.
     pub(super) fn then(mut self, style: Style, text: impl Into<String>) -> Self {
         self.0.push((style, text.into()));
         self

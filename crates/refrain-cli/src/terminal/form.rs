@@ -13,7 +13,6 @@ use serde_json::{Map, Number, Value};
 const LEFT_OUT: &str = "(left out)";
 const NONE: &str = "(none)";
 
-/// The maximum width of a label.
 const MAX_LABEL: usize = 30;
 
 /// Asks for all fields of a form. A field with a default is null if the user left it out.
@@ -210,7 +209,6 @@ fn label(choice: &Choice) -> String {
     }
 }
 
-/// The text of a value, and its style.
 fn display(field: &Field, value: &Value) -> (Style, String) {
     let title = |value: &Value| match field.kind() {
         FieldKind::One { choices, .. } | FieldKind::Many { choices, .. } => choices

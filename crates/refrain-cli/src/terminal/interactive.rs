@@ -23,10 +23,8 @@ use std::time::Duration;
 /// The maximum number of events that are dropped when a console is opened.
 const MAX_DROPPED: usize = 10_000;
 
-/// The maximum number of lines of a label.
 const MAX_LABEL: usize = 3;
 
-/// The maximum number of lines of the server's address.
 const MAX_ASKER: usize = 3;
 
 pub(super) struct InteractiveConsole {
@@ -138,7 +136,6 @@ impl InteractiveConsole {
         }
     }
 
-    /// Draws a list, and returns the next key.
     fn list(
         &mut self,
         prompt: &InputPrompt,

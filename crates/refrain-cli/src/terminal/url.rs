@@ -85,7 +85,6 @@ pub(crate) fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// Warnings about misleading URLs.
 fn warnings(url: &Url) -> Vec<String> {
     let mut warnings = Vec::new();
     let host = one_line(url.host_str().unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Who may call: access tokens, proxies, and configurations that make no sense.
+//! Authentication: access tokens, proxies, and invalid configurations.
 
 use crate::support::issuer::{self, AUDIENCE as RESOURCE, Answer, ISSUER, KeyServer, authority};
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, Signer, refrain};
@@ -15,7 +15,7 @@ fn jwt(jwks: impl std::fmt::Display) -> String {
     )
 }
 
-/// A call of `echo` with one more header, and the header of the response that challenges.
+/// Calls `echo`, and returns the status and the `WWW-Authenticate` header.
 async fn challenge(instance: &Instance, bearer: Option<&str>) -> (u16, String) {
     let mut client = Client::new(instance.address);
     client.bearer = bearer.map(str::to_owned);
@@ -28,10 +28,10 @@ async fn challenge(instance: &Instance, bearer: Option<&str>) -> (u16, String) {
 async fn metadata(instance: &Instance) -> Value {
     let page = "/.well-known/oauth-protected-resource/mcp";
     let text = http::text_of(instance.address, page).await;
-    serde_json::from_str(&text).expect("JSON")
+    serde_json::from_str(&text).expect("valid JSON")
 }
 
-/// What an instance with access tokens does, wherever its keys are.
+/// Checks the behaviour of an instance with access tokens.
 async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
     let known = "scope=\"tools\", resource_metadata=\
                  \"https://mcp.example.com/.well-known/oauth-protected-resource/mcp\"";
@@ -73,7 +73,7 @@ async fn tokens_are_checked(instance: &Instance, issuer: &Signer) {
 }
 
 #[tokio::test]
-async fn access_tokens_with_keys_in_a_file() {
+async fn access_tokens_are_checked_with_keys_from_a_file() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
     let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let config = files.write("config.toml", &jwt(jwks.display()));
@@ -82,7 +82,7 @@ async fn access_tokens_with_keys_in_a_file() {
 }
 
 #[tokio::test]
-async fn access_tokens_with_keys_over_tls() {
+async fn access_tokens_are_checked_with_keys_over_tls() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
     let keys = KeyServer::start_tls(Answer::Keys(issuer::jwks(&[&issuer]))).await;
     let url = keys.url();
@@ -92,7 +92,7 @@ async fn access_tokens_with_keys_over_tls() {
         .config(&config);
     tokens_are_checked(&trusting.start().await, &issuer).await;
 
-    // The same without the authority: a certificate that nobody vouches for is worth nothing.
+    // Without the authority, the certificate of the key server is rejected.
     let wary = Serve::new()
         .env("SSL_CERT_FILE", &authority("other-ca.pem"))
         .config(&config);
@@ -103,12 +103,12 @@ async fn access_tokens_with_keys_over_tls() {
 }
 
 #[tokio::test]
-async fn flags_are_enough() {
+async fn auth_flags_work_without_a_file_and_override_it() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
     let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let jwks = jwks.display().to_string();
     let flags = ["--issuer", ISSUER, "--jwks", &jwks, "--resource", RESOURCE];
-    // They override what is of no use in the file.
+    // They override the invalid values in the file.
     let file = "[auth]\nresource = \"x\"\n[auth.jwt]\nissuer = \"a#b\"\njwks = \"/no/such/file\"\n";
     let config = files.write("config.toml", file);
     for serve in [Serve::new(), Serve::new().config(&config)] {
@@ -121,7 +121,7 @@ async fn flags_are_enough() {
 }
 
 #[tokio::test]
-async fn a_proxy_says_who_is_calling() {
+async fn trusted_proxy_identifies_callers() {
     let files = Files::new();
     let secret = files.write("proxy.secret", &format!("{SECRET}\n"));
     let config = format!(
@@ -149,7 +149,7 @@ async fn a_proxy_says_who_is_calling() {
 }
 
 #[tokio::test]
-async fn tokens_may_have_scopes() {
+async fn token_file_can_grant_scopes() {
     let files = Files::new();
     let callers = "alice alice-alice-alice tools\nbob bob-bob-bob-bob-bob\n";
     let callers = files.write("callers.txt", callers);
@@ -163,7 +163,7 @@ async fn tokens_may_have_scopes() {
     );
 }
 
-/// What `serve` says, which is what `config check` says.
+/// The error of `serve`, which is also that of `config check`.
 async fn said(files: &Files, text: &str, tokens: Option<&Path>) -> String {
     let config = files.write("config.toml", text);
     let serve = Serve::new().config(&config);
@@ -172,14 +172,14 @@ async fn said(files: &Files, text: &str, tokens: Option<&Path>) -> String {
         None => {
             let said = serve.fails().await;
             let check = refrain(["config".as_ref(), "check".as_ref(), config.as_os_str()]);
-            assert_eq!((check.code, said), (1, format!("refrain: {}", check.err)));
+            assert_eq!((check.code, &said), (1, &check.err));
             check.err
         }
     }
 }
 
 #[tokio::test]
-async fn mistakes_are_told_with_their_places() {
+async fn auth_errors_are_reported_with_their_positions() {
     let files = Files::new();
     let text = "[auth]\nresource = \"ftp://x\"\nscopes = [\"a b\"]\n[auth.jwt]\nissuer = \"a#b\"\n\
                 audiences = []\n[auth.proxy]\nsecret_file = \"/no/such\"\n";
@@ -187,15 +187,15 @@ async fn mistakes_are_told_with_their_places() {
     let said = said.replace(&*files.path("config.toml").to_string_lossy(), "config.toml");
     let heads: Vec<&str> = said
         .lines()
-        .filter(|line| line.starts_with("config.toml"))
+        .filter_map(|line| line.strip_prefix("error: "))
         .collect();
     for (head, expected) in heads.iter().zip([
         "config.toml:2:12: auth.resource: invalid URL \"ftp://x\" in the resource metadata: ",
         "config.toml:3:10: auth.scopes: invalid scope \"a b\" of the server: ",
-        "config.toml:4:7: auth.jwt.jwks: set it: ",
-        "config.toml:6:1: there is no setting \"audiences\" in [auth.jwt]; did you mean \"audience\"?",
-        "config.toml:7:7: auth.proxy: there is auth.jwt as well: choose one of them",
-        "config.toml:8:15: auth.proxy.secret_file: /no/such cannot be read: ",
+        "config.toml:4:7: auth.jwt.jwks is missing: ",
+        "config.toml:6:1: unknown setting \"audiences\" in [auth.jwt]; did you mean \"audience\"?",
+        "config.toml:7:7: auth.proxy: cannot be combined with auth.jwt: choose one of them",
+        "config.toml:8:15: auth.proxy.secret_file: cannot read /no/such: ",
     ]) {
         assert!(head.starts_with(expected), "{expected}\n{said}");
     }
@@ -203,7 +203,7 @@ async fn mistakes_are_told_with_their_places() {
 }
 
 #[test]
-fn check_shows_what_is_set() {
+fn config_check_prints_auth_settings_without_secrets() {
     let files = Files::new();
     let secret = files.write("proxy.secret", SECRET);
     let config = format!(
@@ -213,7 +213,7 @@ fn check_shows_what_is_set() {
     let check = ["config", "check", "--json"].map(str::as_ref);
     let check = refrain(check.into_iter().chain([config.as_os_str()]));
     assert!(check.ok, "{check:?}");
-    let said: Value = serde_json::from_str(&check.out).expect("JSON");
+    let said: Value = serde_json::from_str(&check.out).expect("valid JSON");
     let settings = said["settings"].as_array().expect("settings");
     for (name, value, line) in [
         ("auth.resource", json!(null), json!(null)),
@@ -230,7 +230,7 @@ fn check_shows_what_is_set() {
 }
 
 #[tokio::test]
-async fn a_mistake_is_told_with_its_key() {
+async fn auth_error_names_its_setting() {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
     let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
     let garbage = files.write("garbage.json", "{");
@@ -239,14 +239,20 @@ async fn a_mistake_is_told_with_its_key() {
     for (text, key) in [
         ("[auth]\nscope = []\n".into(), "scope"),
         ("[auth.jwt]\nissuers = 5\n".into(), "issuers"),
-        ("[auth.jwt]\n".into(), "auth.jwt.issuer:"),
+        ("[auth.jwt]\n".into(), "auth.jwt.issuer is missing"),
         (
             format!("[auth.jwt]\nissuer = \"{ISSUER}\"\n"),
-            "auth.jwt.jwks:",
+            "auth.jwt.jwks is missing",
         ),
         (good.replace(ISSUER, "a#b"), "auth.jwt.issuer:"),
-        (good.replace("resource = ", "#"), "auth.jwt.audience:"),
-        (format!("{good}audience = []\n"), "auth.jwt.audience:"),
+        (
+            good.replace("resource = ", "#"),
+            "auth.jwt.audience is missing",
+        ),
+        (
+            format!("{good}audience = []\n"),
+            "auth.jwt.audience is missing",
+        ),
         (format!("{good}audience = \"\"\n"), "auth.jwt.audience must"),
         (jwt("http://example.com/jwks"), "auth.jwt.jwks:"),
         (jwt("/no/such/jwks.json"), "auth.jwt.jwks:"),
@@ -267,7 +273,7 @@ async fn a_mistake_is_told_with_its_key() {
         ),
         (
             "[auth]\nresource = \"https://x\"\nauthorization_servers = [\"https://y\"]\n".into(),
-            "auth.resource: everybody is let in",
+            "auth.resource: callers are not authenticated",
         ),
         (
             good.replace("admin = ", "\"two words\" = "),
@@ -277,7 +283,7 @@ async fn a_mistake_is_told_with_its_key() {
             good.replace("admin = [", "admin = [\"quo\\\"te\", "),
             "auth.implies:",
         ),
-        ("[auth.proxy]\n".into(), "auth.proxy.secret_file:"),
+        ("[auth.proxy]\n".into(), "auth.proxy.secret_file is missing"),
         (
             "[auth.proxy]\nsecret_file = \"/no/such\"\n".into(),
             "auth.proxy.secret_file:",

@@ -1,6 +1,6 @@
-//! The clients that others wrote, as their users use them, run the rounds by themselves.
+//! Clients of other projects, which run the rounds by themselves.
 //!
-//! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
+//! `scripts/tools` installs them. Without them, these tests fail.
 
 use crate::support::issuer::{self, AUDIENCE as RESOURCE, ISSUER};
 use crate::support::{Balancer, Files, Serve, Signer, run_tool, tool_fails};
@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::time::Duration;
 
-/// What each client checks, in its order.
+/// The checks of each client, in their order.
 const CHECKS: &str = "ok discover
 ok tools/list
 ok get_weather
@@ -16,13 +16,12 @@ ok update_work_item
 ok get_weather declined
 ok analyze_data
 ";
-/// Time for a client's checks, in seconds. They take two; the client itself gives up after 180.
+/// The time limit for a client in seconds. The checks take two; the client itself gives up after 180.
 const CLIENT_TIME: &str = "240";
 
 const PYTHON: [&str; 2] = [".tools/bin/python", "tests/clients/python_client.py"];
 const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/npm_client.mjs"];
 
-/// Has a client do its checks.
 async fn check(client: [&str; 2], args: &[&OsStr]) {
     assert_eq!(run_tool(CLIENT_TIME, &client, args).await, CHECKS);
 }
@@ -32,7 +31,7 @@ async fn over_http(client: [&str; 2]) {
     check(client, &[instance.url().as_ref()]).await;
 }
 
-/// Every round goes to another one of three instances that share nothing but their keys.
+/// Every round goes to another one of three instances that share only their keys.
 async fn over_a_fleet(client: [&str; 2]) {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
@@ -49,7 +48,7 @@ async fn over_a_fleet(client: [&str; 2]) {
     }
 }
 
-/// The client starts the server itself, with what flags say.
+/// The client starts the server with flags.
 async fn over_stdio(client: [&str; 2]) {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
@@ -61,7 +60,7 @@ async fn over_stdio(client: [&str; 2]) {
     check(client, &[&command[..], &flags, &store].concat()).await;
 }
 
-/// With an access token the stories are played; without one, or with a wrong one, the client says what is the matter.
+/// With an access token the checks pass; without one, or with a wrong one, the client reports an error.
 async fn with_an_access_token(client: [&str; 2]) {
     let (files, issuer) = (Files::new(), Signer::ed25519("1"));
     let jwks = files.write("jwks.json", &issuer::jwks(&[&issuer]));
@@ -77,7 +76,7 @@ async fn with_an_access_token(client: [&str; 2]) {
     let with = ["--token".as_ref(), stranger.as_ref(), url.as_ref()];
     let wrong = tool_fails(CLIENT_TIME, &client, &with).await;
     let said = format!("{without}{wrong}");
-    // Python shows what the server says, TypeScript what it makes of the status.
+    // Python reports the server's message, TypeScript the status.
     let wanted = if client == PYTHON {
         "FAIL connect: MCPError: missing bearer token: send an Authorization header\n\
          FAIL connect: MCPError: the token cannot be verified\n"

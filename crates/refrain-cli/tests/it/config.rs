@@ -1,31 +1,31 @@
-//! What a configuration file and flags say.
+//! The configuration file and flags.
 
 use crate::support::terminal::Terminal;
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, program, refrain, root, within};
 use refrain_testkit::net::http::{self, status_of};
 use serde_json::{Value, json};
 
-/// The same words from `config check`, with places that editors understand, and from `serve`, which does not start.
+/// `config check` and `serve` print the same errors.
 #[tokio::test]
-async fn mistakes_in_the_file_are_told_with_their_places() {
+async fn config_errors_are_reported_with_their_positions() {
     let files = Files::new();
     let text = "listen = \"nowhere\"\nkeys = \"/no/such/keys\"\nlog = \"xml\"\n\n[limits]\nrounds = 0\nround = 3\n";
     let file = files.write("config.toml", text);
     let path = file.display();
     let expected = format!(
-        "{path}:1:10: listen must be an IP address and a port, like \"127.0.0.1:8080\" or \"[::1]:8080\"
+        "error: {path}:1:10: listen must be an IP address and a port, like \"127.0.0.1:8080\" or \"[::1]:8080\"
   listen = \"nowhere\"
            ^^^^^^^^^
-{path}:2:8: keys: the key file /no/such/keys cannot be read: No such file or directory (os error 2)
+error: {path}:2:8: keys: cannot read key file /no/such/keys: No such file or directory (os error 2)
   keys = \"/no/such/keys\"
          ^^^^^^^^^^^^^^^
-{path}:3:7: log must be \"text\" or \"json\", not \"xml\"
+error: {path}:3:7: log must be \"text\" or \"json\", not \"xml\"
   log = \"xml\"
         ^^^^^
-{path}:6:10: limits.rounds must be at least 1, not 0
+error: {path}:6:10: limits.rounds must be at least 1, not 0
   rounds = 0
            ^
-{path}:7:1: there is no setting \"round\" in [limits]; did you mean \"rounds\"?
+error: {path}:7:1: unknown setting \"round\" in [limits]; did you mean \"rounds\"?
   round = 3
   ^^^^^
 "
@@ -34,24 +34,24 @@ async fn mistakes_in_the_file_are_told_with_their_places() {
     assert_eq!((check.code, check.out.as_str()), (1, ""));
     assert_eq!(check.err, expected);
     let served = Serve::new().config(&file).fails().await;
-    assert_eq!(served, format!("refrain: {expected}"));
+    assert_eq!(served, expected);
 
     let json = ["config", "check", "--json"].map(str::as_ref);
     let json = refrain(json.into_iter().chain([file.as_os_str()]));
     assert_eq!((json.code, json.err.as_str()), (1, ""));
-    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
     assert_eq!(said["usable"], false);
-    let places = said["mistakes"].as_array().expect("mistakes").iter();
-    let places: Vec<_> = places.map(|m| (&m["line"], &m["column"])).collect();
+    let positions = said["mistakes"].as_array().expect("mistakes").iter();
+    let positions: Vec<_> = positions.map(|m| (&m["line"], &m["column"])).collect();
     let expected = [(1, 10), (2, 8), (3, 7), (6, 10), (7, 1)].map(|(l, c)| (json!(l), json!(c)));
     assert_eq!(
-        places,
+        positions,
         expected.iter().map(|(l, c)| (l, c)).collect::<Vec<_>>()
     );
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_toml_or_is_not_there() {
+async fn malformed_or_missing_config_file_is_reported() {
     let files = Files::new();
     let file = files.write("config.toml", "audience = \"a\n[limits]\nrounds = \n");
     for said in [
@@ -66,12 +66,12 @@ async fn a_file_that_is_no_toml_or_is_not_there() {
         refrain(["config".as_ref(), "check".as_ref(), absent.as_os_str()]).err,
         Serve::new().config(&absent).fails().await,
     ] {
-        assert!(said.contains("absent.toml cannot be read"), "{said}");
+        assert!(said.contains("absent.toml: No such file"), "{said}");
     }
 }
 
 #[test]
-fn check_shows_every_setting_and_where_it_comes_from() {
+fn config_check_prints_every_setting_and_its_origin() {
     let files = Files::new();
     let text = "audience = \"ours\"\nallowed_hosts = [\n  \"a.example\", \"b.example\",\n]\n[limits]\nrounds = 5\n";
     let file = files.write("config.toml", text);
@@ -93,7 +93,7 @@ fn check_shows_every_setting_and_where_it_comes_from() {
     }
     let json = ["config", "check", "--json"].map(str::as_ref);
     let json = refrain(json.into_iter().chain([file.as_os_str()]));
-    let said: Value = serde_json::from_str(&json.out).expect("JSON");
+    let said: Value = serde_json::from_str(&json.out).expect("valid JSON");
     assert_eq!(said["usable"], true);
     let settings = said["settings"].as_array().expect("settings");
     assert_eq!(settings.len(), check.out.lines().count());
@@ -104,7 +104,7 @@ fn check_shows_every_setting_and_where_it_comes_from() {
 }
 
 #[tokio::test]
-async fn check_is_coloured_on_a_terminal() {
+async fn config_check_is_coloured_on_a_terminal() {
     let files = Files::new();
     let good = files.write("good.toml", "[limits]\nrounds = 5\n");
     let bad = files.write("bad.toml", "[limits]\nrounds = 0\n");
@@ -120,21 +120,21 @@ async fn check_is_coloured_on_a_terminal() {
             .stderr(theirs)
             .spawn()
             .expect("the binary");
-        let said = within("what it says", terminal.read_until(part)).await;
+        let said = within("the output", terminal.read_until(part)).await;
         assert!(said.contains("\u{1b}["), "{said:?}");
-        within("its end", child.wait())
+        within("the end", child.wait())
             .await
-            .expect("a child can be waited for");
+            .expect("the process can be waited for");
     }
 }
 
-/// What the documentation shows is what there is.
 #[test]
-fn the_documented_defaults_are_those_of_the_command() {
+fn documented_defaults_match_the_command() {
     let defaults = refrain(["config", "defaults"]);
     assert!(defaults.ok, "{defaults:?}");
     let page =
-        std::fs::read_to_string(root().join("docs/reference/configuration.md")).expect("the page");
+        std::fs::read_to_string(root().join("docs/reference/configuration.md"))
+        .expect("the page is readable");
     let block = format!("```toml\n{}```\n", defaults.out);
     assert!(
         page.contains(&block),
@@ -147,15 +147,15 @@ fn the_documented_defaults_are_those_of_the_command() {
 }
 
 #[tokio::test]
-async fn a_file_that_a_setting_names_must_be_there_and_right() {
+async fn missing_or_invalid_named_file_is_reported() {
     let files = Files::new();
     let absent = files.path("absent");
     for flag in ["--keys", "--tokens"] {
         let serve = Serve::new().args([flag.as_ref(), absent.as_os_str()]);
         let said = serve.fails().await;
-        assert!(said.contains("absent cannot be read"), "{flag}: {said}");
-        // It is not the file's doing.
-        assert!(said.starts_with("refrain: the "), "{flag}: {said}");
+        assert!(said.contains("absent: No such file"), "{flag}: {said}");
+        // The error is in a flag, and has no position in the configuration file.
+        assert!(said.starts_with("error: cannot read "), "{flag}: {said}");
     }
     let tokens = "# callers\nalice 0123456789abcdef\nbob short\n";
     let tokens = files.write("callers.txt", tokens);
@@ -171,7 +171,7 @@ async fn a_file_that_a_setting_names_must_be_there_and_right() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_is_named() {
+async fn address_in_use_is_reported() {
     let instance = Serve::new().start().await;
     let address = instance.address.to_string();
     let serve = Serve::without_address().args(["--listen", &address]);
@@ -182,7 +182,7 @@ async fn an_address_that_is_taken_is_named() {
     );
 }
 
-/// Everything in the file is of no use, and every flag puts it right.
+/// Every setting in the file is unusable, and every flag overrides one.
 #[tokio::test]
 async fn flags_override_the_file() {
     let files = Files::new();
@@ -197,37 +197,36 @@ async fn flags_override_the_file() {
     let config = files.write("config.toml", config);
     let keys = files.keys("fleet.keys");
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
-    let given = Serve::new().config(&config).keys(&keys).tokens(&tokens);
-    let given = given.args(["--audience", "ours", "--log", "text"]);
-    let given = given.args(["--allow-host", "127.0.0.1"]).start().await;
+    let instance = Serve::new().config(&config).keys(&keys).tokens(&tokens);
+    let instance = instance.args(["--audience", "ours", "--log", "text"]);
+    let instance = instance.args(["--allow-host", "127.0.0.1"]).start().await;
     let alice =
         |instance: &Instance| Client::new(instance.address).with_bearer("alice-alice-alice");
     let mut call = Call::weather("Oslo");
     assert!(matches!(
-        alice(&given).round(&mut call).await,
+        alice(&instance).round(&mut call).await,
         Reply::Asked(_)
     ));
 
-    // The audience is part of what a token is bound to: another instance of ours takes it, one of theirs does not.
+    // A token is bound to the audience: only an instance with the same one accepts it.
     call.answer("github_login", &json!({"name": "octocat"}));
-    for (audience, takes) in [("ours", true), ("theirs", false)] {
+    for (audience, is_accepted) in [("ours", true), ("theirs", false)] {
         let other = Serve::new().keys(&keys).tokens(&tokens);
         let other = other.args(["--audience", audience]).start().await;
         let reply = alice(&other).round(&mut call.clone()).await;
         assert_eq!(
             matches!(reply, Reply::Done(_)),
-            takes,
+            is_accepted,
             "{audience}: {reply:?}"
         );
     }
-    given.signal(rustix::process::Signal::HUP);
-    let line = given.log.wait_for("the keys were read again", 1).await;
+    instance.signal(rustix::process::Signal::HUP);
+    let line = instance.log.wait_for("keys reloaded", 1).await;
     assert!(!line.starts_with('{'), "not as text: {line}");
 }
 
-/// The same settings from a file alone.
 #[tokio::test]
-async fn the_file_is_enough() {
+async fn config_file_works_without_flags() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
@@ -249,7 +248,7 @@ async fn the_file_is_enough() {
 }
 
 #[tokio::test]
-async fn callers_are_known_by_their_tokens() {
+async fn token_file_authenticates_callers() {
     let files = Files::new();
     let tokens = "# callers\n\nalice alice-alice-alice\nbob bob-bob-bob-bob-bob\n";
     let tokens = files.write("callers.txt", tokens);
@@ -279,7 +278,7 @@ async fn callers_are_known_by_their_tokens() {
 }
 
 #[tokio::test]
-async fn hosts_to_answer_for() {
+async fn only_allowed_hosts_are_accepted() {
     let status = async |instance: &Instance, host: &str| {
         let client = Client::new(instance.address);
         let request = client.request(&Call::new("echo", json!({"text": "hello"})));
@@ -304,7 +303,7 @@ async fn hosts_to_answer_for() {
 }
 
 #[tokio::test]
-async fn a_flag_that_makes_no_sense_is_refused() {
+async fn conflicting_flags_are_rejected() {
     let clash = refrain(["serve", "--stdio", "--listen", "127.0.0.1:0"]);
     assert!(
         !clash.ok && clash.err.contains("cannot be used with"),

@@ -1,4 +1,4 @@
-//! `refrain keys`, and instances that read their keys again while they serve.
+//! `refrain keys`, and reloading of keys.
 
 use crate::support::Output;
 use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-const READ_AGAIN: &str = "the keys were read again";
-const AS_THEY_ARE: &str = "the keys stay as they are";
+const RELOADED: &str = "keys reloaded";
+const NOT_RELOADED: &str = "failed to reload keys";
 const REFUSED: &str = "token rejected";
 
 fn keys(command: &str, file: &Path) -> Output {
@@ -31,7 +31,7 @@ fn list(file: &Path) -> Vec<(String, String)> {
     let said = refrain(["keys", "list", "--json", file.to_str().expect("UTF-8")]);
     assert!(said.ok, "{said:?}");
     let keys: Vec<Value> = serde_json::from_str(&said.out).expect("a list in JSON");
-    let text = |key: &Value, field: &str| key[field].as_str().expect("a text").to_owned();
+    let text = |key: &Value, field: &str| key[field].as_str().expect("a string").to_owned();
     keys.iter()
         .map(|key| (text(key, "id"), text(key, "state")))
         .collect()
@@ -41,7 +41,7 @@ fn states(file: &Path) -> Vec<String> {
     list(file).into_iter().map(|(_, state)| state).collect()
 }
 
-/// Adds a key and gives its id.
+/// Adds a key and returns its id.
 fn stage(file: &Path) -> String {
     let said = keys("stage", file);
     assert!(said.ok, "{said:?}");
@@ -65,7 +65,7 @@ fn secret(file: &Path) -> String {
 }
 
 #[test]
-fn a_key_goes_through_its_states() {
+fn key_is_staged_promoted_and_retired() {
     let files = Files::new();
     let file = files.path("fleet.keys");
     assert!(keys("new", &file).ok);
@@ -79,9 +79,9 @@ fn a_key_goes_through_its_states() {
 }
 
 #[test]
-fn a_key_file_is_its_owners_alone_and_alone() {
+fn key_file_is_private_and_leaves_no_temporary_file() {
     let files = Files::new();
-    // With the ending that the program itself might use for a file beside it.
+    // One name looks like a temporary file of the program.
     for name in ["fleet.keys", "fleet", "fleet.new"] {
         let file = files.keys(name);
         assert_eq!(mode(&file), 0o600);
@@ -89,12 +89,11 @@ fn a_key_file_is_its_owners_alone_and_alone() {
         assert_eq!(mode(&file), 0o600, "after a change");
     }
     let left = std::fs::read_dir(files.path("")).unwrap().count();
-    assert_eq!(left, 3, "no file is left beside them");
+    assert_eq!(left, 3, "no temporary file is left");
 }
 
-/// A file that a killed run left behind is in nobody's way.
 #[test]
-fn what_a_killed_run_left_does_no_harm() {
+fn leftover_temporary_files_are_harmless() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     for left in ["fleet.new", "fleet.keys.new", "fleet.keys.1.new"] {
@@ -105,7 +104,7 @@ fn what_a_killed_run_left_does_no_harm() {
 }
 
 #[test]
-fn a_list_shows_ids_and_no_secret() {
+fn key_list_prints_ids_without_secrets() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let secret = secret(&file);
@@ -121,7 +120,7 @@ fn a_list_shows_ids_and_no_secret() {
     }
 }
 
-/// Checks that a command failed with this said, and left the file as it was.
+/// Checks that a command failed with this message, and did not change the file.
 #[track_caller]
 fn fails(file: &Path, before: &str, said: &Output, parts: &[&str]) {
     assert!(!said.ok, "{said:?}");
@@ -133,7 +132,7 @@ fn fails(file: &Path, before: &str, said: &Output, parts: &[&str]) {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_and_changes_nothing() {
+fn failed_key_command_changes_nothing() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let before = std::fs::read_to_string(&file).unwrap();
@@ -143,7 +142,7 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         &file,
         &before,
         &keys("new", &file),
-        &[name, "exists already"],
+        &[name, "already exists"],
     );
     for command in ["promote", "retire"] {
         let said = keys_with_id(command, &file, "00000000");
@@ -155,14 +154,14 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
     let absent = files.path("absent.keys");
     let said = keys("list", &absent);
     assert!(!said.ok && said.err.contains("absent.keys"), "{said:?}");
-    // To make a new file here would split the fleet.
+    // A new key file would split the fleet.
     assert!(!said.err.contains("keys new"), "{said:?}");
     let said = keys("new", &files.path("no/such/fleet.keys"));
     assert!(!said.ok && said.err.contains("no/such"), "{said:?}");
 }
 
 #[test]
-fn a_broken_line_is_named_without_its_secret() {
+fn malformed_key_line_is_reported_without_its_secret() {
     let files = Files::new();
     let whole = std::fs::read_to_string(files.keys("whole.keys")).unwrap();
     let secret = whole.split_whitespace().next_back().unwrap();
@@ -207,8 +206,8 @@ async fn token_from(instance: &Instance) -> Call {
     call
 }
 
-/// Does this instance take the call on?
-async fn takes(instance: &Instance, call: &Call) -> bool {
+/// Whether this instance accepts the token of the call.
+async fn accepts(instance: &Instance, call: &Call) -> bool {
     match Client::new(instance.address).round(&mut call.clone()).await {
         Reply::Done(_) => true,
         Reply::Refused { code: -32602, .. } => false,
@@ -217,7 +216,7 @@ async fn takes(instance: &Instance, call: &Call) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotation_refuses_no_token_while_calls_run() {
+async fn key_rotation_rejects_no_token_of_running_calls() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let old = list(&file)[0].0.clone();
@@ -243,30 +242,36 @@ async fn a_rotation_refuses_no_token_while_calls_run() {
     let early = token_from(&a).await;
     let new = stage(&file);
     for instance in [&a, &b] {
-        instance.reload(READ_AGAIN).await;
+        instance.reload(RELOADED).await;
         a_while().await;
     }
     promote(&file, &new);
     for instance in [&a, &b] {
-        // The other one opens what this one mints, and the other way round.
-        instance.reload(READ_AGAIN).await;
+        // Each instance opens tokens of the other one.
+        instance.reload(RELOADED).await;
         a_while().await;
     }
     let late = token_from(&a).await;
-    assert!(takes(&a, &early).await && takes(&b, &early).await);
-    assert!(takes(&a, &late).await && takes(&b, &late).await);
+    assert!(accepts(&a, &early).await && accepts(&b, &early).await);
+    assert!(accepts(&a, &late).await && accepts(&b, &late).await);
     stop.store(true, Ordering::Release);
     for caller in callers {
         assert!(caller.await.unwrap() > 0);
     }
 
     assert!(keys_with_id("retire", &file, &old).ok);
-    a.reload(READ_AGAIN).await;
-    assert!(!takes(&a, &early).await, "the key of this token is gone");
-    assert!(takes(&b, &early).await, "this one was not told yet");
-    b.reload(READ_AGAIN).await;
-    assert!(!takes(&b, &early).await);
-    assert!(takes(&a, &late).await && takes(&b, &late).await);
+    a.reload(RELOADED).await;
+    assert!(
+        !accepts(&a, &early).await,
+        "the key of this token was retired"
+    );
+    assert!(
+        accepts(&b, &early).await,
+        "this instance was not reloaded yet"
+    );
+    b.reload(RELOADED).await;
+    assert!(!accepts(&b, &early).await);
+    assert!(accepts(&a, &late).await && accepts(&b, &late).await);
     for instance in [&mut a, &mut b] {
         instance.stop().await;
         let refused = instance.log.count(REFUSED);
@@ -275,43 +280,43 @@ async fn a_rotation_refuses_no_token_while_calls_run() {
     }
 }
 
-/// What staging is for: without it the others cannot open what the first one mints.
+/// Without staging, other instances cannot open new tokens.
 #[tokio::test]
-async fn a_key_that_was_not_given_out_first_is_refused_by_the_others() {
+async fn key_promoted_without_staging_is_rejected_by_others() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let [a, b] = pair(&file).await;
     promote(&file, &stage(&file));
-    a.reload(READ_AGAIN).await;
+    a.reload(RELOADED).await;
     let call = token_from(&a).await;
-    assert!(takes(&a, &call).await);
-    assert!(!takes(&b, &call).await);
-    b.reload(READ_AGAIN).await;
-    assert!(takes(&b, &call).await);
+    assert!(accepts(&a, &call).await);
+    assert!(!accepts(&b, &call).await);
+    b.reload(RELOADED).await;
+    assert!(accepts(&b, &call).await);
 }
 
 #[tokio::test]
-async fn a_key_file_that_cannot_be_used_leaves_the_keys_as_they_are() {
+async fn failed_reload_keeps_the_current_keys() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     let [a, b] = pair(&file).await;
     let early = token_from(&a).await;
     files.write("fleet.keys", "# a comment\nnot a key\n");
-    a.reload(AS_THEY_ARE).await;
-    let line = a.log.wait_for(AS_THEY_ARE, 1).await;
+    a.reload(NOT_RELOADED).await;
+    let line = a.log.wait_for(NOT_RELOADED, 1).await;
     assert!(line.contains("line 2") && line.contains("ERROR"), "{line}");
-    assert!(takes(&a, &early).await);
+    assert!(accepts(&a, &early).await);
     std::fs::remove_file(&file).unwrap();
-    a.reload(AS_THEY_ARE).await;
-    assert!(takes(&a, &early).await);
+    a.reload(NOT_RELOADED).await;
+    assert!(accepts(&a, &early).await);
     assert!(
-        takes(&b, &token_from(&a).await).await,
-        "it still mints with the old key"
+        accepts(&b, &token_from(&a).await).await,
+        "it still seals with the old key"
     );
 }
 
 #[tokio::test]
-async fn keys_from_the_environment() {
+async fn keys_are_read_from_the_environment() {
     let files = Files::new();
     let file = files.keys("fleet.keys");
     stage(&file);
@@ -321,28 +326,28 @@ async fn keys_from_the_environment() {
     let a = Serve::new().env("REFRAIN_KEYS", &keys).start().await;
     let b = Serve::new().keys(&file).start().await;
     let call = token_from(&a).await;
-    assert!(takes(&b, &call).await);
-    assert!(takes(&a, &token_from(&b).await).await);
+    assert!(accepts(&b, &call).await);
+    assert!(accepts(&a, &token_from(&b).await).await);
 
-    // A flag goes before the variable.
+    // The flag overrides the variable.
     let other = files.keys("other.keys");
     let c = Serve::new().env("REFRAIN_KEYS", &keys).keys(&other).start();
-    assert!(!takes(&c.await, &call).await);
+    assert!(!accepts(&c.await, &call).await);
 
-    a.reload("there is no key file to read again").await;
-    assert!(takes(&a, &call).await);
+    a.reload("SIGHUP ignored").await;
+    assert!(accepts(&a, &call).await);
 
     let broken = keys.replace("staged", "stagd");
     let said = Serve::new().env("REFRAIN_KEYS", &broken).fails().await;
-    assert!(said.contains("$REFRAIN_KEYS: line 1"), "{said}");
+    assert!(said.contains("invalid $REFRAIN_KEYS: line 1"), "{said}");
     assert!(!said.contains(&secret(&file)), "{said}");
 }
 
 #[tokio::test]
-async fn without_keys_an_instance_warns_and_stands_alone() {
+async fn instance_without_keys_warns_and_uses_its_own_key() {
     let (a, b) = (Serve::new().start().await, Serve::new().start().await);
     assert_eq!(a.log.count("no keys are configured"), 1, "{:?}", a.log);
     let call = token_from(&a).await;
-    assert!(takes(&a, &call).await);
-    assert!(!takes(&b, &call).await);
+    assert!(accepts(&a, &call).await);
+    assert!(!accepts(&b, &call).await);
 }

@@ -1,4 +1,4 @@
-//! An instance that is killed takes nothing with it but the round it was at, which the client sends again.
+//! Killed instances: only the current round is lost, and the client repeats it.
 
 use crate::support::{Balancer, Call, Client, Files, Instance, Ledger, Reply, Serve, within};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -17,7 +17,7 @@ fn asked(key: &str) -> Reply {
 }
 
 #[tokio::test]
-async fn killed_between_rounds_the_call_goes_on_elsewhere() {
+async fn call_continues_after_a_kill_between_rounds() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let ledger = files.write("ledger", "");
@@ -50,13 +50,13 @@ async fn killed_between_rounds_the_call_goes_on_elsewhere() {
     );
     assert!(matches!(order.reply, Reply::Done(_)), "{order:?}");
     assert_eq!(order.served_by, ["b"]);
-    // What the killed instance did is in the token and was not done again.
+    // The work of the killed instance is in the token, and is not repeated.
     Ledger::at(&ledger).assert_ordered_once(&["lamp".into()]);
 }
 
-/// The instance charged and was killed, and the client never saw the reply.
+/// The instance is killed after its step, and the response is lost.
 #[tokio::test]
-async fn killed_after_a_step_it_is_done_again_under_the_same_key() {
+async fn step_with_a_lost_response_repeats_under_the_same_key() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let file = files.write("ledger", "");
@@ -74,7 +74,7 @@ async fn killed_after_a_step_it_is_done_again_under_the_same_key() {
     a.kill().await;
     drop(lost);
 
-    // Sent again twice, to be sure: the token is good for any number of times, and the key is always the same.
+    // The token can be used any number of times, and the key is always the same.
     let (mut again, mut once_more) = (order.clone(), order);
     let first = at_b.round(&mut again).await;
     assert_eq!(at_b.round(&mut once_more).await, first);
@@ -92,22 +92,21 @@ async fn killed_after_a_step_it_is_done_again_under_the_same_key() {
     );
 }
 
-/// The instance is killed while it charges: half of the ledger's line is written. Its ledger is a pipe that is read
-/// no further than that, so the step cannot end.
+/// The ledger is a pipe that is read only in part, so the step blocks in the middle of its line.
 #[tokio::test]
-async fn killed_in_the_middle_of_a_step_it_is_done_under_the_same_key() {
+async fn interrupted_step_repeats_under_the_same_key() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let pipe = files.path("pipe");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-    // Opened for both, so that neither side has to wait for the other.
+    // Opened for reading and writing, so that neither side blocks.
     let reading = OpenOptions::new().read_write(true).open_receiver(&pipe);
     let mut reading = BufReader::new(reading.unwrap());
     let file = files.write("ledger", "");
     let mut a = instance("a", &keys, &pipe).await;
     let b = instance("b", &keys, &file).await;
     let (at_a, at_b) = (Client::new(a.address), Client::new(b.address));
-    // Far more than a pipe holds.
+    // More than the buffer of a pipe.
     let item = "lamp ".repeat(60_000);
     let mut order = Call::order(&item);
 

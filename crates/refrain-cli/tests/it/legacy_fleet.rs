@@ -1,7 +1,6 @@
-//! A legacy client over three processes without sticky balancing: each request goes to another one than the one before.
+//! A legacy client and three processes without sticky balancing: each request goes to another process.
 //!
-//! The processes are this test binary, started again with [`PORT`] set: so they have tools that log, ask and change a
-//! resource.
+//! The processes are this test binary with [`PORT`] set, so that they have tools that log, ask and change a resource.
 
 use crate::support::{Files, Process, within};
 use refrain::server::{AllowedHosts, KeyRing, Resource, Server, ServerLimits, Tool, serve};
@@ -49,14 +48,14 @@ async fn note(_: Cx) -> Result<String> {
     Ok("a note".into())
 }
 
-/// One instance, if this process was started as one. Otherwise it tests nothing.
+/// Runs an instance if this process was started as one. Otherwise it tests nothing.
 #[tokio::test]
 async fn instance() {
     let (Ok(port), Ok(keys)) = (std::env::var(PORT), std::env::var(KEYS)) else {
         return;
     };
     let address = format!("127.0.0.1:{port}");
-    let keys = std::fs::read_to_string(keys).expect("the keys");
+    let keys = std::fs::read_to_string(keys).expect("the keys are readable");
     let limits = ServerLimits {
         drain_grace: Duration::ZERO,
         drain_time: Duration::from_secs(5),
@@ -70,7 +69,7 @@ async fn instance() {
         .tool(Tool::new("logs", logs))
         .tool(Tool::new("touch", touch))
         .resource(Resource::new(NOTE, "today", note));
-    let server = server.build().expect("a usable server");
+    let server = server.build().expect("the server is valid");
     let listener = TcpListener::bind(&address).await.expect("the port");
     eprintln!("{LISTENING}");
     let mut stop = signal(SignalKind::terminate()).expect("a signal handler");
@@ -78,7 +77,7 @@ async fn instance() {
         let _ = stop.recv().await;
     };
     let served = serve(listener, server, AllowedHosts::local(), stop).await;
-    served.expect("it is served");
+    served.expect("serving succeeds");
 }
 
 /// A process of the fleet.
@@ -133,7 +132,7 @@ impl Fleet {
         fleet
     }
 
-    /// The next process in turn that runs.
+    /// The next running process.
     fn next(&self) -> SocketAddr {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         self.processes[turn % self.processes.len()].address
@@ -161,7 +160,7 @@ impl Fleet {
             .await
     }
 
-    /// The stream that a request is answered with.
+    /// The event stream of a response.
     async fn stream(&self, request: &Request) -> Events {
         let begun = within("a response", http::try_begin(self.next(), request)).await;
         let (connection, head) = begun.expect("a response");
@@ -173,21 +172,21 @@ impl Fleet {
         }
     }
 
-    /// The status of a message, and the error that it is answered with.
+    /// The status and the error of a response.
     async fn status(&self, message: &Value) -> (u16, String) {
         let response = self.post(message).await;
         (response.status, response.text())
     }
 
-    /// The result of a request that is answered with one object.
+    /// The result of a request without an event stream.
     async fn result(&self, message: &Value) -> Value {
         let (status, body) = self.status(message).await;
         assert_eq!(status, 200, "{body}");
-        let reply: Value = serde_json::from_str(&body).expect("JSON");
+        let reply: Value = serde_json::from_str(&body).expect("valid JSON");
         reply["result"].clone()
     }
 
-    /// A call that is answered with a stream.
+    /// Makes a call with an event stream.
     async fn call(&self, id: u32, tool: &str) -> Events {
         let call = request(id, "tools/call", &json!({"name": tool, "arguments": {}}));
         let request = self.request("POST", None, &call.to_string());
@@ -198,7 +197,7 @@ impl Fleet {
         self.stream(&self.request("GET", last, "")).await
     }
 
-    /// A call that waits for its answer, and what it asked.
+    /// Makes a call that asks, and returns the ask.
     async fn asked(&self, id: u32) -> (Events, Value) {
         let mut events = self.call(id, "greet").await;
         let asked = events.next().await.expect("an ask");
@@ -206,7 +205,7 @@ impl Fleet {
         (events, asked)
     }
 
-    /// Stands in for the process at this place.
+    /// Restarts the process with this index.
     async fn restart(&mut self, at: usize) {
         let port = self.processes[at].address.port();
         self.processes[at] = Member::start(&self.keys, port).await;
@@ -227,17 +226,17 @@ fn cancel(id: u32) -> Value {
     json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params})
 }
 
-/// Ports that systems do not hand out to whoever asks for any.
+/// Free ports outside of the ephemeral range.
 fn free_ports() -> [u16; 3] {
     static TRIED: AtomicUsize = AtomicUsize::new(0);
     let next = || {
         let tried = TRIED.fetch_add(1, Ordering::Relaxed);
         let port = 10_000 + (std::process::id() as usize * 31 + tried) % 10_000;
-        let port = u16::try_from(port).expect("a port");
+        let port = u16::try_from(port).expect("a free port");
         let bound = std::net::TcpListener::bind(("127.0.0.1", port));
         bound.ok().map(|_| port)
     };
-    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a port"))
+    [(); 3].map(|()| (0..10_000).find_map(|_| next()).expect("a free port"))
 }
 
 /// A stream of events.
@@ -248,7 +247,7 @@ struct Events {
 }
 
 impl Events {
-    /// The next message. `None`: the stream has ended.
+    /// The next message, or none at the end of the stream.
     async fn next(&mut self) -> Option<Value> {
         loop {
             let event = within("more of the stream", self.connection.try_block()).await;
@@ -266,7 +265,7 @@ impl Events {
 
     /// The text of the reply.
     async fn text(&mut self) -> String {
-        let reply = self.next().await.expect("a reply");
+        let reply = self.next().await.expect("the server replies");
         let text = reply["result"]["content"][0]["text"].as_str();
         text.unwrap_or_else(|| panic!("no text in {reply}"))
             .to_owned()
@@ -288,7 +287,7 @@ async fn every_request_goes_to_another_instance() {
     let (mut events, _) = fleet.asked(4).await;
     assert_eq!(fleet.status(&cancel(4)).await.0, 202);
     assert_eq!(events.next().await, None);
-    // A stream that broke is resumed, of a call and of the session.
+    // Broken streams of a call and of the session are resumed.
     let (events, asked) = fleet.asked(5).await;
     let last = events.last.clone();
     drop(events);
@@ -309,7 +308,7 @@ async fn every_request_goes_to_another_instance() {
         told.expect("a notification")["params"],
         json!({"uri": NOTE})
     );
-    // The level is the session's, wherever it is set.
+    // Any instance can set the log level of the session.
     let mut logged = fleet.call(8, "logs").await;
     assert_eq!(
         logged.next().await.expect("a log")["params"]["data"],
@@ -322,7 +321,7 @@ async fn every_request_goes_to_another_instance() {
         let result = fleet.result(&logs).await;
         assert_eq!(result["content"][0]["text"], "logged");
     }
-    // It ends everywhere.
+    // The session ends on all instances.
     assert_eq!(
         fleet.send(&fleet.request("DELETE", None, "")).await.status,
         204
@@ -333,7 +332,7 @@ async fn every_request_goes_to_another_instance() {
 }
 
 #[tokio::test]
-async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() {
+async fn killed_holder_is_reported_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
     // The first call is relayed, since the first two requests went to the first two processes.
     let (mut events, asked) = fleet.asked(1).await;
@@ -351,10 +350,15 @@ async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() 
     let (status, said) = fleet.status(&cancel(1)).await;
     assert_eq!(status, 400, "{said}");
     lost(&said);
-    let told = fleet.get(Some(&last)).await.next().await.expect("a reply");
+    let told = fleet
+        .get(Some(&last))
+        .await
+        .next()
+        .await
+        .expect("the server replies");
     lost(&told.to_string());
     assert!(began.elapsed() < Duration::from_secs(2), "{began:?}");
-    // The session goes on, at each instance.
+    // The session continues on each instance.
     for id in 2..=5 {
         let list = request(id, "tools/list", &json!({}));
         assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
@@ -368,7 +372,7 @@ async fn killed_holder_is_reported_within_two_seconds_and_the_session_goes_on() 
 }
 
 #[tokio::test]
-async fn drained_holder_gives_its_calls_up_and_the_session_goes_on() {
+async fn drained_holder_ends_its_calls_and_the_session_continues() {
     let mut fleet = Fleet::new().await;
     let (mut events, asked) = fleet.asked(1).await;
     let holder = &mut fleet.processes[0].process;
@@ -379,7 +383,7 @@ async fn drained_holder_gives_its_calls_up_and_the_session_goes_on() {
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     let told = events.next().await.expect("the reply");
     assert!(told.get("error").is_some(), "{told}");
-    // Another process at the same URL does not hold the session either, and serves it all the same.
+    // Another process at the same URL does not hold the session, but serves it.
     fleet.restart(0).await;
     for _ in 0..3 {
         let (status, said) = fleet.status(&answer(&asked)).await;
@@ -396,11 +400,11 @@ async fn session_of_a_foreign_fleet_is_rejected() {
     let mut forged = ours;
     let own = std::mem::replace(&mut forged.session, theirs.session.clone());
     let list = request(1, "tools/list", &json!({}));
-    // Its id has the URL of a process that runs, under a seal that does not open here.
+    // The id contains the URL of a running process, but is sealed with another key.
     for _ in 0..3 {
         assert_eq!(forged.status(&list).await.0, 404);
     }
-    // Nor does one whose content was changed.
+    // A changed id is rejected, too.
     for at in [own.len() / 2, own.len() - 4] {
         let mut changed = own.clone();
         let other = if &own[at..=at] == "A" { "B" } else { "A" };

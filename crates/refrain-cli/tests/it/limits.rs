@@ -1,4 +1,4 @@
-//! The keys of `[limits]`, and the lifetimes, do what they say.
+//! The settings of `[limits]`, and the lifetimes.
 
 use crate::support::http::status_of;
 use crate::support::tasks::in_the_middle;
@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// An instance with these settings.
+/// Starts an instance with these settings.
 async fn with(settings: &str) -> (Instance, Client) {
     let files = Files::new();
     let config = files.write("config.toml", settings);
@@ -21,7 +21,7 @@ async fn with_limit(limit: &str) -> (Instance, Client) {
     with(&format!("[limits]\n{limit}\n")).await
 }
 
-/// Is this the error that names the limit?
+/// Checks that the reply is an internal error that contains `part`.
 #[track_caller]
 fn assert_internal(reply: &Reply, part: &str) {
     let Reply::Refused { code, message, .. } = reply else {
@@ -35,7 +35,7 @@ fn asked(key: &str) -> Reply {
     Reply::Asked(vec![key.into()])
 }
 
-/// A call of `sum` that is at work: its first event has come.
+/// Starts a call of `sum` and waits for its first event.
 async fn sum_at_work(client: &Client, call: &Call) -> Connection {
     let client = client.clone().with_progress(true);
     let begun = within("a response", client.begin(call)).await;
@@ -46,7 +46,7 @@ async fn sum_at_work(client: &Client, call: &Call) -> Connection {
 }
 
 #[tokio::test]
-async fn body_bytes() {
+async fn body_bytes_limits_request_bodies() {
     let (_instance, client) = with_limit("body_bytes = 1000").await;
     let call = |text: &str| Call::new("echo", json!({"text": text}));
     let small = client.round(&mut call("hello")).await;
@@ -58,9 +58,9 @@ async fn body_bytes() {
     );
 }
 
-/// A larger token waits in the store, and what travels names it.
+/// A larger token is stored, and the client gets a reference.
 #[tokio::test]
-async fn token_chars() {
+async fn token_chars_moves_larger_tokens_to_the_store() {
     let (_instance, client) = with_limit("token_chars = 150").await;
     let mut order = Call::order("lamp");
     assert_eq!(client.round(&mut order).await, asked("confirm_order"));
@@ -71,7 +71,7 @@ async fn token_chars() {
 }
 
 #[tokio::test]
-async fn journal_bytes() {
+async fn journal_bytes_limits_stored_journals() {
     let settings = "[limits]\ntoken_chars = 150\n[tasks]\njournal_bytes = 150\n";
     let (_instance, client) = with(settings).await;
     let reply = client.round(&mut Call::order("lamp")).await;
@@ -79,9 +79,9 @@ async fn journal_bytes() {
     assert_internal(&reply, "reserve");
 }
 
-/// Makes a call while another is at work, whose step takes so long, and gives both replies. `None`: the other may have
-/// been over before.
-async fn beside_another(limit: &str, pause_ms: u64, mut call: Call) -> Option<[Reply; 2]> {
+/// Makes a call during a step of another call, and once more afterwards. Returns both replies, or `None` if the step may
+/// have ended too early.
+async fn during_another(limit: &str, pause_ms: u64, mut call: Call) -> Option<[Reply; 2]> {
     let files = Files::new();
     let config = files.write("config.toml", &format!("[limits]\n{limit}\n"));
     let ledger = files.write("ledger", "");
@@ -98,18 +98,18 @@ async fn beside_another(limit: &str, pause_ms: u64, mut call: Call) -> Option<[R
     }
     let other = other.await.expect("no panic");
     assert_eq!(other, Reply::Done("Echo: at work".into()));
-    // By itself it is taken.
+    // Without the other call it is accepted.
     Some([reply, client.round(&mut call).await])
 }
 
 #[tokio::test]
-async fn concurrent_calls() {
+async fn concurrent_calls_limits_calls_in_flight() {
     in_the_middle(async |pause_ms| {
         let call = Call::weather("Oslo");
-        let [beside, after] = beside_another("concurrent_calls = 1", pause_ms, call).await?;
+        let [during, after] = during_another("concurrent_calls = 1", pause_ms, call).await?;
         assert!(
-            matches!(beside, Reply::Refused { status: 503, .. }),
-            "{beside:?}"
+            matches!(during, Reply::Refused { status: 503, .. }),
+            "{during:?}"
         );
         assert_eq!(after, asked("github_login"));
         Some(())
@@ -118,10 +118,10 @@ async fn concurrent_calls() {
 }
 
 #[tokio::test]
-async fn shed_above() {
+async fn shed_above_hands_flows_on() {
     in_the_middle(async |pause_ms| {
-        let [beside, after] = beside_another("shed_above = 1", pause_ms, Call::sum(5, 0)).await?;
-        assert_eq!(beside, Reply::HandedOn);
+        let [during, after] = during_another("shed_above = 1", pause_ms, Call::sum(5, 0)).await?;
+        assert_eq!(during, Reply::HandedOn);
         assert_eq!(after, Reply::Done("The sum of 1 to 5 is 15.".into()));
         Some(())
     })
@@ -129,17 +129,17 @@ async fn shed_above() {
 }
 
 #[tokio::test]
-async fn round_seconds() {
+async fn round_seconds_limits_a_round() {
     let (_instance, client) = with_limit("round_seconds = 1").await;
     let begun = Instant::now();
-    // The default is a minute, for which nobody here waits, and neither is the sum done before.
+    // The default is a minute, and the sum takes even longer.
     let reply = client.round(&mut Call::sum(100, 1000)).await;
     assert_internal(&reply, "time limit of a round");
     assert!(begun.elapsed() >= Duration::from_millis(900));
 }
 
 #[tokio::test]
-async fn rounds() {
+async fn rounds_limits_the_rounds_of_a_flow() {
     let (_instance, client) = with_limit("rounds = 2").await;
     let fields = json!({"workItemId": 1, "fields": {"System.State": "Resolved"}});
     let finished = client.finish(Call::new("update_work_item", fields)).await;
@@ -149,7 +149,7 @@ async fn rounds() {
 }
 
 #[tokio::test]
-async fn asks() {
+async fn asks_limits_the_asks_of_a_round() {
     let (_instance, client) = with_limit("asks = 1").await;
     let reply = client.round(&mut Call::new("accounts", json!({}))).await;
     assert_internal(&reply, "limit of a round is 1");
@@ -158,7 +158,7 @@ async fn asks() {
 }
 
 #[tokio::test]
-async fn entries() {
+async fn entries_limits_the_journal() {
     let (_instance, client) = with_limit("entries = 2").await;
     let finished = client.finish(Call::order("lamp")).await;
     assert_internal(&finished.reply, "2 entries");
@@ -166,7 +166,7 @@ async fn entries() {
 }
 
 #[tokio::test]
-async fn retries() {
+async fn retries_limits_invalid_answers() {
     let (_instance, client) = with_limit("retries = 1").await;
     let mut call = Call::order("lamp");
     for _ in 0..2 {
@@ -181,16 +181,16 @@ async fn retries() {
 }
 
 #[tokio::test]
-async fn sheds() {
+async fn sheds_limits_hand_overs() {
     let (_instance, client) = with_limit("shed_above = 0\nsheds = 1").await;
     let finished = client.finish(Call::sum(8, 0)).await;
     assert_eq!(finished.handed_on, 1, "{finished:?}");
 }
 
 #[tokio::test]
-async fn discard_bytes() {
+async fn discard_bytes_limits_discarded_bodies() {
     let (instance, _) = with_limit("body_bytes = 1000\ndiscard_bytes = 2000").await;
-    // One is answered before its body, the other after it.
+    // The first one is answered before its body, the second one after it.
     for (length, body) in [(2001, 0), (2000, 2000)] {
         let head = format!(
             "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
@@ -204,15 +204,15 @@ async fn discard_bytes() {
 }
 
 #[tokio::test]
-async fn idle_seconds() {
+async fn idle_seconds_closes_idle_connections() {
     let (instance, _) = with_limit("idle_seconds = 1").await;
-    // The default is a minute, for which nobody here waits.
+    // The default is a minute.
     Connection::open(instance.address).await.closed().await;
 }
 
-/// While it drains an instance still answers; it is not ready, and after the grace it is gone.
+/// A draining instance is not ready but still answers, until the grace period ends.
 #[tokio::test]
-async fn drain_grace_ms() {
+async fn drain_grace_ms_keeps_serving_while_not_ready() {
     in_the_middle(async |pause_ms| {
         let grace = Duration::from_millis(3 * pause_ms);
         let (mut instance, client) =
@@ -240,9 +240,9 @@ async fn drain_grace_ms() {
     .await;
 }
 
-/// A call at work is waited for, and handed on at its next checkpoint.
+/// The instance waits for a running call, which is handed on at its next checkpoint.
 #[tokio::test]
-async fn drain_seconds_are_enough_for_a_checkpoint() {
+async fn drain_seconds_wait_for_a_checkpoint() {
     let (mut instance, client) = with_limit("drain_grace_ms = 0").await;
     let mut running = sum_at_work(&client, &Call::sum(50, 300)).await;
     instance.stop().await;
@@ -252,9 +252,8 @@ async fn drain_seconds_are_enough_for_a_checkpoint() {
     assert_eq!(instance.log.count("dropped"), 0, "{:?}", instance.log);
 }
 
-/// A call that does not come to a checkpoint in time is dropped.
 #[tokio::test]
-async fn drain_seconds_are_a_limit() {
+async fn drain_seconds_limit_the_wait() {
     let (mut instance, client) = with_limit("drain_grace_ms = 0\ndrain_seconds = 0").await;
     let mut running = sum_at_work(&client, &Call::sum(50, 1000)).await;
     instance.stop().await;
@@ -266,13 +265,13 @@ async fn drain_seconds_are_a_limit() {
 }
 
 #[tokio::test]
-async fn lifetimes() {
+async fn token_and_flow_ttl_expire_tokens() {
     for setting in ["token_ttl_seconds = 1", "flow_ttl_seconds = 1"] {
         let (instance, client) = with(&format!("{setting}\nclock_skew_seconds = 0\n")).await;
         let mut call = Call::weather("Oslo");
         assert_eq!(client.round(&mut call).await, asked("github_login"));
         call.answer("github_login", &json!({"name": "octocat"}));
-        // Whole seconds count: this is more than one of them, whenever it began.
+        // Lifetimes are rounded to seconds.
         tokio::time::sleep(Duration::from_millis(2100)).await;
         let reply = client.round(&mut call).await;
         assert!(
@@ -281,7 +280,7 @@ async fn lifetimes() {
         );
         instance.log.wait_for("expired", 1).await;
     }
-    // With some skew allowed, the same token is still good.
+    // With clock skew allowed, the same token is valid.
     let (_instance, client) = with("token_ttl_seconds = 1\nclock_skew_seconds = 60\n").await;
     let mut call = Call::weather("Oslo");
     assert_eq!(client.round(&mut call).await, asked("github_login"));

@@ -1,4 +1,4 @@
-//! What logs say, how they are written, and what they do not say.
+//! Log events, log formats, and the absence of secrets.
 
 use crate::support::terminal::Terminal;
 use crate::support::{Call, Client, Files, Instance, Reply, Serve, within};
@@ -6,14 +6,14 @@ use refrain_testkit::net::Connection;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Does all that leaves traces in a log, and gives what was secret about it.
+/// Causes every log event, and returns the secrets that must not be logged.
 async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(keys).expect("the key file can be read");
     let secret = text.split_whitespace().next_back().expect("a key");
     let mut secrets = vec![secret.to_owned(), "alice-alice-alice".into()];
     let alice = Client::new(instance.address).with_bearer("alice-alice-alice");
     let mut call = Call::order("lamp");
-    // Handed on twice, as it is set up, and then asked.
+    // Two rounds are handed on, the third one asks.
     for _ in 0..3 {
         alice.round(&mut call).await;
         secrets.extend(call.token.clone());
@@ -28,7 +28,7 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     let stranger = Client::new(instance.address).with_bearer("carol-carol-carol");
     stranger.round(&mut call).await;
     secrets.push("carol-carol-carol".into());
-    // Something that is no HTTP, whose end is logged too.
+    // The end of a connection with malformed HTTP is logged, too.
     let mut garbage = Connection::open(instance.address).await;
     let bytes = b"POST mcp\r\nauthorization: Bearer alice-alice-alice\r\n\r\n";
     garbage.write(bytes).await;
@@ -36,9 +36,9 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     let mut sum = Call::sum(3, 0);
     assert_eq!(alice.round(&mut sum).await, Reply::HandedOn);
     secrets.extend(sum.token.clone());
-    instance.reload("the keys were read again").await;
+    instance.reload("keys reloaded").await;
     std::fs::write(keys, format!("00000000 minting {secret}\n")).expect("a key file");
-    instance.reload("the keys stay as they are").await;
+    instance.reload("failed to reload keys").await;
     instance.stop().await;
     secrets
 }
@@ -56,12 +56,12 @@ async fn everything_logged(format: &str) -> (Vec<String>, Vec<String>) {
     (instance.log.lines(), secrets)
 }
 
-/// No secret, no bearer token, no requestState: nor a part of one that would help.
+/// Checks that no line contains a part of a secret.
 fn assert_silent(lines: &[String], secrets: &[String]) {
     assert_eq!(secrets.len(), 7);
     for line in lines {
         for secret in secrets {
-            // The end: the beginning of a token names its key, which is no secret.
+            // The start of a token is the id of its key, which is not secret.
             let part = &secret[secret.len().saturating_sub(24)..];
             assert!(!line.contains(part), "{part:?} is in the log: {line}");
         }
@@ -69,7 +69,7 @@ fn assert_silent(lines: &[String], secrets: &[String]) {
 }
 
 #[tokio::test]
-async fn a_log_of_everything_has_no_secrets() {
+async fn text_log_has_no_secrets() {
     let (lines, secrets) = everything_logged("text").await;
     let text = lines.join("\n");
     for expected in ["token rejected", "handed on", "draining", "DEBUG"] {
@@ -80,7 +80,7 @@ async fn a_log_of_everything_has_no_secrets() {
 }
 
 #[tokio::test]
-async fn a_log_in_json_is_json() {
+async fn json_log_is_json_without_secrets() {
     let (lines, secrets) = everything_logged("json").await;
     assert_silent(&lines, &secrets);
     let mut messages = Vec::new();
@@ -96,7 +96,7 @@ async fn a_log_in_json_is_json() {
 }
 
 #[tokio::test]
-async fn a_start_that_fails_is_told_in_json_too() {
+async fn failed_start_is_logged_as_json() {
     let taken = Serve::new().start().await;
     let address = taken.address.to_string();
     let serve = Serve::without_address().args(["--log", "json", "--listen", &address]);
@@ -105,7 +105,7 @@ async fn a_start_that_fails_is_told_in_json_too() {
     for line in said.lines() {
         assert!(serde_json::from_str::<Value>(line).is_ok(), "{line}");
     }
-    let last: Value = serde_json::from_str(last).expect("JSON");
+    let last: Value = serde_json::from_str(last).expect("valid JSON");
     let error = last["fields"]["error"].as_str().expect("an error");
     assert!(
         error.starts_with(&format!("cannot listen on {address}")),
@@ -113,9 +113,9 @@ async fn a_start_that_fails_is_told_in_json_too() {
     );
 }
 
-/// One event for each round, with what one looks for and nothing of what was said.
+/// The event has the facts of the round, but no arguments and answers.
 #[tokio::test]
-async fn each_round_is_one_event() {
+async fn each_round_logs_one_event() {
     let files = Files::new();
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
     let serve = Serve::new().tokens(&tokens).args(["--log", "json"]);
@@ -136,7 +136,7 @@ async fn each_round_is_one_event() {
         .lines()
         .iter()
         .filter(|line| line.contains("round ended"))
-        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .map(|line| serde_json::from_str(line).expect("valid JSON"))
         .collect();
     let expected = [
         ("get_weather", json!(1), "input_required"),
@@ -158,14 +158,14 @@ async fn each_round_is_one_event() {
             "{event}"
         );
     }
-    // Neither arguments nor answers, nor a name that somebody made up.
+    // Neither arguments nor answers, nor an unknown tool name.
     for said in ["Oslo-in-Norway", "octocat", "no-such-tool"] {
         assert_eq!(instance.log.count(said), 0, "{said}: {:?}", instance.log);
     }
 }
 
 #[tokio::test]
-async fn who_calls_is_not_logged_unless_asked_for() {
+async fn callers_are_logged_only_at_debug_level() {
     let files = Files::new();
     let tokens = files.write("callers.txt", "alice alice-alice-alice\n");
     let mut instance = Serve::new().tokens(&tokens).start().await;
@@ -182,7 +182,7 @@ async fn who_calls_is_not_logged_unless_asked_for() {
 }
 
 #[tokio::test]
-async fn a_filter_that_makes_no_sense_is_refused() {
+async fn invalid_log_filter_is_rejected() {
     for (filter, part) in [
         ("debgu", "did you mean \"debug\"?"),
         ("refrain_server=loud", "refrain_server=loud"),
@@ -190,7 +190,7 @@ async fn a_filter_that_makes_no_sense_is_refused() {
     ] {
         let said = Serve::new().env("RUST_LOG", filter).fails().await;
         assert!(
-            said.contains("$RUST_LOG is") && said.contains(part),
+            said.contains("invalid $RUST_LOG") && said.contains(part),
             "{said}"
         );
     }
@@ -205,7 +205,7 @@ async fn a_filter_that_makes_no_sense_is_refused() {
 }
 
 #[tokio::test]
-async fn colours_are_for_terminals_that_want_them() {
+async fn log_is_coloured_on_a_terminal_unless_disabled() {
     for (name, value, coloured) in [
         ("TERM", "xterm", true),
         ("NO_COLOR", "1", false),

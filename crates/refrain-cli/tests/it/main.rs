@@ -1,4 +1,4 @@
-//! The `refrain` binary, tested as its users meet it: real processes, real connections, real signals.
+//! Integration tests of the `refrain` binary: real processes, connections and signals.
 
 mod auth;
 mod calling;
@@ -7,12 +7,12 @@ mod config;
 mod drafts;
 mod keys;
 mod killed;
+mod legacy_clients;
 mod legacy_fleet;
+mod legacy_own_client;
 mod limits;
 mod logs;
 mod metrics;
-mod older_clients;
-mod older_ours;
 mod postgres;
 mod relay;
 mod rolling_restart;

@@ -1,4 +1,4 @@
-//! The port that tells how an instance is doing.
+//! The metrics port.
 
 use crate::support::tasks::in_the_middle;
 use crate::support::{
@@ -10,20 +10,23 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// An instance with a port for its metrics, and the port's address.
+/// Starts an instance with a metrics port, and returns the port's address.
 async fn with_metrics(serve: Serve) -> (Instance, SocketAddr) {
     let instance = serve.start().await;
-    let line = instance.log.wait_for("metrics at http://", 1).await;
+    let line = instance.log.wait_for("serving metrics", 1).await;
+    (instance, metrics_address(&line))
+}
+
+fn metrics_address(line: &str) -> SocketAddr {
     let address = line
         .split_once("http://")
         .and_then(|(_, rest)| rest.split_once("/metrics"));
     let address = address.and_then(|(address, _)| address.parse().ok());
-    let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
-    (instance, address)
+    address.unwrap_or_else(|| panic!("no address in {line:?}"))
 }
 
 #[tokio::test]
-async fn by_flag_and_by_file() {
+async fn metrics_are_enabled_by_flag_or_file() {
     let files = Files::new();
     let config = files.write("config.toml", "metrics = \"127.0.0.1:0\"\n");
     for serve in [
@@ -40,7 +43,7 @@ async fn by_flag_and_by_file() {
         let line =
             "refrain_rounds_total{method=\"tools/call\",target=\"echo\",outcome=\"complete\"} 1";
         assert!(text.lines().any(|l| l == line), "{text}");
-        // Callers do not get to see it.
+        // The main port does not serve metrics.
         assert_eq!(status_of(instance.address, "/metrics").await.unwrap(), 404);
         assert_eq!(status_of(metrics, "/mcp").await.unwrap(), 404);
     }
@@ -54,14 +57,15 @@ async fn by_flag_and_by_file() {
     let same = ["serve", "--listen", &address, "--metrics", &address];
     let same = refrain(same);
     assert!(
-        same.err.contains("metrics must be another port"),
+        same.err
+            .contains("metrics must not be the address of listen"),
         "{same:?}"
     );
 }
 
-/// A page whose name was made to lead here does not get to read it.
+/// DNS rebinding: a page under another name cannot read the metrics.
 #[tokio::test]
-async fn a_port_on_this_machine_answers_for_this_machine_only() {
+async fn loopback_metrics_reject_foreign_hosts() {
     let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
     let port = metrics.port();
     for (host, status) in [
@@ -82,9 +86,8 @@ async fn a_port_on_this_machine_answers_for_this_machine_only() {
     }
 }
 
-/// From the signal to the end, both ports say that the instance is on its way out.
 #[tokio::test]
-async fn draining_can_be_watched() {
+async fn draining_is_visible_on_both_ports() {
     in_the_middle(async |pause_ms| {
         let grace = Duration::from_millis(3 * pause_ms);
         let files = Files::new();
@@ -130,9 +133,8 @@ async fn draining_can_be_watched() {
     .await;
 }
 
-/// What Prometheus itself reads it with takes it, and sees every family with its type.
 #[tokio::test]
-async fn the_official_parser_reads_it() {
+async fn metrics_are_read_by_the_prometheus_parser() {
     let (instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
     let client = Client::new(instance.address);
     for call in [Call::weather("Oslo"), Call::order("lamp")] {
@@ -164,12 +166,13 @@ gauge refrain_draining
     assert_eq!(families, expected);
 }
 
-/// Every family, and every value of a label that does not depend on what is registered, is explained.
+/// Every family, and every label value that does not depend on the registered tools.
 #[tokio::test]
-async fn the_documentation_has_all_of_it() {
+async fn every_metric_is_documented() {
     let (_instance, metrics) = with_metrics(Serve::new().args(["--metrics", "127.0.0.1:0"])).await;
     let text = text_of(metrics, "/metrics").await;
-    let page = std::fs::read_to_string(root().join("docs/operate/metrics.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/operate/metrics.md"))
+        .expect("the page is readable");
     let mut seen = 0;
     for line in text.lines() {
         if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
@@ -199,20 +202,16 @@ async fn the_documentation_has_all_of_it() {
     assert!(seen > 40, "{text}");
 }
 
-/// Over standard input and output there is a port for them too.
 #[tokio::test]
-async fn an_instance_on_stdio_has_metrics() {
+async fn stdio_instance_serves_metrics() {
     let serve = Serve::without_address().args(["--stdio", "--metrics", "127.0.0.1:0"]);
     let (mut child, log) = serve.with_input();
-    let line = log.wait_for("metrics at http://", 1).await;
-    let address = line
-        .split_once("http://")
-        .and_then(|(_, rest)| rest.split_once("/metrics"));
-    let address: SocketAddr = address.expect("an address").0.parse().expect("an address");
+    let line = log.wait_for("serving metrics", 1).await;
+    let address = metrics_address(&line);
     assert_eq!(status_of(address, "/readyz").await.unwrap(), 200);
     drop(child.stdin.take());
     let status = within("the end", child.wait())
         .await
-        .expect("a child can be waited for");
+        .expect("the process can be waited for");
     assert!(status.success(), "{status}");
 }

@@ -1,13 +1,13 @@
-//! The same on Postgres, as a fleet has it: a real one, which the tests start where none is named.
+//! Tasks with a Postgres store. The tests start a server unless one is configured.
 
 use crate::support::tasks::{brief, in_the_middle};
 use crate::support::{Call, Client, Files, Ledger, Serve, program};
 use refrain_store::test_postgres::TestPostgres;
 use serde_json::{Value, json};
 
-/// The URL comes from the environment, as one with a password should.
+/// The URL is in the environment, as recommended for passwords.
 #[tokio::test]
-async fn what_a_killed_instance_began_a_worker_finishes() {
+async fn worker_finishes_a_task_of_a_killed_instance() {
     let cluster = TestPostgres::shared().expect("a Postgres");
     in_the_middle(async |pause_ms| {
         let url = cluster.database().await.expect("a database");
@@ -39,7 +39,8 @@ async fn what_a_killed_instance_began_a_worker_finishes() {
         let mut list = program();
         let list = list.args(["tasks", "list", "--json"]);
         let list = list.env("REFRAIN_STORE", &url).output().await;
-        let rows: Value = serde_json::from_slice(&list.expect("it runs").stdout).expect("JSON");
+        let rows: Value =
+            serde_json::from_slice(&list.expect("the process runs").stdout).expect("valid JSON");
         assert_eq!(rows[0]["id"], json!(id), "{rows}");
         assert_eq!(rows[0]["status"], "completed", "{rows}");
         Some(())

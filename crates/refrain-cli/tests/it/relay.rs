@@ -1,4 +1,4 @@
-//! A live tool on two instances: what it does is done once, wherever its rounds come in.
+//! Relaying: a live tool runs once on its holder, whichever instance gets its rounds.
 
 use crate::support::{Balancer, Call, Client, Files, Instance, Reply, Serve, refrain};
 use serde_json::json;
@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two instances with one ledger, and whether they advertise their URLs.
+/// The files of two instances, and whether they advertise their URLs.
 struct Fleet {
     _files: Files,
     keys: PathBuf,
@@ -41,13 +41,12 @@ impl Fleet {
     }
 
     fn lines(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(&self.ledger).expect("the ledger");
+        let text = std::fs::read_to_string(&self.ledger).expect("the ledger is readable");
         text.lines().map(ToOwned::to_owned).collect()
     }
 }
 
-/// Addresses that nobody listens on. They are not among those that systems hand out, since whoever asks for any, or
-/// connects to somebody, could be given one of them before the instance has it, or while it is started again.
+/// Free ports outside of the ephemeral range, so that no other process gets one of them during a restart.
 pub(crate) fn free() -> [SocketAddr; 2] {
     const PORTS: Range<u32> = 20_000..30_000;
     static TRIED: AtomicU32 = AtomicU32::new(0);
@@ -59,7 +58,7 @@ pub(crate) fn free() -> [SocketAddr; 2] {
             .ok()
             .map(|_| address)
     };
-    [(); 2].map(|()| PORTS.into_iter().find_map(|_| next()).expect("a port"))
+    [(); 2].map(|()| PORTS.into_iter().find_map(|_| next()).expect("a free port"))
 }
 
 fn asked() -> Reply {
@@ -79,7 +78,7 @@ fn done() -> Reply {
     Reply::Done("You have seat 12A now.".into())
 }
 
-/// The words of an error that a call was answered with.
+/// The message of an error reply.
 #[track_caller]
 fn refused(reply: Reply) -> String {
     match reply {
@@ -100,7 +99,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
     let b = fleet.start("b", addresses[1]).await;
     let balancer = Balancer::start(addresses).await;
     let client = Client::new(balancer.address);
-    // One after the other: the second round of each call comes in where the first did not.
+    // The second round of each call goes to the other instance.
     let mut calls = [change_seat(), change_seat(), change_seat()];
     for call in &mut calls {
         assert_eq!(client.round(call).await, asked());
@@ -117,7 +116,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
     let said = refused(at_b.round(&mut answered(lost.clone())).await);
     assert!(said.contains("does not respond"), "{said}");
     assert!(said.contains("this request had no effect"), "{said}");
-    // Started again it does not have the call.
+    // After a restart, it does not hold the call.
     let _a = fleet.start("a", addresses[0]).await;
     let said = refused(at_b.round(&mut answered(lost)).await);
     assert!(said.contains("no longer in memory"), "{said}");
@@ -125,7 +124,7 @@ async fn request_is_relayed_to_the_holder_of_its_call() {
 }
 
 #[tokio::test]
-async fn without_an_advertised_url_the_call_stays_where_it_is() {
+async fn without_an_advertised_url_nothing_is_relayed() {
     let addresses = free();
     let fleet = Fleet::new(false);
     let a = fleet.start("a", addresses[0]).await;

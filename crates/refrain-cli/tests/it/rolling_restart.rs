@@ -1,4 +1,4 @@
-//! A rolling restart under load loses no call, and nothing is done twice.
+//! A rolling restart under load loses no call and repeats no step.
 
 use crate::support::tasks::in_the_middle;
 use crate::support::{
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 const CLIENTS: usize = 9;
-/// Calls of one client, at most; they stop earlier when the restart is over.
+/// The maximum number of calls of one client; they stop when the restart is done.
 const CALLS_MAX: usize = 3000;
 const SUM_TO: u64 = 30;
 
@@ -31,7 +31,7 @@ impl Shared {
     }
 }
 
-/// The names of the instances by which calls were served so far.
+/// The names of the instances that served calls so far.
 #[derive(Clone, Default)]
 struct Served(Arc<Mutex<BTreeSet<String>>>);
 
@@ -50,13 +50,13 @@ impl Served {
     }
 }
 
-/// What a client did.
+/// The results of a client.
 #[derive(Default)]
 struct Done {
     served: Served,
     weathers: usize,
     sums: usize,
-    /// Items that were ordered, by the receipt the client was given.
+    /// Ordered items, by receipt.
     orders: BTreeMap<String, String>,
     handed_on: usize,
     failures: Vec<String>,
@@ -83,7 +83,7 @@ impl Done {
     }
 }
 
-/// Makes one call after the other, of each kind in turn.
+/// Makes calls of each kind in turn.
 async fn call_on(client: Client, number: usize, stop: Arc<AtomicBool>, served: Served) -> Done {
     let mut done = Done {
         served,
@@ -115,7 +115,7 @@ async fn call_on(client: Client, number: usize, stop: Arc<AtomicBool>, served: S
                 }
             }
             _ => {
-                // Every other one with progress: then the reply is the last event of a stream.
+                // Every second call requests progress, and gets an event stream.
                 let client = client.clone().with_progress(turn % 2 == 0);
                 let finished = client.try_finish(Call::sum(SUM_TO, 10)).await;
                 if let Some(text) = done.take("sum", finished) {
@@ -129,12 +129,11 @@ async fn call_on(client: Client, number: usize, stop: Arc<AtomicBool>, served: S
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rolling_restart_loses_no_call() {
+async fn rolling_restart_loses_no_call() {
     in_the_middle(async |pause_ms| restart(Duration::from_millis(2 * pause_ms)).await).await;
 }
 
-/// A rolling restart with so much grace. `None`: the machine is so busy that the balancer sees too late that an instance
-/// drains.
+/// A rolling restart with this grace period. `None` means that the balancer noticed a draining instance too late.
 async fn restart(grace: Duration) -> Option<()> {
     let files = Files::new();
     let limits = format!("[limits]\ndrain_grace_ms = {}\n", grace.as_millis());
@@ -164,7 +163,7 @@ async fn restart(grace: Duration) -> Option<()> {
         let begun = Instant::now();
         instances[at].signal(Signal::TERM);
         balancer.skips(at).await;
-        // The other half is for requests that are on their way.
+        // The other half is for requests in flight.
         if begun.elapsed() >= grace / 2 {
             return None;
         }
@@ -212,9 +211,9 @@ async fn restart(grace: Duration) -> Option<()> {
     Some(())
 }
 
-/// Who sends no signal before it is told that the instance listens may do so right then.
+/// A supervisor may send a signal as soon as the instance reports that it listens.
 #[tokio::test]
-async fn a_signal_right_after_the_start_is_a_drain() {
+async fn signal_right_after_start_drains_the_instance() {
     let files = Files::new();
     let config = files.write("config.toml", "[limits]\ndrain_grace_ms = 0\n");
     for _ in 0..5 {

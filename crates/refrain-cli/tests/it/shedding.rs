@@ -1,7 +1,7 @@
-//! Instances that have too much to do hand flows on at their checkpoints and steps.
+//! Load shedding: overloaded instances hand flows on at checkpoints and steps.
 //!
-//! What is promised: a flow is set down right after what it did was written down in its token, so as long as no
-//! response is lost nothing is done twice; and one flow is handed on twice at most, as its client counts rounds.
+//! A flow stops right after its work was recorded in its token, so nothing runs twice unless a response is lost. A flow is
+//! handed on at most twice, because clients limit their rounds.
 
 use crate::support::{Balancer, Call, Client, Files, Ledger, Reply, Serve};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const SUM_TO: u64 = 20;
 const HANDED_ON: &str = "flow handed on";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn overload_hands_flows_on_and_every_step_is_done_once() {
+async fn overload_hands_flows_on_and_runs_every_step_once() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let ledger = files.write("ledger", "");
@@ -59,20 +59,19 @@ async fn overload_hands_flows_on_and_every_step_is_done_once() {
         assert!(finished.handed_on <= 2, "{finished:?}");
         handed_on += finished.handed_on;
     }
-    assert!(handed_on > 0, "nothing was handed on");
+    assert!(handed_on > 0, "no flow was handed on");
     let mut logged = 0;
     for instance in &mut instances {
         instance.stop().await;
         logged += instance.log.count(HANDED_ON);
     }
-    assert_eq!(handed_on, logged, "as many as the instances say");
+    assert_eq!(handed_on, logged, "as many as the instances logged");
     let ledger = Ledger::at(&ledger);
     ledger.assert_added_once(SUMS, SUM_TO);
     ledger.assert_ordered_once(&items);
     println!("{} calls were handed on {handed_on} times", SUMS + ORDERS);
 }
 
-/// The same load on instances that have room for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_overload_nothing_is_handed_on() {
     let files = Files::new();
@@ -92,9 +91,9 @@ async fn without_overload_nothing_is_handed_on() {
     assert_eq!(instance.log.count(HANDED_ON), 0);
 }
 
-/// With nobody to hand it to, a flow comes back to the same instance, and is done there.
+/// Without other instances, the flow returns to the same one.
 #[tokio::test]
-async fn one_instance_alone_gets_through_its_own_overload() {
+async fn single_overloaded_instance_completes_its_calls() {
     let files = Files::new();
     let ledger = files.write("ledger", "");
     for (sheds, expected) in [(0, 0), (1, 1), (5, 5)] {

@@ -1,4 +1,4 @@
-//! `refrain serve --stdio`, started and spoken to by refrain-client.
+//! `refrain serve --stdio`, started by refrain-client.
 
 use crate::support::{Files, within};
 use refrain_client::wire::Filter;
@@ -32,7 +32,7 @@ impl Spawned {
             .env("LOG", self.files.path("log"))
             .env("RUST_LOG", "debug")
             .env("REFRAIN_STORE", "memory:");
-        within("the server is there", builder.spawn(command))
+        within("the start of the server", builder.spawn(command))
             .await
             .expect("the server can be started")
     }
@@ -45,7 +45,7 @@ impl Spawned {
 
     async fn is_gone(&self) {
         let pid = self.pid();
-        within("the process ends", async {
+        within("the end of the process", async {
             while test_kill_process(pid).is_ok() {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -55,7 +55,7 @@ impl Spawned {
 }
 
 async fn says(file: &Path, what: &str) {
-    within("the log says so", async {
+    within("the log line", async {
         while !std::fs::read_to_string(file).is_ok_and(|text| text.contains(what)) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -63,8 +63,8 @@ async fn says(file: &Path, what: &str) {
     .await;
 }
 
-/// A client that hears of progress, and a place to wait for it.
-fn hearing() -> (ClientBuilder, Arc<Notify>) {
+/// A client with a progress handler, and the notification of progress.
+fn with_progress() -> (ClientBuilder, Arc<Notify>) {
     let heard = Arc::new(Notify::new());
     let hear = Arc::clone(&heard);
     let builder = Client::builder().on_progress(move |_: Progress| hear.notify_one());
@@ -72,7 +72,7 @@ fn hearing() -> (ClientBuilder, Arc<Notify>) {
 }
 
 #[tokio::test]
-async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
+async fn rounds_work_over_stdio_and_the_process_ends_with_the_client() {
     let spawned = Spawned::new();
     let builder = Client::builder().on_form(|ask| async move {
         assert_eq!(ask.key, "echo_input");
@@ -85,7 +85,7 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
 
     let calls = (0..20).map(|_| client.call_tool("echo", json!({})));
     for result in futures_util::future::join_all(calls).await {
-        let result = json!(result.expect("a result"));
+        let result = json!(result.expect("the call succeeds"));
         assert_eq!(result["content"][0]["text"], "Echo: two\nlines");
     }
 
@@ -94,7 +94,7 @@ async fn rounds_go_over_a_pipe_and_the_process_ends_with_the_client() {
 }
 
 #[tokio::test]
-async fn tasks_and_subscriptions_go_over_a_pipe() {
+async fn tasks_and_subscriptions_work_over_stdio() {
     let spawned = Spawned::new();
     let builder =
         Client::builder().on_form(|_| async { Ok(AskAnswer::accept(json!({"input": "later"}))?) });
@@ -104,22 +104,22 @@ async fn tasks_and_subscriptions_go_over_a_pipe() {
         ..Filter::default()
     };
     let listening = within("it listens", client.listen(&filter)).await;
-    drop(listening.expect("it listens"));
+    drop(listening.expect("the subscription is accepted"));
     says(&spawned.files.path("log"), "cancelled").await;
 
     let result = within("the task", client.call_tool("echo_task", json!({}))).await;
-    let result = json!(result.expect("a result"));
+    let result = json!(result.expect("the call succeeds"));
     assert_eq!(result["content"][0]["text"], "Echo: later");
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_at_the_server() {
+async fn dropped_call_is_cancelled_on_the_server() {
     let spawned = Spawned::new();
-    let (builder, heard) = hearing();
+    let (builder, heard) = with_progress();
     let client = spawned.start(builder).await;
     let long = json!({"to": 100_000, "pause_ms": 5});
     tokio::select! {
-        ended = client.call_tool("sum", long) => panic!("not so fast: {ended:?}"),
+        ended = client.call_tool("sum", long) => panic!("the call ended early: {ended:?}"),
         () = within("it has begun", heard.notified()) => {}
     }
     says(&spawned.files.path("log"), "cancelled").await;
@@ -130,14 +130,14 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_ends_every_call() {
+async fn killed_server_fails_every_call() {
     let spawned = Spawned::new();
-    let (builder, heard) = hearing();
+    let (builder, heard) = with_progress();
     let client = spawned.start(builder).await;
     let long = || client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5}));
     let kill = async {
         within("it has begun", heard.notified()).await;
-        kill_process(spawned.pid(), Signal::KILL).expect("it runs");
+        kill_process(spawned.pid(), Signal::KILL).expect("the process runs");
     };
     let calls = futures_util::future::join(long(), long());
     let ((one, other), ()) = within("they end", futures_util::future::join(calls, kill)).await;
@@ -148,6 +148,6 @@ async fn a_server_that_is_killed_ends_every_call() {
         assert!(status.contains("signal: 9"), "{status}");
         assert!(error.pending.is_some(), "the call is not lost");
     }
-    let tools = client.tools().await.expect("it is started again");
+    let tools = client.tools().await.expect("the server is restarted");
     assert!(!tools.is_empty());
 }

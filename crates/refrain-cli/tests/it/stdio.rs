@@ -1,4 +1,4 @@
-//! `refrain serve --stdio` as a process: what is on its standard output, and when it ends.
+//! `refrain serve --stdio`: standard output, and the end of the process.
 
 use crate::support::{program, within};
 use refrain::runtime::PROTOCOL_VERSION;
@@ -17,7 +17,7 @@ fn request(id: u32, method: &str, mut params: Value) -> String {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string()
 }
 
-/// The binary with everything in its log.
+/// Starts the binary with a complete log.
 fn start() -> Child {
     program()
         .args(["serve", "--stdio"])
@@ -28,11 +28,11 @@ fn start() -> Child {
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
-        .expect("the binary can be started")
+        .expect("the binary starts")
 }
 
 #[tokio::test]
-async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end() {
+async fn stdout_has_only_messages_and_the_process_ends_with_its_input() {
     let mut process = start();
     let lines = [
         request(1, "server/discover", json!({})),
@@ -41,7 +41,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
             "tools/call",
             json!({"name": "echo", "arguments": {"text": "two\nlines"}}),
         ),
-        // It asks, and what it asks is in its result.
+        // The result contains the asks.
         request(
             3,
             "tools/call",
@@ -53,7 +53,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
             json!({"name": "sum", "arguments": {"to": 3, "pause_ms": 0}}),
         ),
         request(5, "nope", json!({})),
-        // A token that does not open is a warning in the log.
+        // An invalid token causes a warning in the log.
         request(
             6,
             "tools/call",
@@ -63,7 +63,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
         json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}})
             .to_string(),
     ];
-    let mut input = process.stdin.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
     let lines = lines.join("\n") + "\n";
     within("the lines are taken", input.write_all(lines.as_bytes()))
         .await
@@ -71,16 +71,16 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     drop(input);
 
     let (mut out, mut log) = (String::new(), String::new());
-    let mut stdout = process.stdout.take().expect("a pipe");
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut stdout = process.stdout.take().expect("the stream is piped");
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let ended = within("the end", async {
-        // Both have to be UTF-8.
+        // Both must be UTF-8.
         tokio::try_join!(
             stdout.read_to_string(&mut out),
             stderr.read_to_string(&mut log)
         )
         .expect("text");
-        process.wait().await.expect("it ends")
+        process.wait().await.expect("the process can be waited for")
     });
     assert!(ended.await.success(), "{log}");
     assert!(log.contains("token rejected"), "{log}");
@@ -90,7 +90,7 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
     for line in out.lines() {
         let message: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
         assert_eq!(message["jsonrpc"], "2.0", "{line}");
-        // A response or a notification, and never a request.
+        // A response or a notification, never a request.
         let answers = message.get("result").is_some() != message.get("error").is_some();
         match message.get("method") {
             Some(method) => {
@@ -115,11 +115,11 @@ async fn standard_output_has_messages_only_and_the_end_of_the_input_is_the_end()
 }
 
 #[tokio::test]
-async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
+async fn cancelled_call_ends_and_its_reason_is_logged() {
     let mut process = start();
-    let mut input = process.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
+    let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let log = tokio::spawn(async move {
         let mut log = String::new();
         stderr.read_to_string(&mut log).await.expect("text");
@@ -144,7 +144,7 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
     drop(input);
     let mut rest = Vec::new();
     while let Some(line) = within("the end", lines.next_line()).await.expect("text") {
-        let message: Value = serde_json::from_str(&line).expect("JSON");
+        let message: Value = serde_json::from_str(&line).expect("valid JSON");
         rest.extend(message.get("id").cloned());
     }
     assert_eq!(rest, [2], "the cancelled call has no response");
@@ -153,18 +153,18 @@ async fn a_cancelled_call_ends_and_its_reason_is_in_the_log() {
     assert!(
         within("the end", process.wait())
             .await
-            .expect("it ends")
+            .expect("the process can be waited for")
             .success()
     );
 }
 
-/// The input stays open: that nobody reads is enough.
+/// The input stays open; the closed output is enough.
 #[tokio::test]
-async fn a_client_that_reads_no_more_is_a_good_end() {
+async fn closed_stdout_ends_the_process_successfully() {
     let mut process = start();
-    let mut input = process.stdin.take().expect("a pipe");
-    let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-    let mut stderr = process.stderr.take().expect("a pipe");
+    let mut input = process.stdin.take().expect("the stream is piped");
+    let mut lines = BufReader::new(process.stdout.take().expect("the stream is piped")).lines();
+    let mut stderr = process.stderr.take().expect("the stream is piped");
     let log = tokio::spawn(async move {
         let mut log = String::new();
         stderr.read_to_string(&mut log).await.expect("text");
@@ -176,7 +176,9 @@ async fn a_client_that_reads_no_more_is_a_good_end() {
     let begun = within("progress", lines.next_line()).await.expect("text");
     assert!(begun.expect("progress").contains("notifications/progress"));
     drop(lines);
-    let ended = within("the end", process.wait()).await.expect("it ends");
+    let ended = within("the end", process.wait())
+        .await
+        .expect("the process can be waited for");
     let log = within("the log", log).await.expect("no panic");
     assert!(ended.success(), "{log}");
     assert!(log.contains("the client is gone"), "{log}");

@@ -1,11 +1,11 @@
-//! Which store an instance uses, and what it says where it cannot.
+//! The store of an instance, and errors of unusable stores.
 
 use crate::support::terminal::Terminal;
 use crate::support::{Call, Client, Files, Serve, program, refrain, sqlite};
 use refrain_testkit::net::legacy::Session;
 use serde_json::{Value, json};
 
-async fn makes_a_task(serve: Serve) {
+async fn run_task(serve: Serve) {
     let instance = serve.start().await;
     let client = Client::new(instance.address);
     let id = client
@@ -14,42 +14,41 @@ async fn makes_a_task(serve: Serve) {
     assert_eq!(client.completed(&id).await.text(), "Echo: x");
 }
 
-/// The flag before the file, the file before the environment, and that before `refrain.db` in the working directory.
 #[tokio::test]
-async fn a_flag_counts_more_than_the_file_and_that_more_than_the_environment() {
+async fn store_flag_overrides_the_file_and_the_environment() {
     let files = Files::new();
     let [flag, file, environment] = ["flag.db", "file.db", "environment.db"].map(|n| files.path(n));
     let config = files.write("config.toml", &format!("store = {:?}\n", sqlite(&file)));
     let with = |serve: Serve| serve.env("REFRAIN_STORE", &sqlite(&environment));
 
-    makes_a_task(with(Serve::new())).await;
+    run_task(with(Serve::new())).await;
     assert!(environment.exists() && !file.exists() && !flag.exists());
-    std::fs::remove_file(&environment).expect("the file");
-    makes_a_task(with(Serve::new()).config(&config)).await;
+    std::fs::remove_file(&environment).expect("the file is readable");
+    run_task(with(Serve::new()).config(&config)).await;
     assert!(!environment.exists() && file.exists() && !flag.exists());
-    std::fs::remove_file(&file).expect("the file");
-    makes_a_task(with(Serve::new()).config(&config).store(&flag)).await;
+    std::fs::remove_file(&file).expect("the file is readable");
+    run_task(with(Serve::new()).config(&config).store(&flag)).await;
     assert!(!environment.exists() && !file.exists() && flag.exists());
 }
 
 #[tokio::test]
-async fn without_a_word_it_is_a_file_in_the_working_directory() {
+async fn default_store_is_a_file_in_the_working_directory() {
     let files = Files::new();
     let (dir, file) = (files.path("."), files.path("refrain.db"));
-    makes_a_task(Serve::new().in_directory(&dir)).await;
+    run_task(Serve::new().in_directory(&dir)).await;
     assert!(file.exists());
     let listed = program()
         .args(["tasks", "list", "--json"])
         .current_dir(&dir)
         .output()
         .await
-        .expect("the binary can be started");
-    let listed: Value = serde_json::from_slice(&listed.stdout).expect("JSON");
+        .expect("the binary starts");
+    let listed: Value = serde_json::from_slice(&listed.stdout).expect("valid JSON");
     assert_eq!(listed[0]["status"], "completed", "{listed}");
 }
 
 #[tokio::test]
-async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
+async fn shared_keys_with_the_default_store_cause_a_warning() {
     let files = Files::new();
     let (dir, keys) = (files.path("."), files.keys("fleet.keys"));
     let here = || Serve::new().in_directory(&dir);
@@ -63,32 +62,32 @@ async fn shared_keys_without_a_word_of_the_store_are_warned_of() {
     ] {
         let instance = serve.start().await;
         let log = &instance.log;
-        let said = log.count("have to share a store as well, for tasks");
+        let said = log.count("instances that share keys must share a store");
         assert_eq!(said, warnings, "{log:?}");
-        assert_eq!(log.count("name it with --store"), warnings, "{log:?}");
+        assert_eq!(log.count("set --store"), warnings, "{log:?}");
     }
 }
 
-/// What is said when a session of an older client is ended.
-async fn end_of_a_session(serve: Serve) -> u16 {
+/// The status of deleting a legacy session.
+async fn delete_session(serve: Serve) -> u16 {
     let instance = serve.start().await;
     let session = Session::open_with(instance.address, "2025-11-25", &json!({}), &[]).await;
     session.delete().await.status
 }
 
 #[tokio::test]
-async fn legacy_session_is_deleted_whatever_the_store() {
-    assert_eq!(end_of_a_session(Serve::new()).await, 204);
+async fn legacy_session_is_deleted_with_any_store() {
+    assert_eq!(delete_session(Serve::new()).await, 204);
     let memory = Serve::new().env("REFRAIN_STORE", "memory:");
-    assert_eq!(end_of_a_session(memory).await, 204);
+    assert_eq!(delete_session(memory).await, 204);
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_be_opened_is_named_without_its_password() {
+async fn unusable_store_is_reported_without_its_password() {
     let files = Files::new();
     let text = files.write(
         "no.db",
-        "This is not a database, and long enough to be seen as none.",
+        "This is not a database, but long enough to be mistaken for one.",
     );
     let absent = files.path("absent/refrain.db");
     for (url, reason, advice) in [
@@ -113,20 +112,19 @@ async fn a_store_that_cannot_be_opened_is_named_without_its_password() {
         let said = Serve::new().args(["--store", &url]).fails().await;
         let shown = url.replace("hush", "…");
         assert!(
-            said.contains(&format!("the store {shown} cannot be opened: ")),
+            said.contains(&format!("cannot open store {shown}: ")),
             "{said}"
         );
         assert!(said.contains(reason) && said.contains(advice), "{said}");
         assert!(!said.contains("hush"), "{said}");
-        // The same words for a worker.
+        // A worker reports the same.
         let worker = Serve::worker().args(["--store", &url]).fails().await;
         assert_eq!(worker, said);
     }
 }
 
-/// Neither what shows the settings nor what shows mistakes shows a password.
 #[test]
-fn the_password_in_a_file_is_not_shown() {
+fn store_password_in_a_file_is_not_printed() {
     let files = Files::new();
     let url = "postgres://me:hush@db/tasks";
     let good = files.write(
@@ -170,9 +168,8 @@ fn the_password_in_a_file_is_not_shown() {
     }
 }
 
-/// What is sealed with a key that nobody has after a restart is lost: that is not begun.
 #[tokio::test]
-async fn sealed_tasks_need_keys_and_open_with_them() {
+async fn sealed_tasks_need_keys_and_survive_a_restart() {
     let files = Files::new();
     let config = files.write("config.toml", "[tasks]\nseal = true\nlook_ms = 50\n");
     let said = Serve::new().config(&config).fails().await;
@@ -191,13 +188,10 @@ async fn sealed_tasks_need_keys_and_open_with_them() {
         let all: Vec<u8> = all.flatten().collect();
         all.windows(name.len()).any(|part| part == name.as_bytes())
     };
-    assert!(
-        stored("echo_task"),
-        "the name of the tool is there to be searched for"
-    );
+    assert!(stored("echo_task"), "the tool name is stored as plain text");
     assert!(
         !stored("Please provide the input"),
-        "an ask lies open in the store"
+        "an ask is stored as plain text"
     );
     first.stop().await;
     let second = serve().start().await;
@@ -206,12 +200,12 @@ async fn sealed_tasks_need_keys_and_open_with_them() {
         .update(&id, "echo_input", &json!({"input": "hush, hush"}))
         .await;
     assert_eq!(client.completed(&id).await.text(), "Echo: hush, hush");
-    assert!(!stored("hush, hush"), "an answer lies open in the store");
+    assert!(!stored("hush, hush"), "an answer is stored as plain text");
 }
 
-/// Help is read on terminals, and must not show what is in the environment.
+/// The help must not print the value of the variable.
 #[tokio::test]
-async fn help_says_where_a_password_belongs() {
+async fn help_explains_where_to_put_a_password() {
     let mut terminal = Terminal::open();
     let theirs = terminal.theirs();
     let child = program()
@@ -221,10 +215,10 @@ async fn help_says_where_a_password_belongs() {
         .spawn();
     let said = terminal.read_until("Print version").await;
     assert!(
-        said.contains("$REFRAIN_STORE") && said.contains("list of processes"),
+        said.contains("$REFRAIN_STORE") && said.contains("can see flags"),
         "{said}"
     );
     assert!(!said.contains("hush"), "{said}");
-    let ended = child.expect("the binary can be started").wait().await;
-    assert!(ended.expect("it ends").success());
+    let ended = child.expect("the binary starts").wait().await;
+    assert!(ended.expect("the process can be waited for").success());
 }

@@ -1,12 +1,12 @@
-//! Tasks and what happens to instances: killed, paused for longer than their lease, drained, replaced by newer ones.
+//! Tasks of instances that are killed, paused for longer than their lease, drained, or upgraded.
 
-use crate::support::tasks::{Look, brief, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, brief, in_the_middle, shared, shown};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
 use rustix::process::Signal;
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Instances with one store and one ledger between them.
+/// The store and the ledger that the instances share.
 struct Fleet {
     ledger: PathBuf,
     store: PathBuf,
@@ -39,14 +39,14 @@ impl Fleet {
     }
 }
 
-/// An echo whose step takes so long.
+/// An echo whose step takes this long.
 fn echo(text: &str, pause_ms: u64) -> Call {
     Call::new("echo_task", json!({"text": text, "pause_ms": pause_ms}))
 }
 
-/// The instance is killed in the middle of a step. The other one does it, under the same key.
+/// An instance is killed in the middle of a step. Another one repeats it under the same key.
 #[tokio::test]
-async fn what_a_killed_instance_began_another_one_finishes() {
+async fn task_of_a_killed_instance_is_finished_by_another() {
     in_the_middle(async |pause_ms| {
         let fleet = Fleet::new();
         let mut a = fleet.serve().start().await;
@@ -67,9 +67,9 @@ async fn what_a_killed_instance_began_another_one_finishes() {
     .await;
 }
 
-/// Killed in its second step: the first one is in the journal, and is not attempted again.
+/// An instance is killed in its second step. The first one is in the journal, and is not repeated.
 #[tokio::test]
-async fn what_a_killed_instance_had_done_is_not_done_again() {
+async fn finished_step_of_a_killed_instance_is_not_repeated() {
     in_the_middle(async |pause_ms| {
         let fleet = Fleet::new();
         let mut a = fleet.serve().start().await;
@@ -79,9 +79,9 @@ async fn what_a_killed_instance_had_done_is_not_done_again() {
         assert_eq!(asked, Reply::Asked(vec!["size".into()]));
         vm.answer("size", &json!({"processors": 4}));
         let Reply::Task(id) = client.round(&mut vm).await else {
-            panic!("it has become no task");
+            panic!("the call did not become a task");
         };
-        // A second step begins when the first one's value is written.
+        // The second step starts when the value of the first one is stored.
         fleet.ledger().wait_for("attempt", 2).await;
         let killed = a.id();
         a.kill().await;
@@ -99,9 +99,9 @@ async fn what_a_killed_instance_had_done_is_not_done_again() {
     .await;
 }
 
-/// Paused beyond its lease and then let go on, a worker writes nothing: the result is that of the other one.
+/// A worker that is paused for longer than its lease cannot write: the result is that of the other one.
 #[tokio::test]
-async fn a_paused_worker_cannot_write() {
+async fn paused_worker_cannot_write() {
     in_the_middle(async |pause_ms| {
         let fleet = Fleet::new();
         let a = fleet.serve().start().await;
@@ -109,8 +109,8 @@ async fn a_paused_worker_cannot_write() {
         let at_b = Client::new(b.address);
         let id = Client::new(a.address).create(echo("lamp", pause_ms)).await;
         fleet.ledger().wait_for("attempt", 1).await;
-        // Not while it writes that it has begun.
-        let begun = |look: &Look| {
+        // Do not pause it while it writes the attempt.
+        let begun = |look: &TaskView| {
             look.status() == "completed" || look.0["statusMessage"] == "Echoing the input."
         };
         at_b.task_until(&id, begun).await;
@@ -118,14 +118,14 @@ async fn a_paused_worker_cannot_write() {
         if !fleet.ledger().done().is_empty() {
             return None;
         }
-        // A process that is paused while it writes to a file of SQLite keeps all others from writing: not this time.
+        // A process that is paused during a SQLite write blocks all other writers: try again.
         let mut other = Call::new("accounts_task", json!({}));
         let other = at_b.clone().with_tasks().round(&mut other).await;
         if matches!(other, Reply::Refused { .. }) {
             b.log.wait_for("database is locked", 1).await;
             return None;
         }
-        // The lease runs out, and b takes the task.
+        // The lease expires, and b takes the task.
         let done = at_b.completed(&id).await;
         assert_eq!(done.text(), "Echo: lamp");
         let attempts = [a.id(), b.id()];
@@ -136,7 +136,7 @@ async fn a_paused_worker_cannot_write() {
         a.signal(Signal::CONT);
         let gone = a.log.wait_for("task lease lost", 1).await;
         assert!(gone.contains(&id[..8]), "{gone}");
-        // Nothing of it has changed since b was done, and nothing more was done.
+        // Nothing has changed since b completed the task.
         assert_eq!(shown(&fleet.store, &id), over);
         assert_eq!(at_b.task(&id).await.text(), "Echo: lamp");
         assert_eq!(fleet.ledger().attempts("echo"), attempts);
@@ -146,9 +146,9 @@ async fn a_paused_worker_cannot_write() {
     .await;
 }
 
-/// FakeServer to stop, an instance hands on what it works on once the step is done, and the other one goes on from there.
+/// A drained instance hands its task on after the current step, and another one continues it.
 #[tokio::test]
-async fn what_a_drained_instance_worked_on_another_one_finishes() {
+async fn task_of_a_drained_instance_is_finished_by_another() {
     in_the_middle(async |pause_ms| {
         let fleet = Fleet::new();
         let mut a = fleet.serve().start().await;
@@ -162,7 +162,7 @@ async fn what_a_drained_instance_worked_on_another_one_finishes() {
             return None;
         }
         assert_eq!(fleet.ledger().done().len(), begun, "a step was broken off");
-        // Handed on, and not left to its lease.
+        // The task is handed on before its lease expires.
         assert_eq!(shown(&fleet.store, &id)["worker"], json!(null));
 
         let b = fleet.serve().start().await;
@@ -171,7 +171,7 @@ async fn what_a_drained_instance_worked_on_another_one_finishes() {
         at_b.update(&id, "switch_over", &answer).await;
         let done = at_b.completed(&id).await;
         assert_eq!(done.text(), "web runs on the other host.");
-        // Every part once, by one or the other.
+        // Every part is copied once, by either instance.
         for part in 1..=5 {
             let by = if part <= begun { stopped } else { b.id() };
             let attempts = fleet.ledger().attempts(&format!("copy_{part}"));
@@ -183,9 +183,9 @@ async fn what_a_drained_instance_worked_on_another_one_finishes() {
     .await;
 }
 
-/// A task of the old version is finished by the new one, which asks for what it needs beside what was answered.
+/// The new version finishes the task, and asks only for missing answers.
 #[tokio::test]
-async fn tasks_of_one_version_finish_under_the_next() {
+async fn task_of_the_old_version_is_finished_by_the_new_one() {
     let fleet = Fleet::new();
     let version = |number| fleet.serve().args(["--accounts", number]);
     let mut old = version("1").start().await;
@@ -198,7 +198,7 @@ async fn tasks_of_one_version_finish_under_the_next() {
     for id in &ids {
         at_old.asked(id, &["github_login", "google_login"]).await;
     }
-    // One has an answer that the new version needs, one has one that it does not, and one has none.
+    // The first has an answer that the new version needs, the second has another one, and the third has none.
     at_old.update(&ids[0], "github_login", &octocat).await;
     at_old.asked(&ids[0], &["google_login"]).await;
     at_old.update(&ids[1], "google_login", &octocat).await;
@@ -212,7 +212,7 @@ async fn tasks_of_one_version_finish_under_the_next() {
         .iter()
         .zip(["google_login", "github_login", "github_login"])
     {
-        // What the old one asked is still open. Its answer has the new one look at the task.
+        // The ask of the old version is still open. Its answer makes the new version run the task.
         at_new.update(id, open, &octocat).await;
         let look = at_new.task_until(id, |look| look.asked().contains(&"microsoft_login"));
         let look = look.await;

@@ -1,4 +1,4 @@
-//! Tasks over HTTP on a store in a file: made, looked after, answered, called off, and kept over a restart.
+//! Tasks over HTTP with a SQLite store: created, polled, answered, cancelled, and kept over a restart.
 
 use crate::support::tasks::{eager, form, shared};
 use crate::support::{Call, Client, Files, Ledger, Reply, Serve};
@@ -8,9 +8,9 @@ fn echo_task(arguments: Value) -> Call {
     Call::new("echo_task", arguments)
 }
 
-/// The persistent workflow of the documents, as the extension has it.
+/// The persistent workflow of the proposals, as in the tasks extension.
 #[tokio::test]
-async fn the_echo_of_the_documents_is_created_polled_answered_and_done() {
+async fn echo_task_is_created_polled_answered_and_completed() {
     let files = Files::new();
     let file = files.write("ledger", "");
     let instance = Serve::new().ledger(&file).start().await;
@@ -32,10 +32,10 @@ async fn the_echo_of_the_documents_is_created_polled_answered_and_done() {
         "Please provide the input string to echo back"
     );
 
-    // What was not asked for is taken, and changes nothing.
+    // An unrequested answer is accepted, and changes nothing.
     let other = json!({"not_requested": form(&json!({"input": "?"}))});
     let reply = client.about_task("tasks/update", &id, Some(&other)).await;
-    assert!(reply.expect("a reply").get("result").is_some());
+    assert!(reply.expect("the server replies").get("result").is_some());
     assert_eq!(client.task(&id).await.asked(), ["echo_input"]);
 
     let content = json!({"input": "Hello World!"});
@@ -48,9 +48,8 @@ async fn the_echo_of_the_documents_is_created_polled_answered_and_done() {
     assert_eq!(ledger.attempts("echo"), [instance.id()]);
 }
 
-/// A client that does not know tasks gets the same in rounds.
 #[tokio::test]
-async fn for_clients_that_know_no_tasks_the_tools_are_like_any_other() {
+async fn client_without_tasks_gets_rounds() {
     let instance = Serve::new().start().await;
     let client = Client::new(instance.address);
     let done = client.finish(echo_task(json!({}))).await;
@@ -67,7 +66,7 @@ async fn for_clients_that_know_no_tasks_the_tools_are_like_any_other() {
 }
 
 #[tokio::test]
-async fn asked_in_a_round_the_rest_is_a_task() {
+async fn call_asks_in_a_round_and_continues_as_a_task() {
     let files = Files::new();
     let file = files.write("ledger", "");
     let instance = Serve::new().ledger(&file).start().await;
@@ -80,16 +79,15 @@ async fn asked_in_a_round_the_rest_is_a_task() {
     assert_eq!(Ledger::at(&file).effects("attempt"), []);
     vm.answer("size", &json!({"processors": 2}));
     let Reply::Task(id) = client.round(&mut vm).await else {
-        panic!("it has become no task");
+        panic!("the call did not become a task");
     };
     let done = client.completed(&id).await;
     assert_eq!(done.text(), "web runs, with 2 processors.");
     assert_eq!(Ledger::at(&file).done(), ["make web", "start web"]);
 }
 
-/// The other branch goes on while the ask is open, and the answer is for later.
 #[tokio::test]
-async fn a_task_works_while_it_waits() {
+async fn task_runs_while_it_waits_for_an_answer() {
     let files = Files::new();
     let file = files.write("ledger", "");
     let instance = Serve::new().ledger(&file).start().await;
@@ -98,7 +96,7 @@ async fn a_task_works_while_it_waits() {
     let id = client.create(call).await;
 
     let all =
-        |look: &crate::support::tasks::Look| look.0["statusMessage"] == "All parts are copied.";
+        |look: &crate::support::tasks::TaskView| look.0["statusMessage"] == "All parts are copied.";
     let look = client.task_until(&id, all).await;
     assert_eq!(
         (look.status(), look.asked()),
@@ -117,9 +115,8 @@ async fn a_task_works_while_it_waits() {
     assert_eq!(Ledger::at(&file).done().len(), parts.len() + 1);
 }
 
-/// It works under an open ask, and is called off in the middle, by another instance than the one it runs on.
 #[tokio::test]
-async fn a_task_that_works_while_it_waits_can_be_called_off() {
+async fn running_task_is_cancelled_by_another_instance() {
     let files = Files::new();
     let (file, store, eager) = (files.write("ledger", ""), shared(&files), eager(&files));
     let serve = || Serve::new().ledger(&file).store(&store).config(&eager);
@@ -133,14 +130,14 @@ async fn a_task_that_works_while_it_waits_can_be_called_off() {
 
     at_b.cancel(&id).await;
     assert_eq!(at_b.task(&id).await.status(), "cancelled");
-    // The instance that ran it learns of it, and stops in the middle of the step.
+    // The instance that runs the task notices, and stops in the middle of the step.
     a.log.wait_for("task lease lost", 1).await;
     assert_eq!(ledger.done(), [""; 0]);
     assert_eq!(at_b.task(&id).await.status(), "cancelled");
 }
 
 #[tokio::test]
-async fn tasks_are_their_callers_own_and_there_after_a_restart() {
+async fn tasks_belong_to_their_caller_and_survive_a_restart() {
     let files = Files::new();
     let (store, eager) = (shared(&files), eager(&files));
     let tokens = files.write("tokens", "alice secret-of-alice-1\nbob secret-of-bob-12\n");
@@ -156,7 +153,10 @@ async fn tasks_are_their_callers_own_and_there_after_a_restart() {
     for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
         let answers = json!({"echo_input": form(&json!({"input": "stolen"}))});
         let answers = (method == "tasks/update").then_some(&answers);
-        let reply = bob.about_task(method, &id, answers).await.expect("a reply");
+        let reply = bob
+            .about_task(method, &id, answers)
+            .await
+            .expect("the server replies");
         assert_eq!(reply["error"]["code"], -32602, "{method}: {reply}");
     }
     let alice = Client::new(second.address).with_bearer("secret-of-alice-1");

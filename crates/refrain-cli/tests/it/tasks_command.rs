@@ -1,6 +1,6 @@
-//! `refrain tasks`: what operators see of tasks, and do to them.
+//! `refrain tasks`: tasks from the view of an operator.
 
-use crate::support::tasks::{Look, eager, in_the_middle, shared, shown};
+use crate::support::tasks::{TaskView, eager, in_the_middle, shared, shown};
 use crate::support::terminal::Terminal;
 use crate::support::{
     Call, Client, Files, Instance, Ledger, Serve, program, refrain, sqlite, within,
@@ -8,15 +8,15 @@ use crate::support::{
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// An instance, and the store that its tasks are in.
-struct Tasks {
+/// An instance and its store.
+struct Fixture {
     client: Client,
     store: PathBuf,
     instance: Instance,
     files: Files,
 }
 
-impl Tasks {
+impl Fixture {
     async fn start() -> Self {
         let files = Files::new();
         let (store, eager) = (shared(&files), eager(&files));
@@ -44,15 +44,15 @@ impl Tasks {
         serde_json::from_str(&said.out).expect("one JSON array")
     }
 
-    /// A task that asks, and one that is done, in this order.
+    /// Creates a task that asks and one that is completed.
     async fn two(&self) -> [String; 2] {
         let asks = self.client.create(Call::new("echo_task", json!({}))).await;
         self.client.asked(&asks, &["echo_input"]).await;
         let secret = json!({"name": "hush-name"});
         let done = self.client.create(Call::new("move_vm", secret)).await;
         self.client.asked(&done, &["switch_over"]).await;
-        // The answer comes after all else that the task does and reports.
-        let copied = |look: &Look| look.0["statusMessage"] == "All parts are copied.";
+        // Answer only after the task has reported its last status.
+        let copied = |look: &TaskView| look.0["statusMessage"] == "All parts are copied.";
         self.client.task_until(&done, copied).await;
         self.client
             .update(&done, "switch_over", &json!({"switch": false}))
@@ -67,11 +67,11 @@ fn ids(rows: &[Value]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn tasks_are_listed_for_people_and_for_programs() {
-    let tasks = Tasks::start().await;
+async fn tasks_are_listed_as_text_or_json() {
+    let tasks = Fixture::start().await;
     let none = tasks.command(&["list"]);
     assert_eq!((none.ok, none.out.as_str()), (true, ""), "{none:?}");
-    assert!(none.err.contains("there are no such tasks"), "{none:?}");
+    assert!(none.err.contains("no tasks found"), "{none:?}");
     assert_eq!(tasks.list(&[]), [json!(null); 0]);
 
     let [asks, done] = tasks.two().await;
@@ -91,7 +91,7 @@ async fn tasks_are_listed_for_people_and_for_programs() {
             "ID", "STATUS", "TOOL", "OWNER", "CREATED", "ATTEMPTS", "WORKER"
         ]
     );
-    // The latest first, and each cell under its head.
+    // The newest first, and each cell under its head.
     assert_eq!(
         words(lines[1])[..4],
         [done.as_str(), "completed", "move_vm", "alice"]
@@ -119,14 +119,14 @@ async fn tasks_are_listed_for_people_and_for_programs() {
     );
     let first = tasks.command(&["list", "--limit", "1"]);
     assert_eq!(first.out.lines().count(), 2, "{first:?}");
-    assert!(first.err.contains("--limit shows more"), "{first:?}");
+    assert!(first.err.contains("--limit prints more"), "{first:?}");
     let first = tasks.command(&["list", "--limit", "2"]);
     assert!(first.err.is_empty(), "{first:?}");
 }
 
 #[tokio::test]
-async fn a_task_is_shown_without_what_callers_sent_and_get() {
-    let tasks = Tasks::start().await;
+async fn task_is_shown_without_its_arguments_and_result() {
+    let tasks = Fixture::start().await;
     let [asks, done] = tasks.two().await;
     let said = tasks.command(&["show", &asks]);
     assert!(said.ok && !said.out.contains('\x1b'), "{said:?}");
@@ -150,7 +150,7 @@ async fn a_task_is_shown_without_what_callers_sent_and_get() {
     let row = shown(&tasks.store, &done);
     assert_eq!(row["status"], "completed");
     assert_eq!(row["owner"], "alice");
-    // What was said before the last answer is not said of the end.
+    // The last status message is removed when the task ends.
     assert_eq!(row["message"], json!(null));
     assert_eq!(row["due"], json!(null));
     assert_eq!(row["asks"], json!([]));
@@ -162,7 +162,7 @@ async fn a_task_is_shown_without_what_callers_sent_and_get() {
         let time = row[time].as_str().expect("a time");
         assert!(time.ends_with('Z') && time.len() == 24, "{time}");
     }
-    // The name is among the arguments and in the result.
+    // The arguments and the result contain this name.
     for args in [
         &["list"][..],
         &["list", "--json"],
@@ -172,7 +172,7 @@ async fn a_task_is_shown_without_what_callers_sent_and_get() {
         let said = tasks.command(args);
         assert!(said.ok && !said.out.contains("hush"), "{said:?}");
     }
-    // What runs is shown with who runs it.
+    // A running task is shown with its worker.
     let call = json!({"name": "web", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("move_vm", call)).await;
     Ledger::at(&tasks.files.path("ledger"))
@@ -188,8 +188,8 @@ async fn a_task_is_shown_without_what_callers_sent_and_get() {
 }
 
 #[tokio::test]
-async fn a_task_is_called_off_wherever_it_runs() {
-    let tasks = Tasks::start().await;
+async fn task_is_cancelled_on_any_instance() {
+    let tasks = Fixture::start().await;
     let [asks, done] = tasks.two().await;
     let call = json!({"text": "x", "pause_ms": 60_000});
     let runs = tasks.client.create(Call::new("echo_task", call)).await;
@@ -201,18 +201,17 @@ async fn a_task_is_called_off_wherever_it_runs() {
         assert!(said.ok, "{said:?}");
         assert_eq!(said.out, format!("{id}  cancelled\n"));
         assert_eq!(tasks.client.task(id).await.status(), "cancelled");
-        // It is so, and that is what was wanted.
+        // Cancelling again succeeds.
         assert!(tasks.command(&["cancel", id]).ok);
     }
     tasks.instance.log.wait_for("task lease lost", 1).await;
     let said = tasks.command(&["cancel", &done]);
     assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-    assert!(said.err.contains("is completed, and stays so"), "{said:?}");
+    assert!(said.err.contains("is already completed"), "{said:?}");
 }
 
-/// A task whose workers were lost too often is run again, and does what it had not done.
 #[tokio::test]
-async fn a_failed_task_works_again() {
+async fn failed_task_is_requeued() {
     in_the_middle(async |pause_ms| {
         let files = Files::new();
         let (store, file) = (shared(&files), files.write("ledger", ""));
@@ -247,30 +246,32 @@ async fn a_failed_task_works_again() {
         assert_eq!(ledger.attempts("echo").len(), 2);
         let said = refrain(["tasks", "requeue", &id, "--store", &url]);
         assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-        assert!(said.err.contains("is completed, and stays so"), "{said:?}");
+        assert!(said.err.contains("is already completed"), "{said:?}");
         Some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn mistakes_are_told() {
-    let tasks = Tasks::start().await;
+async fn wrong_usage_of_tasks_is_reported() {
+    let tasks = Fixture::start().await;
     let [asks, _] = tasks.two().await;
     for command in ["show", "cancel", "requeue"] {
-        // Whole ids only.
+        // A prefix of an id is not enough.
         for id in ["0000", &asks[..12], "no id\x1b[31m", ""] {
             let said = tasks.command(&[command, id]);
             assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-            assert!(said.err.contains("there is no task"), "{said:?}");
+            assert!(said.err.contains("unknown task"), "{said:?}");
             assert!(!said.err.contains('\x1b'), "{said:?}");
         }
     }
     assert_eq!(tasks.client.task(&asks).await.status(), "input_required");
     let said = tasks.command(&["show", "0000", "--json"]);
-    let told: Value = serde_json::from_str(&said.out).expect("JSON");
-    let why = told["error"]["message"].as_str().expect("a message");
-    assert_eq!((said.code, said.err), (1, format!("refrain: {why}\n")));
+    let told: Value = serde_json::from_str(&said.out).expect("valid JSON");
+    let why = told["error"]["message"]
+        .as_str()
+        .expect("the message is a string");
+    assert_eq!((said.code, said.err), (1, format!("error: {why}\n")));
     let said = tasks.command(&["list", "--status", "done"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(
@@ -279,14 +280,14 @@ async fn mistakes_are_told() {
         "{said:?}"
     );
 
-    // A store that is not there is not made by looking at it.
+    // A missing store is not created.
     let absent = tasks.files.path("absent.db");
     let said = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("there is no store sqlite:"), "{said:?}");
+    assert!(said.err.contains("absent.db does not exist"), "{said:?}");
     assert!(!absent.exists());
 
-    // The configuration of the instances names it as well.
+    // The configuration file of the instances can name the store.
     let config = format!("store = {:?}\n", sqlite(&tasks.store));
     let config = tasks.files.write("config.toml", &config);
     let said = refrain(["tasks", "list", "--config", &config.display().to_string()]);
@@ -294,8 +295,8 @@ async fn mistakes_are_told() {
 }
 
 #[tokio::test]
-async fn on_a_terminal_there_are_colours() {
-    let tasks = Tasks::start().await;
+async fn tasks_are_coloured_on_a_terminal() {
+    let tasks = Fixture::start().await;
     let [asks, _] = tasks.two().await;
     let coloured = "\x1b[33minput_required";
     for args in [&["list"][..], &["show", &asks]] {
@@ -306,13 +307,13 @@ async fn on_a_terminal_there_are_colours() {
             .args(args)
             .args(["--store", &sqlite(&tasks.store)]);
         let command = command.env("TERM", "xterm").stdout(terminal.theirs());
-        let mut child = command.spawn().expect("the binary can be started");
+        let mut child = command.spawn().expect("the binary starts");
         let said = within("colours", terminal.read_until(coloured)).await;
         assert!(said.contains(coloured), "{said}");
         assert!(
             within("the end", child.wait())
                 .await
-                .expect("it ends")
+                .expect("the process can be waited for")
                 .success()
         );
     }

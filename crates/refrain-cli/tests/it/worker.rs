@@ -1,4 +1,4 @@
-//! `refrain worker`: it works on tasks that others took in, and ends when it is told to.
+//! `refrain worker`: runs tasks of other instances.
 
 use crate::support::http::{status_of, text_of};
 use crate::support::tasks::{brief, completed, in_the_middle, shared, shown};
@@ -7,9 +7,8 @@ use rustix::process::Signal;
 use serde_json::json;
 use std::net::SocketAddr;
 
-/// Tasks whose instance is gone are finished by a worker, which has no port at all.
 #[tokio::test]
-async fn a_worker_finishes_what_an_instance_took_in() {
+async fn worker_finishes_the_tasks_of_an_instance() {
     in_the_middle(async |pause_ms| {
         let files = Files::new();
         let (file, store, brief) = (files.write("ledger", ""), shared(&files), brief(&files));
@@ -31,7 +30,7 @@ async fn a_worker_finishes_what_an_instance_took_in() {
         ledger.wait_for("done", 1).await;
         assert_eq!(ledger.attempts("echo"), [killed, worker.id()]);
         assert_eq!(ledger.done(), ["echo chair"]);
-        // FakeServer to stop right after its step, it would hand the task on.
+        // Stopped right after its step, it would hand the task on.
         completed(&store, &works).await;
         worker.stop().await;
         assert_eq!(shown(&store, &waits)["status"], "input_required");
@@ -41,7 +40,7 @@ async fn a_worker_finishes_what_an_instance_took_in() {
 }
 
 #[tokio::test]
-async fn both_signals_end_it_and_its_task_is_handed_on() {
+async fn sigterm_and_sigint_stop_a_worker_and_hand_its_task_on() {
     for signal in [Signal::TERM, Signal::INT] {
         in_the_middle(async |pause_ms| {
             let files = Files::new();
@@ -79,10 +78,10 @@ async fn both_signals_end_it_and_its_task_is_handed_on() {
 }
 
 #[tokio::test]
-async fn its_metrics_have_a_port_if_it_is_told_to() {
+async fn worker_serves_metrics_if_configured() {
     let worker = Serve::worker().args(["--metrics", "127.0.0.1:0"]);
     let mut worker = worker.start_worker().await;
-    let line = worker.log.wait_for("metrics at http://", 1).await;
+    let line = worker.log.wait_for("serving metrics", 1).await;
     let address = line.split_once("http://").expect("an address").1;
     let address: SocketAddr = address.trim_end_matches("/metrics").parse().expect("one");
     assert_eq!(status_of(address, "/readyz").await.expect("a page"), 200);
@@ -94,7 +93,7 @@ async fn its_metrics_have_a_port_if_it_is_told_to() {
     worker.stop().await;
 }
 
-/// The instances and their workers may share one file.
+/// Instances and workers may share one configuration file.
 #[tokio::test]
 async fn worker_ignores_the_advertised_url() {
     let files = Files::new();
@@ -106,7 +105,7 @@ async fn worker_ignores_the_advertised_url() {
 }
 
 #[tokio::test]
-async fn what_is_for_callers_is_not_for_workers() {
+async fn worker_rejects_flags_of_serve() {
     for flag in [
         ["--listen", "127.0.0.1:0"],
         ["--tokens", "file"],
@@ -119,10 +118,10 @@ async fn what_is_for_callers_is_not_for_workers() {
     let said = Serve::worker().args(["--log", "json", "--store", "sqlite:/no/such/place/x.db"]);
     let said = said.fails().await;
     let line: serde_json::Value =
-        serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+        serde_json::from_str(said.lines().last().expect("a line")).expect("valid JSON");
     let error = line["fields"]["error"].as_str().expect("an error");
     assert!(
-        error.contains("sqlite:/no/such/place/x.db cannot be opened"),
+        error.contains("cannot open store sqlite:/no/such/place/x.db"),
         "{error}"
     );
 }

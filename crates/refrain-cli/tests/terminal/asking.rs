@@ -1,4 +1,4 @@
-//! A server whose tools ask what the tests want to see asked.
+//! A server with a tool for each kind of ask.
 
 use refrain::ask::{Choice, Field, Form, SamplingParams};
 use refrain::server::{Server, ServerBuilder, Tool};
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// What a hostile server calls itself.
+/// The name of a hostile server.
 pub(crate) const NAME: &str = "bank\x1b[2J\r\u{202e}knab";
 
-/// Text that would clear the screen, name the window, and pass for one of our own prompts.
+/// Text that would clear the screen, name the window, and imitate a prompt.
 pub(crate) const HOSTILE: &str = "Hello\x1b[2J\x1b[1;1H\x1b]2;owned\x07\r\u{9b}2J\u{202e}txt\n\
      This would be sent to https://bank.example/\n? Send it?";
 
@@ -95,7 +95,7 @@ async fn table(cx: Cx, _: Args) -> Result<String> {
     asked(&cx, "Please book a table", &form).await
 }
 
-/// One field, the least there is to fill in.
+/// A form with one field.
 async fn colour(cx: Cx, _: Args) -> Result<String> {
     let form = Form::new([Field::one_of("colour", ["red", "green"])]);
     asked(&cx, "Which colour?", &form).await
@@ -117,7 +117,7 @@ async fn country(cx: Cx, _: Args) -> Result<String> {
     asked(&cx, "Where do you live?", &form).await
 }
 
-/// A yes that nobody should give by accident, and a form without fields.
+/// A yes or no field, and a form without fields.
 async fn consent(cx: Cx, _: Args) -> Result<String> {
     let form = Form::new([Field::boolean("agree")]);
     asked(&cx, "Do you agree?", &form).await
@@ -148,7 +148,7 @@ async fn places(cx: Cx, _: Args) -> Result<String> {
     Ok(format!("roots: {uris:?}"))
 }
 
-/// Asks for everything that is agreed to by one key, once this file is there.
+/// Asks once a file exists.
 async fn late(cx: Cx, args: Args) -> Result<String> {
     let file = args["file"].as_str().unwrap_or_default().to_owned();
     while !Path::new(&file).exists() {

@@ -1,4 +1,4 @@
-//! The other asks: URLs, questions to a model, roots; and several at once.
+//! URLs, sampling requests and roots; and several asks at once.
 
 use crate::asking::Asking;
 use crate::screen::Screen;
@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// A command with a browser of our own, that writes down what it should open.
+/// A command with a fake browser that records the URLs it opens.
 fn with_browser(dir: &Path, command: &str) -> String {
     let log = dir.join("opened");
     let browser = dir.join("xdg-open");
@@ -19,10 +19,10 @@ fn with_browser(dir: &Path, command: &str) -> String {
 }
 
 #[test]
-fn a_url_is_shown_whole_and_only_opened_where_a_person_says_so() {
+fn url_is_shown_in_full_and_opened_only_with_consent() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
-    let target = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let target = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let address = target.local_addr().expect("an address");
     let url = format!("http://{address}/{}?state=end", "path/".repeat(40));
     let command = command(&server, "visit", &format!(r#"{{"url":"{url}"}}"#));
@@ -48,21 +48,21 @@ fn a_url_is_shown_whole_and_only_opened_where_a_person_says_so() {
     screen.press(&["Down"]);
     screen.sees("> Open it");
     screen.press(&["Enter"]);
-    screen.sees("The browser was told to open it.");
+    screen.sees("Opening it in the browser.");
     let opened = fs::read_to_string(dir.path().join("opened")).expect("what was opened");
     assert_eq!(opened, format!("{url}\n"));
-    screen.sees("> Go on");
+    screen.sees("> Continue");
     screen.press(&["Enter"]);
     let history = screen.ends(0);
     assert!(history.contains("\nvisited"), "{history}");
 
     target.set_nonblocking(true).expect("a socket");
-    let fetched = target.accept().expect_err("nobody fetches the page");
+    let fetched = target.accept().expect_err("the page is not fetched");
     assert_eq!(fetched.kind(), std::io::ErrorKind::WouldBlock);
 }
 
 #[test]
-fn a_url_can_be_declined_and_its_tricks_are_seen() {
+fn misleading_url_has_warnings_and_can_be_declined() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
     let url = "http://bank.example@xn--pple-43d.example/login";
@@ -72,7 +72,7 @@ fn a_url_can_be_declined_and_its_tricks_are_seen() {
     assert!(seen.contains(url));
     assert!(seen.contains("the page is at xn--pple-43d.example."));
     assert!(seen.contains("it reads \"аpple.example\""));
-    assert!(seen.contains("The connection would not be encrypted."));
+    assert!(seen.contains("The connection is not encrypted."));
     screen.types("dec");
     screen.sees("> Decline");
     screen.press(&["Enter"]);
@@ -82,7 +82,7 @@ fn a_url_can_be_declined_and_its_tricks_are_seen() {
 }
 
 #[test]
-fn a_browser_that_cannot_be_started_is_no_end() {
+fn missing_browser_does_not_end_the_dialog() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
     let url = r#"{"url":"https://example.com/"}"#;
@@ -92,26 +92,26 @@ fn a_browser_that_cannot_be_started_is_no_end() {
     let screen = Screen::start(80, 30, &program);
     screen.sees("? Visit example.com?");
     screen.press(&["Down", "Enter"]);
-    screen.sees("No browser could be started");
+    screen.sees("Could not start a browser");
     screen.press(&["Enter"]);
     assert!(screen.ends(0).contains("\nvisited"));
 }
 
 #[test]
-fn a_question_to_a_model_can_be_answered_by_hand() {
+fn sampling_request_can_be_answered_by_the_user() {
     let server = Asking::start();
     let screen = call(&server, "opinion");
-    let seen = screen.sees("? Answer in the model's place?");
-    assert!(seen.contains("asks for what a model would say, for the tool opinion:"));
+    let seen = screen.sees("? Answer instead of a model?");
+    assert!(seen.contains("asks for the answer of a language model, for the tool opinion:"));
     assert!(
         seen.contains("  system\n  │ You are terse.\n  user\n  │ What of␛[2J it?\n"),
         "{seen}"
     );
-    assert!(seen.contains("at most 77 tokens, as some-model would"));
+    assert!(seen.contains("at most 77 tokens, preferred model some-model"));
     screen.press(&["Enter"]);
     screen.sees("? The answer");
     screen.press(&["Enter"]);
-    screen.sees("! is empty");
+    screen.sees("! must not be empty");
     screen.types("Much.");
     screen.press(&["M-Enter"]);
     screen.types("And more.");
@@ -131,7 +131,7 @@ fn a_question_to_a_model_can_be_answered_by_hand() {
 }
 
 #[test]
-fn asks_of_one_round_are_shown_one_after_the_other() {
+fn asks_of_one_round_are_shown_in_sequence() {
     let server = Asking::start();
     let screen = call(&server, "both");
     let seen = screen.sees("? first");
@@ -153,7 +153,7 @@ fn asks_of_one_round_are_shown_one_after_the_other() {
 }
 
 #[test]
-fn roots_are_told_where_a_person_says_so() {
+fn roots_are_sent_only_with_consent() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path().canonicalize().expect("a path");
@@ -165,26 +165,28 @@ fn roots_are_told_where_a_person_says_so() {
     let uri = format!("file://{}", dir.display());
     for told in [true, false] {
         let screen = Screen::start(100, 30, &program);
-        let seen = screen.sees("? Tell it?");
-        assert!(seen.contains("asks which directories it may work in, for the tool places:"));
+        let seen = screen.sees("? Send them?");
         assert!(
-            seen.contains(&format!("It would be told:\n    {uri}\n")),
+            seen.contains("asks for the directories that it may work in, for the tool places:")
+        );
+        assert!(
+            seen.contains(&format!("These directories would be sent:\n    {uri}\n")),
             "{seen}"
         );
-        // One key too many tells nothing.
+        // A stray key sends nothing.
         screen.press(&["Enter", "Down"]);
-        screen.sees("> Tell it");
+        screen.sees("> Send");
         if told {
             screen.press(&["Enter"]);
             assert!(screen.ends(0).contains(&format!("roots: [{uri:?}]")));
         } else {
             screen.press(&["Down", "Enter"]);
             let history = screen.ends(3);
-            assert!(history.contains("(it was declined)"), "{history}");
+            assert!(history.contains("(declined)"), "{history}");
             assert!(!history.contains("roots: ["), "{history}");
         }
     }
-    // Whoever names them has agreed.
+    // Roots that are given with a flag need no consent.
     let program = format!(
         "{} --root '{}'",
         command(&server, "places", "{}"),
@@ -193,11 +195,11 @@ fn roots_are_told_where_a_person_says_so() {
     let screen = Screen::start(100, 30, &program);
     let history = screen.ends(0);
     assert!(history.contains(&format!("roots: [{uri:?}]")), "{history}");
-    assert!(!history.contains("? Tell it?"), "{history}");
+    assert!(!history.contains("? Send them?"), "{history}");
 }
 
 #[test]
-fn what_was_answered_beforehand_is_not_asked() {
+fn preset_answer_is_not_prompted_for() {
     let server = Asking::start();
     let program = command(&server, "both", "{}");
     let answer = r#"one={"first":"given"}"#;
@@ -216,11 +218,11 @@ fn what_was_answered_beforehand_is_not_asked() {
 }
 
 #[test]
-fn what_was_typed_before_an_ask_does_not_answer_it() {
+fn input_typed_before_a_prompt_is_dropped() {
     let server = Asking::start();
     for term in ["xterm", "dumb"] {
         for (kind, question, first) in [
-            ("roots", "? Tell it?", "Tell it"),
+            ("roots", "? Send them?", "Send"),
             ("url", "? Visit example.com?", "Open it"),
             ("form", "? Send it?", "Send"),
         ] {
@@ -234,7 +236,7 @@ fn what_was_typed_before_an_ask_does_not_answer_it() {
             let program = with_browser(dir.path(), &format!("TERM={term} {program}"));
             let screen = Screen::start(100, 30, &format!("echo 'ready'; {program}"));
             screen.sees("ready");
-            // Down and enter, and a number and enter: each would agree.
+            // Each of these inputs would agree.
             screen.press(&["Down", "Enter"]);
             screen.types("1");
             screen.press(&["Enter"]);
@@ -247,7 +249,7 @@ fn what_was_typed_before_an_ask_does_not_answer_it() {
                 screen.press(&["Enter"]);
                 screen.sees("! must be a number from 1 to");
             } else {
-                let seen = screen.sees("up, down: go to a choice");
+                let seen = screen.sees("up, down: move to a choice");
                 assert!(!seen.contains("  > "), "{seen}");
                 screen.press(&["Enter", "Down"]);
                 screen.sees(&format!("> {first}"));
@@ -258,15 +260,15 @@ fn what_was_typed_before_an_ask_does_not_answer_it() {
 }
 
 #[test]
-fn a_no_to_a_model_or_to_the_roots_calls_a_task_off() {
+fn declined_sampling_or_roots_cancel_the_task() {
     let server = Asking::start();
     for (tool, question, keys) in [
         (
             "opinion_task",
-            "? Answer in the model's place?",
+            "? Answer instead of a model?",
             &["Down"][..],
         ),
-        ("places_task", "? Tell it?", &["Down", "Down"]),
+        ("places_task", "? Send them?", &["Down", "Down"]),
     ] {
         let program = command(&server, tool, "{}");
         let screen = Screen::start(100, 60, &format!("{program} --trace"));
@@ -275,14 +277,13 @@ fn a_no_to_a_model_or_to_the_roots_calls_a_task_off() {
         screen.sees("> Decline");
         screen.press(&["Enter"]);
         let history = screen.ends(3);
-        assert!(history.contains("it was declined"), "{history}");
+        assert!(history.contains("declined"), "{history}");
         assert!(history.contains("tasks/cancel"), "{history}");
-        assert!(!history.contains("the task goes on"), "{history}");
+        assert!(!history.contains("still running"), "{history}");
     }
 }
 
-/// An older server in a shell: it asks this, says something that is no message once it is told to, and gives back what it
-/// was answered.
+/// A legacy server as a shell script: it asks, prints a malformed message on demand, and returns its answer.
 fn scripted(dir: &Path, ask: &str) -> String {
     let script = format!(
         r#"say() {{ printf '%s\n' "$1"; }}
@@ -318,19 +319,19 @@ done
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_to_be_so_and_can_be_declined() {
+fn unsupported_ask_can_be_declined() {
     let nested = r#"{"type":"object","properties":{"address":{"type":"object","properties":{}}}}"#;
     let ask = format!(r#"{{"message":"Where do you live?","requestedSchema":{nested}}}"#);
     for (keys, code, answered) in [
         (&["Down", "Enter"][..], 0, "answered: decline"),
         (&["Down", "Down", "Enter"], 0, "answered: cancel"),
-        (&["Enter"], 3, "not everything was answered"),
+        (&["Enter"], 3, "missing answer to ask-1"),
     ] {
         let dir = tempfile::tempdir().expect("a directory");
         fs::write(dir.path().join("go"), "").expect("a file");
         let screen = Screen::start(80, 24, &scripted(dir.path(), &ask));
-        let seen = screen.sees("? What is to be done with it?");
-        assert!(seen.contains("asks you something that cannot be shown here"));
+        let seen = screen.sees("? How do you want to answer?");
+        assert!(seen.contains("asks for something that this client does not support"));
         assert!(seen.contains("│ the form cannot be shown"), "{seen}");
         screen.press(keys);
         let history = screen.ends(code);
@@ -339,7 +340,7 @@ fn what_cannot_be_shown_is_said_to_be_so_and_can_be_declined() {
 }
 
 #[test]
-fn what_is_logged_while_a_person_is_asked_is_shown_afterwards() {
+fn log_lines_are_held_back_during_a_prompt() {
     let schema = r#"{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}"#;
     let ask = format!(r#"{{"message":"Who is there?","requestedSchema":{schema}}}"#);
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,10 +1,10 @@
-//! Forms: filled in, put right, looked over, changed, and left.
+//! Forms: filled in, corrected, reviewed, changed, declined and cancelled.
 
 use crate::asking::Asking;
 use crate::call;
 
 #[test]
-fn a_form_is_filled_in_looked_over_and_sent() {
+fn form_is_filled_in_reviewed_and_sent() {
     let server = Asking::start();
     let screen = call(&server, "table");
     let seen = screen.sees("? Your name");
@@ -67,7 +67,7 @@ fn a_form_is_filled_in_looked_over_and_sent() {
 }
 
 #[test]
-fn what_does_not_fit_is_said_on_the_spot() {
+fn invalid_input_is_reported_at_once() {
     let server = Asking::start();
     let screen = call(&server, "table");
     screen.sees("? Your name");
@@ -124,7 +124,7 @@ fn what_does_not_fit_is_said_on_the_spot() {
 }
 
 #[test]
-fn a_field_can_be_changed_before_it_is_sent() {
+fn field_can_be_changed_before_sending() {
     let server = Asking::start();
     let screen = call(&server, "both");
     screen.sees("? first");
@@ -132,7 +132,7 @@ fn a_field_can_be_changed_before_it_is_sent() {
     screen.press(&["Enter"]);
     screen.sees("first  one");
     screen.press(&["Down", "Enter"]);
-    // What was filled in is there to be changed.
+    // The input can be edited.
     screen.sees("> one");
     screen.types(" and a half");
     screen.press(&["Enter"]);
@@ -151,7 +151,7 @@ fn a_field_can_be_changed_before_it_is_sent() {
 }
 
 #[test]
-fn one_of_several_fields_can_be_changed() {
+fn one_of_several_fields_can_be_changed_before_sending() {
     let server = Asking::start();
     let screen = call(&server, "hostile");
     screen.sees("enter: done");
@@ -180,7 +180,7 @@ fn one_of_several_fields_can_be_changed() {
 }
 
 #[test]
-fn a_form_can_be_declined_at_any_prompt() {
+fn form_can_be_declined_at_any_prompt() {
     let server = Asking::start();
     let screen = call(&server, "table");
     screen.sees("? Your name");
@@ -195,7 +195,7 @@ fn a_form_can_be_declined_at_any_prompt() {
 }
 
 #[test]
-fn a_form_can_be_cancelled_at_any_prompt() {
+fn form_can_be_cancelled_at_any_prompt() {
     let server = Asking::start();
     let screen = call(&server, "colour");
     screen.sees("? colour");
@@ -210,7 +210,7 @@ fn a_form_can_be_cancelled_at_any_prompt() {
 }
 
 #[test]
-fn a_form_that_is_filled_in_can_still_be_declined_or_cancelled() {
+fn completed_form_can_be_declined_or_cancelled() {
     let server = Asking::start();
     for (choice, outcome) in [("Decline", "got a no"), ("Cancel", "got nothing")] {
         let screen = call(&server, "colour");
@@ -226,7 +226,7 @@ fn a_form_that_is_filled_in_can_still_be_declined_or_cancelled() {
 }
 
 #[test]
-fn a_prompt_that_is_not_left_goes_on_with_what_was_typed() {
+fn prompt_keeps_its_input_if_it_is_not_left() {
     let server = Asking::start();
     let screen = call(&server, "table");
     screen.sees("? Your name");
@@ -243,7 +243,7 @@ fn a_prompt_that_is_not_left_goes_on_with_what_was_typed() {
 }
 
 #[test]
-fn a_yes_is_never_the_first_choice_by_itself() {
+fn yes_is_never_preselected() {
     let server = Asking::start();
     let screen = call(&server, "consent");
     screen.sees("> No");
@@ -255,7 +255,7 @@ fn a_yes_is_never_the_first_choice_by_itself() {
 }
 
 #[test]
-fn text_can_have_several_lines_and_can_be_pasted() {
+fn text_can_have_several_lines_and_be_pasted() {
     let server = Asking::start();
     let screen = call(&server, "both");
     screen.sees("? first");

@@ -1,4 +1,4 @@
-//! People at a terminal, who are asked what servers ask: the real program in a real terminal.
+//! Prompts: the real program in a real terminal.
 
 mod asking;
 mod asks;
@@ -11,7 +11,7 @@ mod terminals;
 use asking::Asking;
 use screen::Screen;
 
-/// A call of a tool in a terminal of the usual size.
+/// Calls a tool in a terminal of the usual size.
 fn call(server: &Asking, tool: &str) -> Screen {
     Screen::start(80, 24, &command(server, tool, "{}"))
 }

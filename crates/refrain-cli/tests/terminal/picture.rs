@@ -1,21 +1,21 @@
-//! The picture in the README: what is seen of a real call, at several moments, one below the other.
+//! The picture in the README: screens of a real call, one below the other.
 
 use crate::screen::Screen;
 use crate::serve::Serve;
 use anstyle_svg::Term;
 use std::path::Path;
 
-/// Has the picture written in place of compared.
+/// Writes the picture instead of comparing it.
 const WRITE: &str = "REFRAIN_WRITE_PICTURE";
 
-/// What is seen at a moment, without the empty rows at the end.
+/// The screen without the empty rows at the end.
 fn lines(screen: &Screen) -> Vec<String> {
     let seen = screen.coloured();
     let seen = seen.trim_end();
     seen.lines().map(str::to_owned).collect()
 }
 
-/// The styles that are switched on and off in a text.
+/// The escape sequences in a text.
 fn styles(text: &str) -> String {
     let parts = text.split('\x1b').skip(1);
     parts
@@ -23,7 +23,7 @@ fn styles(text: &str) -> String {
         .collect()
 }
 
-/// The moments one below the other; of each what the one before did not show already.
+/// The screens one below the other, without the lines that the one before has.
 fn joined(moments: &[Vec<String>]) -> String {
     let mut picture = String::new();
     let mut before: &[String] = &[];
@@ -44,7 +44,7 @@ fn joined(moments: &[Vec<String>]) -> String {
 }
 
 #[test]
-fn the_picture_is_what_is_seen_of_a_real_call() {
+fn picture_matches_a_real_call() {
     let (_serve, port) = Serve::start();
     let program = Path::new(env!("CARGO_BIN_EXE_refrain"));
     let dir = program.parent().expect("a directory").display();
@@ -77,7 +77,7 @@ fn the_picture_is_what_is_seen_of_a_real_call() {
     });
     moments.push(lines(&screen));
 
-    // The system's choice of a port is no part of it.
+    // Replace the random port.
     let seen = joined(&moments).replace(&format!("127.0.0.1:{port}"), "127.0.0.1:8080");
     let picture = Term::new().render_svg(seen.trim_end());
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images/call.svg");
@@ -87,6 +87,6 @@ fn the_picture_is_what_is_seen_of_a_real_call() {
     let kept = std::fs::read_to_string(file).expect("the picture is in docs");
     assert!(
         kept == picture,
-        "docs/images/call.svg shows something else; scripts/picture makes it anew from:\n{seen}"
+        "docs/images/call.svg differs; scripts/picture recreates it from:\n{seen}"
     );
 }

@@ -1,4 +1,4 @@
-//! A real terminal: tmux, with a server of its own for each test.
+//! A real terminal: tmux, with a separate server for each test.
 
 use std::process::{Command, Output};
 use std::sync::Once;
@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes on a busy machine.
+/// More than any test needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often a screen is looked at.
+/// How often the screen is checked.
 const LOOK: Duration = Duration::from_millis(30);
 
-/// What would change what is seen.
+/// Environment variables that would change the output.
 const LISTENED_TO: [&str; 8] = [
     "CI",
     "CLICOLOR",
@@ -24,8 +24,8 @@ const LISTENED_TO: [&str; 8] = [
     "TMUX",
 ];
 
-/// Has tmux installed where there is none. Without it the tests fail: a terminal that was not there has shown nothing.
-fn has_tmux() {
+/// Installs tmux if it is missing. Without it the tests fail.
+fn require_tmux() {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(|| {
         if Command::new("tmux").arg("-V").output().is_err() {
@@ -42,10 +42,10 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Starts a command of the shell in a terminal of so many columns and rows. When it ends, the terminal says with which
-    /// code, and whether it was left as it was found.
+    /// Starts a shell command in a terminal of this size. When it ends, the terminal shows its exit code, and whether the
+    /// terminal was restored.
     pub(crate) fn start(columns: u16, rows: u16, command: &str) -> Self {
-        has_tmux();
+        require_tmux();
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let screen = Self {
@@ -63,7 +63,7 @@ impl Screen {
 
     fn command(&self) -> Command {
         let mut command = Command::new("tmux");
-        // Without the settings of whoever runs the tests, and with all letters.
+        // Without user settings, and with UTF-8.
         command.args(["-L", &self.socket, "-f", "/dev/null", "-u"]);
         for name in LISTENED_TO {
             command.env_remove(name);
@@ -87,35 +87,35 @@ impl Screen {
         String::from_utf8_lossy(&stdout).into_owned()
     }
 
-    /// What is seen.
+    /// The visible text.
     pub(crate) fn text(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// What is seen, and what has left the screen at the top.
+    /// The visible text and the scrollback.
     pub(crate) fn history(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-S", "-"])
     }
 
-    /// What is seen, with its colours as escape sequences.
+    /// The visible text with escape sequences.
     pub(crate) fn coloured(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
-    /// One of the facts that tmux knows about the terminal.
+    /// The value of a tmux format variable.
     pub(crate) fn fact(&self, name: &str) -> String {
         let fact = self.tmux(&["display-message", "-p", &format!("#{{{name}}}")]);
         fact.trim().to_owned()
     }
 
-    /// Waits until this is seen, and gives the whole screen.
+    /// Waits until this text is visible, and returns the screen.
     pub(crate) fn sees(&self, what: &str) -> String {
         self.waits(&format!("{what:?} on the screen"), |text| {
             text.contains(what)
         })
     }
 
-    /// Waits until the screen is as it should be, and gives it.
+    /// Waits until the screen fulfils a condition, and returns it.
     pub(crate) fn waits(&self, what: &str, is_so: impl Fn(&str) -> bool) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -128,7 +128,7 @@ impl Screen {
         }
     }
 
-    /// Presses keys, by their names in tmux.
+    /// Presses keys, by their tmux names.
     pub(crate) fn press(&self, keys: &[&str]) {
         self.tmux(&[&["send-keys"], keys].concat());
     }
@@ -138,7 +138,7 @@ impl Screen {
         self.tmux(&["send-keys", "-l", "--", text]);
     }
 
-    /// Pastes a text, as a terminal does it.
+    /// Pastes a text.
     pub(crate) fn pastes(&self, text: &str) {
         self.tmux(&["set-buffer", "--", text]);
         self.tmux(&["paste-buffer", "-p", "-r"]);
@@ -150,7 +150,7 @@ impl Screen {
         self.tmux(&["resize-window", "-x", &columns, "-y", &rows]);
     }
 
-    /// Waits until the program has ended with this code and left the terminal as it found it. Gives all that was seen.
+    /// Waits until the program has ended with this code and restored the terminal. Returns all output.
     pub(crate) fn ends(&self, code: u8) -> String {
         self.waits("end of the program", |text| text.contains("[ended with"));
         let history = self.history();
@@ -163,7 +163,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Also where a test has failed; there may be no server to end.
+        // The test may have failed before the server was started.
         let _ = self.command().arg("kill-server").output();
     }
 }

@@ -1,4 +1,4 @@
-//! `refrain serve`, with the documents' tools.
+//! `refrain serve` as a process.
 
 use refrain_testkit::net::process::Process;
 use refrain_testkit::net::tools::listening;
@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 
 /// A server process.
 pub(crate) struct Serve {
-    // Dropped first: it needs the runtime.
+    // Dropped before the runtime, which it needs.
     _process: Process,
     _runtime: Runtime,
 }
@@ -21,7 +21,7 @@ impl Serve {
         let (process, url) = runtime.block_on(listening(command));
         let port = url.strip_prefix("http://127.0.0.1:");
         let port = port.and_then(|rest| rest.strip_suffix("/mcp"));
-        let port = port.expect("a port").to_owned();
+        let port = port.expect("a free port").to_owned();
         let serve = Self {
             _process: process,
             _runtime: runtime,

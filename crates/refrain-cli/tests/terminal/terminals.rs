@@ -1,24 +1,24 @@
-//! Terminals: hostile text, other sizes, no colours, no cursor, and the end of a program.
+//! Terminals: hostile text, resizing, no colours, no cursor movement, and the end of the program.
 
 use crate::asking::{Asking, HOSTILE, NAME};
 use crate::screen::Screen;
 use crate::serve::Serve;
 use crate::{call, command};
 
-/// How often this is on the screen.
+/// The number of occurrences in a text.
 fn times(text: &str, what: &str) -> usize {
     text.matches(what).count()
 }
 
 #[test]
-fn a_servers_text_is_shown_and_does_nothing() {
+fn hostile_server_text_is_sanitized() {
     assert!(NAME.contains('\x1b') && HOSTILE.contains("? Send it?"));
     let server = Asking::start();
     let screen = Screen::start(120, 50, &command(&server, "hostile", "{}"));
     let seen = screen.sees("enter: done");
     let title = screen.fact("pane_title");
     assert_ne!(title, "owned");
-    // Nothing was cleared: the first words are still there, and the text is whole.
+    // The screen was not cleared, and the text is complete.
     assert!(seen.contains("The server at"), "{seen}");
     assert!(
         seen.contains("\n  which calls itself bank␛[2J␍\\u{202e}knab\n"),
@@ -26,7 +26,7 @@ fn a_servers_text_is_shown_and_does_nothing() {
     );
     let harmless = "Hello␛[2J␛[1;1H␛]2;owned␇␍\\u{9b}2J\\u{202e}txt";
     assert_eq!(times(&seen, harmless), 3, "{seen}");
-    // What looks like one of our lines has a bar before it, or is within a line.
+    // Lines that imitate a prompt have a bar before them, or are within a line.
     for ours in ["This would be sent to", "? Send it?"] {
         assert!(seen.contains(&format!("\n  │ {ours}")), "{seen}");
         assert!(!seen.contains(&format!("\n{ours}")), "{seen}");
@@ -48,7 +48,7 @@ fn a_servers_text_is_shown_and_does_nothing() {
 }
 
 #[test]
-fn a_prompt_keeps_its_shape_when_the_size_changes() {
+fn prompt_is_redrawn_after_a_resize() {
     const NAME: &str = "A name that is longer than a narrow terminal";
     let server = Asking::start();
     let screen = call(&server, "table");
@@ -59,7 +59,7 @@ fn a_prompt_keeps_its_shape_when_the_size_changes() {
     let help = "  esc: decline or cancel · enter: done · alt-enter: new line".to_owned();
     for (columns, rows) in [(30, 24), (22, 12), (60, 12), (80, 24), (41, 10), (120, 40)] {
         screen.resize(columns, rows);
-        // The last line fits the new size exactly.
+        // The last line fits the new size.
         let foot = match help.chars().count() {
             short if short < columns.into() => help.clone(),
             _ => help
@@ -74,7 +74,7 @@ fn a_prompt_keeps_its_shape_when_the_size_changes() {
         let letters: String = text.split_whitespace().collect();
         let name: String = NAME.split_whitespace().collect();
         assert!(letters.contains(&name), "{text}");
-        // Who asks is seen whole, whatever the size.
+        // The address of the server is complete at any size.
         assert!(
             letters.contains(&format!("askedby{}", server.url())),
             "{text}"
@@ -93,7 +93,7 @@ fn a_prompt_keeps_its_shape_when_the_size_changes() {
 }
 
 #[test]
-fn a_list_that_is_longer_than_the_terminal_scrolls() {
+fn long_list_scrolls() {
     let server = Asking::start();
     let screen = Screen::start(60, 10, &command(&server, "country", "{}"));
     screen.sees("1 to 6 of 200");
@@ -116,7 +116,7 @@ fn a_list_that_is_longer_than_the_terminal_scrolls() {
 }
 
 #[test]
-fn an_interrupt_ends_the_call_and_leaves_the_terminal_as_it_was() {
+fn interrupt_ends_the_call_and_restores_the_terminal() {
     let server = Asking::start();
     for keys in [&["C-c"][..], &["Escape", "C-c"], &["Enter", "C-c"]] {
         let screen = call(&server, "colour");
@@ -129,7 +129,7 @@ fn an_interrupt_ends_the_call_and_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn without_colours_there_are_none() {
+fn no_color_disables_colours() {
     let server = Asking::start();
     let program = format!("NO_COLOR=1 {}", command(&server, "colour", "{}"));
     let screen = Screen::start(80, 24, &program);
@@ -146,7 +146,7 @@ fn without_colours_there_are_none() {
 }
 
 #[test]
-fn a_terminal_that_only_has_lines_is_asked_in_lines() {
+fn dumb_terminal_has_line_prompts() {
     let server = Asking::start();
     let program = format!("TERM=dumb {}", command(&server, "table", "{}"));
     let screen = Screen::start(100, 60, &program);
@@ -188,7 +188,7 @@ fn a_terminal_that_only_has_lines_is_asked_in_lines() {
 }
 
 #[test]
-fn a_terminal_that_only_has_lines_can_decline_and_cancel() {
+fn dumb_terminal_can_decline_and_cancel() {
     let server = Asking::start();
     for (word, outcome) in [(":decline", "got a no"), (":cancel", "got nothing")] {
         let program = format!("TERM=dumb {}", command(&server, "colour", "{}"));
@@ -201,7 +201,7 @@ fn a_terminal_that_only_has_lines_can_decline_and_cancel() {
 }
 
 #[test]
-fn the_result_can_go_elsewhere_and_programs_are_not_asked() {
+fn redirected_output_prompts_but_json_does_not() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("result");
@@ -222,9 +222,9 @@ fn the_result_can_go_elsewhere_and_programs_are_not_asked() {
 }
 
 #[test]
-fn a_prompt_goes_away_when_the_time_of_the_call_is_over() {
+fn prompt_disappears_at_the_deadline() {
     let server = Asking::start();
-    // On a busy machine the time may be over before anything is seen: then there is more of it.
+    // On a busy machine the deadline may pass before the prompt is drawn: try again with more time.
     for seconds in [2, 8, 30] {
         let program = command(&server, "colour", "{}");
         let screen = Screen::start(80, 24, &format!("{program} --deadline {seconds}"));
@@ -237,11 +237,11 @@ fn a_prompt_goes_away_when_the_time_of_the_call_is_over() {
             return;
         }
     }
-    panic!("the machine is too busy for a prompt to be seen");
+    panic!("the machine is too busy to draw a prompt");
 }
 
 #[test]
-fn a_signal_to_end_leaves_the_terminal_as_it_was() {
+fn sigterm_restores_the_terminal() {
     let server = Asking::start();
     let program = format!(
         "sh -c 'echo pid $$; exec {}'",
@@ -258,7 +258,7 @@ fn a_signal_to_end_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_call_that_was_interrupted_at_a_prompt_can_be_taken_up() {
+fn call_interrupted_at_a_prompt_can_be_resumed() {
     let server = Asking::start();
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("call");
@@ -298,8 +298,8 @@ fn a_call_that_was_interrupted_at_a_prompt_can_be_taken_up() {
 }
 
 #[test]
-fn a_trace_does_not_go_through_a_prompt() {
-    // A task is watched while its ask is shown.
+fn trace_is_held_back_during_a_prompt() {
+    // The client polls the task while the prompt is shown.
     let (_serve, port) = Serve::start();
     let program = env!("CARGO_BIN_EXE_refrain");
     let url = format!("http://127.0.0.1:{port}/mcp");

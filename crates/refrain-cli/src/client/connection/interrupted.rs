@@ -12,7 +12,6 @@ use refrain_wire::{CallKind, ErrorCode};
 use std::path::Path;
 use std::time::Duration;
 
-/// The time limit for cancelling a task.
 const CANCEL_TIME: Duration = Duration::from_secs(5);
 
 /// How a call can be continued.
@@ -78,7 +77,6 @@ impl ServerConnection {
             .await
     }
 
-    /// Adds how to continue a call that failed.
     async fn with_hints(
         &self,
         mut report: CommandError,

@@ -4,7 +4,6 @@ use crate::terminal::display_text::{columns, width};
 use crossterm::event::{KeyCode, KeyModifiers};
 use refrain_app::sanitize::push;
 
-/// A text and the position of the cursor.
 #[derive(Debug)]
 pub(super) struct LineEditor {
     text: Vec<char>,
@@ -13,7 +12,6 @@ pub(super) struct LineEditor {
 }
 
 impl LineEditor {
-    /// Starts with a text, the cursor at its end.
     pub(super) fn new(text: &str, is_multiline: bool) -> Self {
         let text: Vec<char> = text.chars().collect();
         Self {

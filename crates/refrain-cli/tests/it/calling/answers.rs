@@ -1,4 +1,4 @@
-//! Calls, and the answers that are given with them.
+//! Arguments and preset answers of calls.
 
 use super::{assert_says, json, with_env};
 use crate::support::{Files, Serve, program, run, within};
@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt;
 const WEATHER: &str = "Current weather in Paris:\nTemperature: 72°F\nConditions: Partly cloudy\n";
 
 #[tokio::test]
-async fn a_result_is_printed_for_people_and_for_programs() {
+async fn result_is_printed_as_text_or_json() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let plain = run(["call", &url, "echo", "text=hello"]).await;
@@ -27,10 +27,10 @@ async fn a_result_is_printed_for_people_and_for_programs() {
 }
 
 #[tokio::test]
-async fn arguments_are_pairs_an_object_or_on_standard_input() {
+async fn arguments_are_pairs_an_object_or_standard_input() {
     let instance = Serve::new().start().await;
     let url = instance.url();
-    // The schema says string, so that a number is text.
+    // The schema expects a string, so a number is text.
     let pairs = run(["call", &url, "echo", "text=5"]).await;
     assert_eq!(pairs.out, "Echo: 5\n", "{pairs:?}");
     let item = [
@@ -50,20 +50,20 @@ async fn arguments_are_pairs_an_object_or_on_standard_input() {
         .args(["call", &url, "echo", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the binary can be started");
-    let mut input = child.stdin.take().expect("a pipe");
+    let mut child = command.spawn().expect("the binary starts");
+    let mut input = child.stdin.take().expect("the stream is piped");
     input
         .write_all(br#"{"text": "in"}"#)
         .await
         .expect("it reads");
     drop(input);
     let output = within("the end", child.wait_with_output()).await;
-    let output = output.expect("it ends");
+    let output = output.expect("the process can be waited for");
     assert_eq!(output.stdout, b"Echo: in\n");
 
     for (bad, part) in [
         ("nonsense", "NAME=VALUE"),
-        ("{\"text\": }", "not JSON"),
+        ("{\"text\": }", "invalid JSON"),
         ("[1]", "NAME=VALUE"),
     ] {
         let said = run(["call", &url, "echo", bad]).await;
@@ -73,16 +73,16 @@ async fn arguments_are_pairs_an_object_or_on_standard_input() {
 }
 
 #[tokio::test]
-async fn an_argument_that_the_tool_does_not_list_is_told() {
+async fn unlisted_argument_causes_a_warning() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     for typo in ["txet=hello", r#"{"txet": "hello"}"#, "txet=1"] {
         let said = run(["call", &url, "echo", typo, "--answer", "echo_input=decline"]).await;
-        let told = r#"refrain: the tool lists no argument "txet"; did you mean "text"?"#;
-        assert_says(&said, 1, &[told, "echo says that it failed"]);
+        let told = r#"warning: unknown argument "txet"; did you mean "text"?"#;
+        assert_says(&said, 1, &[told, "the tool echo reported an error"]);
     }
     let other = run(["call", &url, "echo", "text=hello", "volume=11"]).await;
-    let told = "refrain: the tool lists no argument \"volume\"; it lists \"text\"\n";
+    let told = "warning: unknown argument \"volume\"; the tool has \"text\"\n";
     assert_eq!(
         (other.code, &*other.out, &*other.err),
         (0, "Echo: hello\n", told)
@@ -90,7 +90,7 @@ async fn an_argument_that_the_tool_does_not_list_is_told() {
 }
 
 #[tokio::test]
-async fn forms_are_answered_in_every_way() {
+async fn form_is_answered_by_flag_file_or_word() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
@@ -112,13 +112,13 @@ async fn forms_are_answered_in_every_way() {
     for (word, text) in [("decline", "declined"), ("cancel", "cancelled")] {
         let answer = format!("github_login={word}");
         let said = run([&call[..], &["--answer", &answer]].concat()).await;
-        assert_says(&said, 1, &["get_weather says that it failed"]);
+        assert_says(&said, 1, &["the tool get_weather reported an error"]);
         assert!(said.out.contains(text), "{said:?}");
     }
 }
 
 #[tokio::test]
-async fn what_is_not_answered_is_told_with_how_to_answer_it() {
+async fn unanswered_ask_is_reported_with_an_example_answer() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let item = [
@@ -141,13 +141,13 @@ async fn what_is_not_answered_is_told_with_how_to_answer_it() {
             "Resolution type for this bug",
             r#"--answer 'resolution={"resolution":"Fixed"}'"#,
             "--save FILE",
-            "refrain resume FILE --answer KEY=JSON",
+            "refrain resume FILE",
         ],
     );
     assert_eq!(said.out, "");
 
     let said = run([&item[..], &["--json"]].concat()).await;
-    assert_says(&said, 3, &["not everything was answered"]);
+    assert_says(&said, 3, &["missing answer to resolution"]);
     let asked = &json(&said)["asked"][0];
     assert_eq!(asked["key"], "resolution");
     assert_eq!(asked["kind"], "form");
@@ -159,7 +159,7 @@ async fn what_is_not_answered_is_told_with_how_to_answer_it() {
 }
 
 #[tokio::test]
-async fn an_answer_that_does_not_fit_is_not_sent() {
+async fn invalid_answer_is_not_sent() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
@@ -167,19 +167,16 @@ async fn an_answer_that_does_not_fit_is_not_sent() {
     assert_says(&unfit, 3, &["(name: must be a string)"]);
     let other = run([&call[..], &["github_login=1"]].concat()).await;
     assert_says(&other, 3, &["expected an object"]);
-    // The key was misspelt.
+    // A misspelt key.
     let elsewhere = run([&call[..], &[r#"githublogin={"name": "Ada"}"#]].concat()).await;
     assert_says(
         &elsewhere,
         3,
-        &[
-            r#"nothing asked for the answer "githublogin""#,
-            "github_login",
-        ],
+        &[r#"unused answer "githublogin""#, "github_login"],
     );
     for (bad, part) in [
         ("github_login={name: Ada}", "neither JSON nor one of"),
-        ("github_login", "`=`"),
+        ("github_login", "expected KEY=JSON"),
     ] {
         let said = run([&call[..], &[bad]].concat()).await;
         assert_says(&said, 2, &[part]);
@@ -187,13 +184,13 @@ async fn an_answer_that_does_not_fit_is_not_sent() {
     let files = Files::new();
     let list = files.write("list.json", "[1]").display().to_string();
     let said = run(["call", &url, "echo", "--answers", &list]).await;
-    assert_says(&said, 2, &["one JSON object"]);
+    assert_says(&said, 2, &["expected a JSON object"]);
     let said = run(["call", &url, "echo", "--answers", "/nowhere.json"]).await;
-    assert_says(&said, 2, &["/nowhere.json", "cannot be read"]);
+    assert_says(&said, 2, &["cannot read --answers /nowhere.json"]);
 }
 
 #[tokio::test]
-async fn a_command_answers_for_the_model() {
+async fn sampler_command_answers_sampling_requests() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
@@ -202,8 +199,8 @@ async fn a_command_answers_for_the_model() {
     let call = ["call", &url, "analyze_data", "data=1,1,1", "--sampler"];
     let said = run([&call[..], &[&sampler]].concat()).await;
     assert_eq!((said.code, &*said.out), (0, "It is flat.\n"), "{said:?}");
-    let question = std::fs::read_to_string(&asked).expect("the sampler was asked");
-    let question: Value = serde_json::from_str(&question).expect("JSON");
+    let question = std::fs::read_to_string(&asked).expect("the sampler was called");
+    let question: Value = serde_json::from_str(&question).expect("valid JSON");
     assert_eq!(question["maxTokens"], 500);
     assert_eq!(
         question["messages"][0]["content"]["text"],
@@ -216,17 +213,13 @@ async fn a_command_answers_for_the_model() {
     let said = run([&call[..], &["exit 7"]].concat()).await;
     assert_says(&said, 3, &["the sampler failed (exit status: 7)"]);
     let without = run(&call[..4]).await;
-    assert_says(
-        &without,
-        3,
-        &["there is no --sampler", "Analyze this data:"],
-    );
+    assert_says(&without, 3, &["no --sampler is set", "Analyze this data:"]);
     let by_hand = run([&call[..4], &["--answer", r#"analysis="Flat.""#]].concat()).await;
     assert_eq!((by_hand.code, &*by_hand.out), (0, "Flat.\n"), "{by_hand:?}");
 }
 
 #[tokio::test]
-async fn roots_are_told_where_they_were_named() {
+async fn roots_are_sent_only_if_given() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
@@ -238,13 +231,13 @@ async fn roots_are_told_where_they_were_named() {
     let uri = format!("file://{}", whole.replace(' ', "%20"));
     assert_eq!(said.out, format!("1 roots:\n{uri}\n"), "{said:?}");
     let without = run(["call", &url, "project_roots"]).await;
-    assert_says(&without, 3, &["roots  roots", "name them with --root"]);
+    assert_says(&without, 3, &["roots  roots", "pass --root PATH"]);
     let nowhere = run(["call", &url, "project_roots", "--root", "/nowhere"]).await;
-    assert_says(&nowhere, 2, &["--root /nowhere"]);
+    assert_says(&nowhere, 2, &["invalid --root /nowhere"]);
 }
 
 #[tokio::test]
-async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
+async fn url_ask_is_accepted_and_repeated_under_another_key() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "connect_account", "service=maps"];
@@ -258,7 +251,7 @@ async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
             "--answer connect=accept",
         ],
     );
-    // The service is sure at the second look. What is asked again has a key of its own, and an answer each.
+    // The service reports the visit at the second check. The repeated ask has another key, and needs an answer.
     for once in [
         &["--answer", "connect=accept"][..],
         &["--answer", "connect=accept"].repeat(2),
@@ -269,11 +262,11 @@ async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
             3,
             &[
                 "connect#2  url",
-                r#"the one for "connect" is for the first time"#,
-                "Call again with the answers that were given and\n  --answer 'connect#2=accept'\n",
+                r#"the answer for "connect" is only for the first ask"#,
+                "call again with the same answers and\n  --answer 'connect#2=accept'\n",
             ],
         );
-        let left = r#"nothing asked for the answer "connect""#;
+        let left = r#"unused answer "connect""#;
         assert_eq!(said.err.contains(left), once.len() > 2, "{said:?}");
         let said = run([&call[..], once, &["--json"]].concat()).await;
         assert_eq!(json(&said)["asked"][0]["key"], "connect#2");
@@ -286,26 +279,29 @@ async fn a_visit_is_agreed_to_and_the_url_is_shown_whole() {
         "{said:?}"
     );
     let said = run([&call[..], &["--answer", "connect=decline"]].concat()).await;
-    assert_says(&said, 1, &["says that it failed"]);
+    assert_says(&said, 1, &["reported an error"]);
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_says_why() {
+async fn rejected_call_reports_the_reason() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let said = run(["call", &url, "nope"]).await;
     assert_says(
         &said,
         1,
-        &["the server returned an error: Unknown tool: nope (-32602)"],
+        &[
+            "the server returned an error: Unknown tool: nope (-32602)",
+            "hint: `refrain tools http://",
+        ],
     );
     assert_eq!(said.out, "");
     let said = run(["call", &url, "nope", "--json"]).await;
     assert_eq!(said.code, 1);
     assert_eq!(json(&said)["error"]["code"], -32602);
-    // What does not fit the tool's schema is told by the tool's result.
+    // Arguments that violate the schema are reported in the result.
     let said = run(["call", &url, "sum", "to=0"]).await;
-    assert_says(&said, 1, &["sum says that it failed"]);
+    assert_says(&said, 1, &["the tool sum reported an error"]);
     assert!(said.out.contains("to"), "{said:?}");
 }
 
@@ -341,25 +337,28 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
     for said in [by_file, by_env] {
         assert_eq!((said.code, &*said.out), (0, "Echo: x\n"), "{said:?}");
         assert!(said.err.contains("tools/call echo"), "{said:?}");
-        assert!(!said.err.contains(SECRET), "a secret is shown: {said:?}");
+        assert!(!said.err.contains(SECRET), "a secret is printed: {said:?}");
     }
 }
 
 #[tokio::test]
-async fn wrong_usage_says_what_is_missing() {
+async fn wrong_usage_names_the_missing_argument() {
     for (args, part) in [
-        (&["call"][..], "where is the server?"),
-        (&["call", "http://127.0.0.1:1/mcp"], "which tool?"),
-        (&["prompt", "http://127.0.0.1:1/mcp"], "which prompt?"),
-        (&["read", "http://127.0.0.1:1/mcp"], "which URI?"),
-        (&["task", "get", "http://127.0.0.1:1/mcp"], "which task?"),
+        (&["call"][..], "missing server"),
+        (&["call", "http://127.0.0.1:1/mcp"], "missing tool"),
+        (&["prompt", "http://127.0.0.1:1/mcp"], "missing prompt"),
+        (&["read", "http://127.0.0.1:1/mcp"], "missing URI"),
+        (
+            &["task", "get", "http://127.0.0.1:1/mcp"],
+            "missing task id",
+        ),
         (&["call", "ftp://example.com", "echo"], "http://"),
         (&["call", "http://me@127.0.0.1:1/", "echo"], "user name"),
         (&["tools", "--stdio"], "COMMAND"),
         (&["tools", "--", "cat"], "--stdio"),
         (
             &["tools", "--stdio", "http://127.0.0.1:1", "--", "cat"],
-            "too many",
+            "unexpected argument",
         ),
         (&["call", "x", "y", "--rounds", "0"], "--rounds"),
         (&["call", "x", "y", "--deadline", "soon"], "--deadline"),

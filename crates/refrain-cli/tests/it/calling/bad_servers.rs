@@ -1,4 +1,4 @@
-//! Servers that are not as they should be: each ends in a sentence and an exit code, and no call is lost.
+//! Faulty servers: each error has a message and an exit code, and no call is lost.
 
 use super::assert_says;
 use crate::support::{FakeServer, Files, Respond, program, run, within};
@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A result that asks.
+/// A result with asks.
 fn asks(asks: &Value, state: &str) -> Respond {
     Respond::Result(
         json!({"resultType": "input_required", "inputRequests": asks, "requestState": state}),
@@ -22,25 +22,25 @@ fn form(properties: &Value) -> Value {
     json!({"method": "elicitation/create", "params": params})
 }
 
-/// Calls a tool of a server, and keeps the call.
+/// Calls a tool and saves the call.
 async fn call(server: &FakeServer, file: &Path, flags: &[&str]) -> crate::support::Output {
     let (url, file) = (server.url(), file.display().to_string());
     run([&["call", &url, "tool", "--save", &file], flags].concat()).await
 }
 
-fn kept(file: &Path) -> PendingCall {
-    let text = std::fs::read_to_string(file).expect("the call is kept");
-    serde_json::from_str(&text).expect("a pending call")
+fn saved(file: &Path) -> PendingCall {
+    let text = std::fs::read_to_string(file).expect("the call is saved");
+    serde_json::from_str(&text).expect("the file is a pending call")
 }
 
 #[tokio::test]
-async fn nobody_there() {
+async fn unreachable_server_is_reported() {
     let files = Files::new();
     let file = files.path("call.json").display().to_string();
-    // The port is free again.
+    // Find a port that is not in use.
     let free = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
-        .expect("a port");
+        .expect("a free port");
     let address = free.local_addr().expect("an address");
     drop(free);
     let url = format!("http://{address}/mcp");
@@ -50,11 +50,11 @@ async fn nobody_there() {
         4,
         &[&url, "could not connect to", "is the server running?"],
     );
-    assert!(!Path::new(&file).exists(), "nothing was called");
+    assert!(!Path::new(&file).exists(), "no call was made");
 }
 
 #[tokio::test]
-async fn something_that_is_no_mcp_server() {
+async fn server_that_does_not_speak_mcp_is_reported() {
     let page = || Respond::Raw(200, "text/html", "<html>Welcome!</html>".into());
     let server = FakeServer::start_raw(move |_| page()).await;
     let said = run(["tools", &server.url()]).await;
@@ -81,7 +81,7 @@ async fn something_that_is_no_mcp_server() {
 }
 
 #[tokio::test]
-async fn answers_that_are_not_json() {
+async fn response_that_is_not_json_keeps_the_call() {
     let files = Files::new();
     let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
     let file = files.path("call.json");
@@ -91,11 +91,11 @@ async fn answers_that_are_not_json() {
         4,
         &["invalid response from the server", "refrain resume"],
     );
-    assert_eq!(kept(&file).round(), 0);
+    assert_eq!(saved(&file).round(), 0);
 }
 
 #[tokio::test]
-async fn a_stream_that_breaks_in_the_middle() {
+async fn broken_stream_keeps_the_call() {
     let files = Files::new();
     let progress = json!({"jsonrpc": "2.0", "method": "notifications/progress",
         "params": {"progressToken": 1, "progress": 1}});
@@ -108,13 +108,13 @@ async fn a_stream_that_breaks_in_the_middle() {
         4,
         &["connection closed before the response", "refrain resume"],
     );
-    // The server does not know call ids, so that a tool must not be called twice.
+    // The server does not know call ids, so the request must not be repeated.
     assert_eq!(server.count("tools/call"), 1);
-    assert_eq!(kept(&file).round(), 0);
+    assert_eq!(saved(&file).round(), 0);
 }
 
 #[tokio::test]
-async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
+async fn answered_call_is_saved_after_a_break_without_save_flag() {
     let files = Files::new();
     let broken = Arc::new(AtomicBool::new(true));
     let breaks = Arc::clone(&broken);
@@ -143,7 +143,9 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
         ])
         .current_dir(files.path(""))
         .stdin(Stdio::null());
-    let said = within("it ends", command.output()).await.expect("it ends");
+    let said = within("the end", command.output())
+        .await
+        .expect("the process can be waited for");
     let told = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(4), "{told}");
     let name = told
@@ -156,7 +158,7 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
         "{told}"
     );
     let file = files.path(name);
-    assert_eq!(kept(&file).round(), 1);
+    assert_eq!(saved(&file).round(), 1);
     broken.store(false, Ordering::Relaxed);
     let said = run(["resume", &file.display().to_string()]).await;
     assert_eq!((said.code, &*said.out), (0, "Ada\n"), "{said:?}");
@@ -164,7 +166,7 @@ async fn what_was_answered_outlives_a_break_though_nobody_asked_for_a_file() {
 }
 
 #[tokio::test]
-async fn a_number_that_would_not_arrive_as_it_is() {
+async fn number_over_64_bits_is_rejected() {
     let large = "123456789012345678901234567890";
     let server = FakeServer::start(|_| {
         Respond::Result(
@@ -186,14 +188,14 @@ async fn a_number_that_would_not_arrive_as_it_is() {
 }
 
 #[tokio::test]
-async fn an_error_that_looks_like_a_line_of_ours() {
-    let server = FakeServer::start(|_| Respond::Error(-32603, "E\nrefrain: done")).await;
+async fn multiline_server_error_is_printed_on_one_line() {
+    let server = FakeServer::start(|_| Respond::Error(-32603, "E\nerror: done")).await;
     let said = run(["call", &server.url(), "tool"]).await;
-    assert_says(&said, 1, &["returned an error: E refrain: done"]);
+    assert_says(&said, 1, &["returned an error: E error: done"]);
 }
 
 #[tokio::test]
-async fn rounds_without_end() {
+async fn endless_rounds_stop_at_the_limit() {
     let files = Files::new();
     let again = || asks(&json!({"again": form(&json!({}))}), "state");
     let server = FakeServer::start(move |_| again()).await;
@@ -211,12 +213,12 @@ async fn rounds_without_end() {
         ],
     );
     assert_eq!(server.count("tools/call"), 4);
-    assert_eq!(kept(&file).round(), 4);
-    assert_eq!(kept(&file).unanswered().len(), 1);
+    assert_eq!(saved(&file).round(), 4);
+    assert_eq!(saved(&file).unanswered().len(), 1);
 }
 
 #[tokio::test]
-async fn an_ask_of_an_unknown_method() {
+async fn unknown_ask_keeps_the_call_and_other_answers() {
     let files = Files::new();
     let unknown =
         json!({"strange": {"method": "telepathy/create", "params": {}}, "known": form(&json!({}))});
@@ -229,12 +231,12 @@ async fn an_ask_of_an_unknown_method() {
         &[
             "strange  unknown",
             "unknown ask method \"telepathy/create\"",
-            "this client cannot answer",
-            "Remove the file",
+            "input that this client cannot provide",
+            "or remove the file",
         ],
     );
-    // The other answer is not lost.
-    let open = kept(&file).unanswered();
+    // The other answer is saved.
+    let open = saved(&file).unanswered();
     assert_eq!(
         open.iter().map(|ask| ask.key()).collect::<Vec<_>>(),
         ["strange"]
@@ -242,7 +244,7 @@ async fn an_ask_of_an_unknown_method() {
 }
 
 #[tokio::test]
-async fn a_form_that_is_none() {
+async fn unsupported_form_can_only_be_declined() {
     let files = Files::new();
     let deep = json!({"address": {"type": "object", "properties": {}}});
     let server = FakeServer::start(move |_| asks(&json!({"where": form(&deep)}), "state")).await;
@@ -258,11 +260,11 @@ async fn a_form_that_is_none() {
             "--answer where=decline",
         ],
     );
-    assert_eq!(kept(&file).round(), 1);
+    assert_eq!(saved(&file).round(), 1);
 }
 
 #[tokio::test]
-async fn what_cannot_be_shown_can_be_declined() {
+async fn unsupported_asks_can_be_declined_and_cancelled() {
     let files = Files::new();
     let script = json!({"mode": "url", "message": "Go", "url": "javascript:alert(1)"});
     let strange = json!({
@@ -285,7 +287,7 @@ async fn what_cannot_be_shown_can_be_declined() {
     let file = files.path("call.json");
     let said = call(&server, &file, &answers).await;
     assert_says(&said, 3, &["mode  unknown", "--answer mode=decline"]);
-    // A form that nobody has seen cannot be filled in.
+    // An unsupported ask cannot be accepted.
     let name = file.display().to_string();
     let said = run(["resume", &name, "--answer", "mode=accept"]).await;
     assert_says(&said, 3, &["unknown elicitation mode \"voice\""]);
@@ -294,7 +296,7 @@ async fn what_cannot_be_shown_can_be_declined() {
 }
 
 #[tokio::test]
-async fn an_answer_that_the_server_refuses_can_be_replaced() {
+async fn rejected_answer_can_be_replaced() {
     let files = Files::new();
     let text = json!({"name": {"type": "string"}});
     let server = FakeServer::start(move |request| {
@@ -302,15 +304,15 @@ async fn an_answer_that_the_server_refuses_can_be_replaced() {
         match answers["who"]["content"]["name"].as_str() {
             None => asks(&json!({"who": form(&text)}), "state"),
             Some("Ada") => Respond::Result(json!({"resultType": "complete", "content": []})),
-            Some(_) => Respond::Error(-32602, "nobody of that name"),
+            Some(_) => Respond::Error(-32602, "unknown name"),
         }
     })
     .await;
     let file = files.path("call.json");
     let said = call(&server, &file, &["--answer", r#"who={"name": "Eve"}"#]).await;
     let parts = [
-        "nobody of that name",
-        "the answer to who",
+        "unknown name",
+        "rejected the answer to who",
         "--answer KEY=JSON",
     ];
     assert_says(&said, 1, &parts);
@@ -320,7 +322,7 @@ async fn an_answer_that_the_server_refuses_can_be_replaced() {
 }
 
 #[tokio::test]
-async fn a_state_of_ten_megabytes() {
+async fn oversized_state_is_rejected() {
     let files = Files::new();
     let state = "x".repeat(10 * 1024 * 1024);
     let server = FakeServer::start(move |_| asks(&json!({}), &state)).await;
@@ -335,18 +337,18 @@ async fn a_state_of_ten_megabytes() {
             "refrain resume",
         ],
     );
-    assert_eq!(kept(&file).round(), 0);
+    assert_eq!(saved(&file).round(), 0);
 }
 
 #[tokio::test]
-async fn a_result_of_a_type_that_nobody_knows() {
+async fn unknown_result_type_is_reported() {
     let server = FakeServer::start(|_| Respond::Result(json!({"resultType": "maybe"}))).await;
     let said = run(["call", &server.url(), "tool"]).await;
     assert_says(&said, 4, &["unknown result type \"maybe\""]);
 }
 
 #[tokio::test]
-async fn a_result_that_the_tool_has_not_promised() {
+async fn result_that_violates_the_output_schema_causes_a_warning() {
     let schema = json!({"type": "object", "required": ["degrees"]});
     let tool = json!({"name": "tool", "inputSchema": {"type": "object"}, "outputSchema": schema});
     let server = FakeServer::start(move |request| match request["method"].as_str() {
@@ -356,15 +358,14 @@ async fn a_result_that_the_tool_has_not_promised() {
         ),
     })
     .await;
-    // It is printed all the same: the call is done.
+    // The result is printed nevertheless.
     let said = run(["call", &server.url(), "tool", "city=Oslo"]).await;
     assert_eq!((said.code, &*said.out), (0, "{}\n"), "{said:?}");
-    assert_says(&said, 0, &["the result is not as it should be", "degrees"]);
+    assert_says(&said, 0, &["warning: invalid result", "degrees"]);
 }
 
-/// One of 2025-11-25: it is spoken to as it wants to be.
 #[tokio::test]
-async fn an_older_server_is_no_bad_server() {
+async fn legacy_server_is_supported() {
     let server = FakeServer::start_raw(|request| match request["method"].as_str() {
         Some("initialize") => Respond::Result(json!({
             "protocolVersion": "2025-11-25",

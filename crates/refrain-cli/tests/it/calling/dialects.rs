@@ -1,4 +1,4 @@
-//! Calls in a dialect that was chosen: what is printed and what is kept leads back to the same one.
+//! `--dialect`: saved calls and printed hints keep the dialect.
 
 use super::{assert_says, json};
 use crate::support::{Files, Serve, run};
@@ -8,13 +8,13 @@ use refrain_wire::legacy::Revision;
 use serde_json::json;
 use std::path::Path;
 
-fn kept(file: &Path) -> PendingCall {
-    let text = std::fs::read_to_string(file).expect("the call is kept");
-    serde_json::from_str(&text).expect("a pending call")
+fn saved(file: &Path) -> PendingCall {
+    let text = std::fs::read_to_string(file).expect("the call is saved");
+    serde_json::from_str(&text).expect("the file is a pending call")
 }
 
 #[tokio::test]
-async fn a_call_that_is_kept_goes_on_in_its_dialect() {
+async fn saved_call_continues_in_its_dialect() {
     let files = Files::new();
     let instance = Serve::new().args(["--drafts"]).start().await;
     for draft in Draft::ALL {
@@ -24,14 +24,14 @@ async fn a_call_that_is_kept_goes_on_in_its_dialect() {
         let call = ["call", "--dialect", draft.name(), &url, "get_weather"];
         let said = run([&call[..], &["location=Paris", "--save", &name]].concat()).await;
         assert_says(&said, 3, &["github_login", "refrain resume"]);
-        assert_eq!(kept(&file).dialect(), Some(Dialect::Draft(draft)));
+        assert_eq!(saved(&file).dialect(), Some(Dialect::Draft(draft)));
 
         let answer = r#"github_login={"name":"octocat"}"#;
         let said = run(["resume", &name, "--answer", answer]).await;
         if draft == Draft::Sketch {
-            // It asks once more there, and is kept as before.
+            // The sketch has two asks, and the call is saved again.
             assert_says(&said, 3, &["refrain resume"]);
-            assert_eq!(kept(&file).dialect(), Some(Dialect::Draft(draft)));
+            assert_eq!(saved(&file).dialect(), Some(Dialect::Draft(draft)));
             continue;
         }
         assert_eq!(said.code, 0, "{said:?}");
@@ -41,7 +41,7 @@ async fn a_call_that_is_kept_goes_on_in_its_dialect() {
 }
 
 #[tokio::test]
-async fn a_draft_at_the_path_of_other_dialects_is_told() {
+async fn draft_at_a_wrong_path_is_reported_with_the_right_one() {
     let files = Files::new();
     let instance = Serve::new().args(["--drafts"]).start().await;
     let file = files.path("call");
@@ -52,7 +52,7 @@ async fn a_draft_at_the_path_of_other_dialects_is_told() {
         let said = run([&call[..], &["location=Paris", "--save", &name]].concat()).await;
         let not_spoken = format!("{url} does not speak {}", draft.name());
         assert_says(&said, 4, &[&not_spoken, "--drafts", draft.path()]);
-        for misleading in ["says that it failed", "refrain resume"] {
+        for misleading in ["reported an error", "refrain resume"] {
             assert!(!said.err.contains(misleading), "{said:?}");
         }
         assert_eq!((&*said.out, file.exists()), ("", false));
@@ -64,7 +64,7 @@ async fn a_draft_at_the_path_of_other_dialects_is_told() {
 }
 
 #[tokio::test]
-async fn what_is_shown_of_a_server_is_what_was_spoken() {
+async fn discover_prints_the_selected_dialect() {
     let instance = Serve::new().args(["--drafts"]).start().await;
     let drafts = Draft::ALL.map(|draft| (Dialect::Draft(draft), draft.path(), json!([])));
     let older = Revision::ALL.iter().map(|revision| {
@@ -86,7 +86,7 @@ async fn what_is_shown_of_a_server_is_what_was_spoken() {
 }
 
 #[tokio::test]
-async fn a_call_of_an_earlier_version_has_no_dialect() {
+async fn saved_call_without_a_dialect_is_read() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("call");
@@ -94,9 +94,9 @@ async fn a_call_of_an_earlier_version_has_no_dialect() {
     let call = ["call", &instance.url(), "get_weather", "location=Paris"];
     let said = run([&call[..], &["--save", &name]].concat()).await;
     assert_eq!(said.code, 3, "{said:?}");
-    let text = std::fs::read_to_string(&file).expect("the call is kept");
+    let text = std::fs::read_to_string(&file).expect("the call is saved");
     assert!(!text.contains("dialect"), "{text}");
-    assert_eq!(kept(&file).dialect(), None);
+    assert_eq!(saved(&file).dialect(), None);
     let strange = text.replacen('{', r#"{"dialect": "draft-9","#, 1);
     let strange = files.write("strange", &strange).display().to_string();
     let said = run(["resume", &strange]).await;
@@ -104,7 +104,7 @@ async fn a_call_of_an_earlier_version_has_no_dialect() {
 }
 
 #[tokio::test]
-async fn the_command_that_watches_a_task_says_its_dialect() {
+async fn hint_to_watch_a_task_contains_its_dialect() {
     let instance = Serve::new()
         .args(["--drafts"])
         .env("REFRAIN_STORE", "memory:")
@@ -116,7 +116,10 @@ async fn the_command_that_watches_a_task_says_its_dialect() {
         let said = run([&call[..], &["--json"]].concat()).await;
         let flag = format!("--dialect {}", draft.name());
         assert_says(&said, 3, &["refrain task watch", &flag]);
-        let id = json(&said)["taskId"].as_str().expect("an id").to_owned();
+        let id = json(&said)["taskId"]
+            .as_str()
+            .expect("the id is a string")
+            .to_owned();
         let line = said.err.lines().find(|line| line.contains("task watch"));
         let words: Vec<&str> = line.expect("a command").split_whitespace().collect();
         assert_eq!(

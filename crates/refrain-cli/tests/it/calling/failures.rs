@@ -1,38 +1,38 @@
-//! `--json`: whatever goes wrong, one line of JSON on standard output says so, and the exit code is what it always is.
+//! `--json`: every error is one line of JSON on standard output, with the usual exit code.
 
 use super::{assert_says, json};
 use crate::support::{FakeServer, Files, Respond, Serve, run};
 use serde_json::{Value, json};
 
-/// The error of a command that ends like this.
+/// Runs a command that fails with this code, and returns its error.
 async fn failed(code: i32, args: &[&str]) -> Value {
     let said = run([args, &["--json"]].concat()).await;
     assert_eq!(said.code, code, "{said:?}");
     assert_eq!(said.out.lines().count(), 1, "{said:?}");
     let told = json(&said)["error"].clone();
-    let message = told["message"].as_str().expect("a message");
+    let message = told["message"].as_str().expect("the message is a string");
     let start = message.lines().next().expect("a line");
     assert!(said.err.contains(start), "{said:?}");
     told
 }
 
 #[tokio::test]
-async fn flags_and_arguments_that_make_no_sense() {
+async fn usage_errors_are_printed_as_json() {
     let nowhere = "http://127.0.0.1:1/mcp";
     for (args, part) in [
-        (&["call"][..], "where is the server?"),
-        (&["call", nowhere], "which tool?"),
+        (&["call"][..], "missing server"),
+        (&["call", nowhere], "missing tool"),
         (&["call", nowhere, "echo", "text"], "NAME=VALUE"),
-        (&["call", nowhere, "echo", "--answer", "key"], "`=`"),
+        (&["call", nowhere, "echo", "--answer", "key"], "KEY=JSON"),
         (&["call", nowhere, "echo", "--nonsense"], "--nonsense"),
         (&["call", nowhere, "echo", "--rounds", "0"], "--rounds"),
         (&["call", "ftp://example.com", "echo"], "http://"),
-        (&["tools"], "where is the server?"),
-        (&["task", "get", nowhere], "which task?"),
+        (&["tools"], "missing server"),
+        (&["task", "get", nowhere], "missing task id"),
         (&["resume", "/nowhere.json"], "/nowhere.json"),
     ] {
         let error = failed(2, args).await;
-        let message = error["message"].as_str().expect("a message");
+        let message = error["message"].as_str().expect("the message is a string");
         assert!(message.contains(part), "{args:?}: {message}");
         assert_eq!(error.get("code"), None);
     }
@@ -41,7 +41,7 @@ async fn flags_and_arguments_that_make_no_sense() {
 }
 
 #[tokio::test]
-async fn nobody_there_and_nobody_who_is_let_in() {
+async fn connection_and_auth_errors_are_printed_as_json() {
     let nowhere = "http://127.0.0.1:1/mcp";
     for args in [
         &["call", nowhere, "echo"][..],
@@ -64,7 +64,7 @@ async fn nobody_there_and_nobody_who_is_let_in() {
 }
 
 #[tokio::test]
-async fn what_the_server_refuses_has_its_code() {
+async fn rejected_request_has_its_error_code_in_json() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     for args in [
@@ -76,14 +76,14 @@ async fn what_the_server_refuses_has_its_code() {
     ] {
         assert_eq!(failed(1, args).await["code"], -32602, "{args:?}");
     }
-    // What the tool says is its result, and there is nothing beside it.
+    // The result of the tool is the only output.
     let said = run(["call", &url, "sum", "to=0", "--json"]).await;
-    assert_says(&said, 1, &["sum says that it failed"]);
+    assert_says(&said, 1, &["the tool sum reported an error"]);
     assert_eq!(json(&said)["isError"], true);
 }
 
 #[tokio::test]
-async fn what_is_kept_is_named() {
+async fn saved_file_is_named_in_json() {
     let files = Files::new();
     let file = files.path("call.json").display().to_string();
     let server = FakeServer::start(|_| Respond::Raw(200, "application/json", "{oops".into())).await;
@@ -91,13 +91,15 @@ async fn what_is_kept_is_named() {
     assert_says(&said, 4, &["refrain resume"]);
     let told = json(&said);
     assert_eq!(told["saved"], json!(file));
-    let message = told["error"]["message"].as_str().expect("a message");
+    let message = told["error"]["message"]
+        .as_str()
+        .expect("the message is a string");
     assert!(
         message.contains("invalid response from the server"),
         "{message}"
     );
-    // The server is gone, and the call is where it was.
+    // The server is unreachable, and the call stays saved.
     let said = run(["resume", &file, "--url", "http://127.0.0.1:1/mcp", "--json"]).await;
-    assert_says(&said, 4, &["the call stays in"]);
+    assert_says(&said, 4, &["the call is still saved in"]);
     assert_eq!(json(&said)["saved"], json!(file));
 }

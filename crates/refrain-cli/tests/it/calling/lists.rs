@@ -1,4 +1,4 @@
-//! What a server has, and calls that are not tools.
+//! Lists, prompts and resources.
 
 use super::{assert_says, json};
 use crate::support::{Serve, run, serve_forever};
@@ -38,7 +38,7 @@ async fn hostile(_: Cx) -> Result<String> {
     Ok("before\u{1b}[2Jafter".to_owned())
 }
 
-/// A server with all there is, until the test ends.
+/// Starts a server with tools, prompts and resources.
 pub(super) async fn offered() -> String {
     let builder = Server::builder("offered", "2")
         .tool(Tool::new("talk", talk))
@@ -54,8 +54,8 @@ async fn tools_are_listed_with_their_arguments() {
     let instance = Serve::new().start().await;
     let said = run(["tools", &instance.url()]).await;
     assert_eq!((said.code, &*said.err), (0, ""), "{said:?}");
-    let weather = "get_weather\n    Tells the weather, once it knows who is asking.\n    \
-                   location  string  required  The city to look at.\n";
+    let weather = "get_weather\n    Returns the weather, after asking for a GitHub username.\n    \
+                   location  string  required  The city.\n";
     assert!(said.out.contains(weather), "{}", said.out);
     assert!(
         !said.out.contains('\u{1b}'),
@@ -74,11 +74,11 @@ async fn tools_are_listed_with_their_arguments() {
 }
 
 #[tokio::test]
-async fn a_server_without_prompts_has_none() {
+async fn server_without_prompts_lists_none() {
     let instance = Serve::new().start().await;
     for what in ["prompts", "resources"] {
         let said = run([what, &instance.url()]).await;
-        let none = format!("refrain: the server has no {what}\n");
+        let none = format!("the server has no {what}\n");
         assert_eq!((said.code, &*said.out, &*said.err), (0, "", &*none));
     }
     let said = run(["prompts", &instance.url(), "--json"]).await;
@@ -86,7 +86,7 @@ async fn a_server_without_prompts_has_none() {
 }
 
 #[tokio::test]
-async fn prompts_are_listed_and_got() {
+async fn prompts_are_listed_and_returned() {
     let url = offered().await;
     let said = run(["prompts", &url]).await;
     let list = "greet\n    Greets somebody.\n    tone  required  How to greet\n";
@@ -134,7 +134,7 @@ async fn resources_are_listed_with_templates_and_read() {
 }
 
 #[tokio::test]
-async fn a_server_says_what_it_is() {
+async fn discover_prints_the_server_info() {
     let url = offered().await;
     let said = run(["discover", &url]).await;
     assert_eq!(said.code, 0, "{said:?}");

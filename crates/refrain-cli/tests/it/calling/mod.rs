@@ -1,5 +1,4 @@
-//! The client's commands, as people and scripts use them: against `refrain serve`, and against servers that are not as
-//! they should be.
+//! The commands of the client, against `refrain serve` and against faulty servers.
 
 mod answers;
 mod bad_servers;
@@ -16,19 +15,19 @@ use crate::support::{Output, program, said};
 use serde_json::Value;
 use std::ffi::OsStr;
 
-/// The only thing that is on standard output, as JSON.
+/// Standard output, as JSON.
 fn json(said: &Output) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|error| panic!("{error}: {said:?}"))
 }
 
-/// Runs a command with a variable in its environment.
+/// Runs a command with an environment variable.
 async fn with_env<S: AsRef<OsStr>>(name: &str, value: &str, args: &[S]) -> Output {
     let mut command = program();
     command.args(args).env(name, value);
     said(command).await
 }
 
-/// Whether a command ended like this, saying all of that on standard error.
+/// Checks the exit code, and that standard error contains all of these parts.
 #[track_caller]
 fn assert_says(said: &Output, code: i32, parts: &[&str]) {
     assert_eq!(said.code, code, "{said:?}");

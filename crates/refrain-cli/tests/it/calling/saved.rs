@@ -1,4 +1,4 @@
-//! Calls that wait in a file.
+//! Saved calls.
 
 use super::{assert_says, json};
 use crate::support::{
@@ -17,12 +17,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::net::TcpListener;
 use tokio::process::Child;
 
-fn kept(file: &Path) -> PendingCall {
-    let text = std::fs::read_to_string(file).expect("the call is kept");
+fn saved(file: &Path) -> PendingCall {
+    let text = std::fs::read_to_string(file).expect("the call is saved");
     serde_json::from_str(&text).expect("a pending call")
 }
 
-/// A command that is still running.
+/// A running command.
 struct Running(Child);
 
 impl Running {
@@ -34,26 +34,28 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .kill_on_drop(true);
-        Self(command.spawn().expect("the binary can be started"))
+        Self(command.spawn().expect("the binary starts"))
     }
 
     fn signal(&self, signal: Signal) {
         let id = self.0.id().and_then(|id| Pid::from_raw(id as i32));
-        kill_process(id.expect("it runs"), signal).expect("the signal can be sent");
+        kill_process(id.expect("the process runs"), signal).expect("the signal can be sent");
     }
 
     async fn ended(self) -> Output {
         let output = within("the command ends", self.0.wait_with_output()).await;
-        output.expect("it ends").into()
+        output.expect("the process can be waited for").into()
     }
 
     async fn killed(mut self) {
         self.signal(Signal::KILL);
-        within("it is gone", self.0.wait()).await.expect("it ends");
+        within("the end", self.0.wait())
+            .await
+            .expect("the process can be waited for");
     }
 }
 
-/// A sampler that never answers, and ends with the test.
+/// A sampler that never answers. Dropping it kills the process.
 struct Sleeper {
     command: String,
     id: PathBuf,
@@ -69,7 +71,7 @@ impl Sleeper {
         Self { command, id }
     }
 
-    async fn sleeps(&self) {
+    async fn started(&self) {
         until("the sampler sleeps", || self.id.exists()).await;
     }
 }
@@ -79,19 +81,19 @@ impl Drop for Sleeper {
         let id = std::fs::read_to_string(&self.id).ok();
         let id = id.and_then(|id| Pid::from_raw(id.trim().parse().ok()?));
         if let Some(id) = id {
-            // Whoever started it may have ended it.
+            // The process may have been killed already.
             let _ = kill_process(id, Signal::KILL);
         }
     }
 }
 
 fn lines(ledger: &Path) -> usize {
-    let text = std::fs::read_to_string(ledger).expect("the ledger can be read");
+    let text = std::fs::read_to_string(ledger).expect("the ledger is readable");
     text.lines().count()
 }
 
 #[tokio::test]
-async fn a_call_goes_on_in_another_process_at_a_server_that_has_moved() {
+async fn saved_call_continues_on_a_server_that_moved() {
     let files = Files::new();
     let (keys, ledger) = (files.keys("fleet.keys"), files.write("ledger", ""));
     let file = files.path("order.json");
@@ -113,23 +115,27 @@ async fn a_call_goes_on_in_another_process_at_a_server_that_has_moved() {
         &[
             "confirm_order",
             "Order one lamp?",
-            &format!("the call is kept in {name}"),
+            &format!("note: the call is saved in {name}"),
             &format!(r#"refrain resume {name} --answer 'confirm_order={{"confirm":true}}'"#),
         ],
     );
     let mode = std::fs::metadata(&file)
-        .expect("the file")
+        .expect("the file is readable")
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
     here.stop().await;
 
-    // Where it was, nobody is; the call stays.
-    let before = std::fs::read(&file).expect("the file");
+    // The old address is unreachable, and the call stays saved.
+    let before = std::fs::read(&file).expect("the file is readable");
     let answer = ["--answer", r#"confirm_order={"confirm": true}"#];
     let said = run([&["resume", &name][..], &answer].concat()).await;
-    assert_says(&said, 4, &["could not connect to", "the call stays in"]);
-    assert_eq!(std::fs::read(&file).expect("the file"), before);
+    assert_says(
+        &said,
+        4,
+        &["could not connect to", "the call is still saved in"],
+    );
+    assert_eq!(std::fs::read(&file).expect("the file is readable"), before);
 
     let there = there.start().await;
     assert_ne!(here.address, there.address);
@@ -145,7 +151,7 @@ async fn a_call_goes_on_in_another_process_at_a_server_that_has_moved() {
 }
 
 #[tokio::test]
-async fn each_round_is_kept_in_place_of_the_one_before() {
+async fn each_round_replaces_the_saved_call() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("item.json");
@@ -161,13 +167,13 @@ async fn each_round_is_kept_in_place_of_the_one_before() {
     ])
     .await;
     assert_eq!(said.code, 3, "{said:?}");
-    assert_eq!(kept(&file).round(), 1);
+    assert_eq!(saved(&file).round(), 1);
     let duplicate = r#"resolution={"resolution": "Duplicate"}"#;
     let said = run(["resume", &name, "--answer", duplicate, "--json"]).await;
     assert_eq!(said.code, 3, "{said:?}");
     assert_eq!(json(&said)["asked"][0]["key"], "duplicate_of");
     assert_eq!(json(&said)["saved"], json!(name));
-    assert_eq!(kept(&file).round(), 2);
+    assert_eq!(saved(&file).round(), 2);
     let original = r#"duplicate_of={"duplicateOfId": 4301}"#;
     let said = run(["resume", &name, "--answer", original]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -176,7 +182,7 @@ async fn each_round_is_kept_in_place_of_the_one_before() {
 }
 
 #[tokio::test]
-async fn what_was_answered_stays_answered() {
+async fn saved_answers_are_kept() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("accounts.json");
@@ -199,7 +205,7 @@ async fn what_was_answered_stays_answered() {
 }
 
 #[tokio::test]
-async fn what_was_answered_can_be_answered_anew() {
+async fn saved_answer_can_be_replaced() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("accounts.json");
@@ -208,17 +214,17 @@ async fn what_was_answered_can_be_answered_anew() {
     let call = ["call", &instance.url(), "accounts", "--save", &name];
     assert_eq!(run([&call[..], &github].concat()).await.code, 3);
 
-    // One that does not fit leaves the earlier one as it is.
-    let before = std::fs::read(&file).expect("the call is kept");
+    // An invalid answer does not replace the earlier one.
+    let before = std::fs::read(&file).expect("the call is saved");
     let unfit = ["--answer", r#"github_login={"name": 1}"#];
     let said = run([&["resume", &name][..], &unfit].concat()).await;
     assert_says(&said, 3, &["github_login  form", "must be a string"]);
-    assert_eq!(std::fs::read(&file).expect("the call is kept"), before);
+    assert_eq!(std::fs::read(&file).expect("the call is saved"), before);
 
     let grace = ["--answer", r#"github_login={"name": "Grace"}"#];
     let said = run([&["resume", &name][..], &grace].concat()).await;
     assert_says(&said, 3, &["google_login"]);
-    assert!(!said.err.contains("nothing asked for"), "{said:?}");
+    assert!(!said.err.contains("unused answer"), "{said:?}");
     let google = ["--answer", r#"google_login={"name": "ada"}"#];
     let said = run([&["resume", &name][..], &google].concat()).await;
     assert_eq!(
@@ -228,22 +234,22 @@ async fn what_was_answered_can_be_answered_anew() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_there_is_not_touched() {
+async fn existing_file_is_not_overwritten() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
     let file = files.write("call.json", "precious");
     let name = file.display().to_string();
     let said = run(["call", &url, "echo", "--save", &name]).await;
-    assert_says(&said, 2, &["exists already", "refrain resume"]);
+    assert_says(&said, 2, &["already exists", "refrain resume"]);
     assert_eq!(
-        std::fs::read_to_string(&file).expect("the file"),
+        std::fs::read_to_string(&file).expect("the file is readable"),
         "precious"
     );
     let said = run(["resume", &name]).await;
-    assert_says(&said, 2, &["no pending call"]);
+    assert_says(&said, 2, &["invalid saved call"]);
     let said = run(["resume", "/nowhere.json"]).await;
-    assert_says(&said, 2, &["/nowhere.json", "cannot be read"]);
+    assert_says(&said, 2, &["cannot read saved call /nowhere.json"]);
     let other = json!({"format": 99, "address": url, "call": {"method": "tools/call", "target": "echo"},
         "callId": "1", "round": 1});
     let other = files
@@ -253,17 +259,17 @@ async fn a_file_that_is_there_is_not_touched() {
     let said = run(["resume", &other]).await;
     assert_says(&said, 2, &["format 99"]);
 
-    // Where nothing can be kept, nothing is called.
+    // No call is made if it cannot be saved.
     let ledger = files.write("ledger", "");
     let instance = Serve::new().ledger(&ledger).start().await;
     let order = ["call", &instance.url(), "place_order", "item=lamp"];
     let said = run([&order[..], &["--save", "/nowhere/call.json"]].concat()).await;
-    assert_says(&said, 2, &["/nowhere/call.json cannot be written"]);
+    assert_says(&said, 2, &["cannot write saved call /nowhere/call.json"]);
     assert_eq!(lines(&ledger), 0);
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_call_that_is_over() {
+async fn finished_call_leaves_no_file() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
@@ -278,13 +284,13 @@ async fn nothing_is_left_of_a_call_that_is_over() {
     assert_eq!((said.code, file.exists()), (1, false), "{said:?}");
 }
 
-/// Another process at the URL of the holder does not have the call.
+/// Another process at the URL of the holder does not hold the call.
 #[tokio::test]
-async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
+async fn call_that_the_server_lost_is_not_saved() {
     let files = Files::new();
     let (keys, free) = (files.keys("fleet.keys"), TcpListener::bind("127.0.0.1:0"));
     let address = free.await.and_then(|free| free.local_addr());
-    let address = address.expect("a port").to_string();
+    let address = address.expect("a free port").to_string();
     let advertised = format!("http://{address}/mcp");
     let serve = || {
         let flags = ["--listen", &address, "--advertise", &advertised];
@@ -294,7 +300,7 @@ async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
     let name = file.display().to_string();
     let mut instance = serve().start().await;
     let said = run(["call", &instance.url(), "change_seat", "--save", &name]).await;
-    assert_says(&said, 3, &["the call is kept in", "refrain resume"]);
+    assert_says(&said, 3, &["the call is saved in", "refrain resume"]);
     instance.kill().await;
     let instance = serve().start().await;
     let answer = ["--answer", r#"seat={"seat": "12A"}"#];
@@ -305,12 +311,12 @@ async fn a_call_that_the_server_has_given_up_is_not_to_be_taken_up() {
         &["no longer in memory", "before you start a new call"],
     );
     assert!(!said.err.contains("refrain resume"), "{said:?}");
-    assert!(!file.exists(), "there is nothing to take up");
+    assert!(!file.exists(), "the call cannot be continued");
     drop(instance);
 }
 
 #[tokio::test]
-async fn a_server_without_the_keys_is_not_to_be_asked_again() {
+async fn server_without_the_keys_keeps_the_saved_call() {
     let files = Files::new();
     let (here, there) = (Serve::new().start().await, Serve::new().start().await);
     for (tool, arguments, key) in [
@@ -324,12 +330,16 @@ async fn a_server_without_the_keys_is_not_to_be_asked_again() {
         let answer = format!("{key}=decline");
         let said = run(["resume", &name, "--url", &there.url(), "--answer", &answer]).await;
         let again = format!("refrain resume {name} --url URL");
-        assert_says(&said, 1, &["the keys or the store", "call anew", &again]);
-        assert!(file.exists(), "it may go on elsewhere");
+        assert_says(
+            &said,
+            1,
+            &["the keys or the store", "make a new call", &again],
+        );
+        assert!(file.exists(), "another server may continue it");
     }
 }
 
-/// How many handlers run, and how many were dropped before their end.
+/// Counts started handlers, and handlers that were dropped before their end.
 #[derive(Default)]
 struct Handlers {
     started: AtomicUsize,
@@ -344,7 +354,7 @@ impl Drop for Dropped {
     }
 }
 
-/// A server with a tool that never ends by itself.
+/// Starts a server with a tool that never ends.
 async fn endless(handlers: &Arc<Handlers>) -> String {
     let handlers = Arc::clone(handlers);
     let wait = move |_: Cx| {
@@ -361,7 +371,7 @@ async fn endless(handlers: &Arc<Handlers>) -> String {
 }
 
 #[tokio::test]
-async fn an_interrupt_reaches_the_server_and_keeps_the_call() {
+async fn interrupt_cancels_the_request_and_saves_the_call() {
     let files = Files::new();
     let handlers = Arc::<Handlers>::default();
     let url = endless(&handlers).await;
@@ -380,13 +390,13 @@ async fn an_interrupt_reaches_the_server_and_keeps_the_call() {
         &["interrupted", &format!("refrain resume {name}")],
     );
     assert_eq!(said.out, "");
-    assert_eq!(kept(&file).call().target(), "wait");
+    assert_eq!(saved(&file).call().target(), "wait");
     until("the handler is gone", || {
         handlers.dropped.load(Ordering::SeqCst) == 1
     })
     .await;
 
-    // Without a file there is nothing to go on with.
+    // Without a file, the call cannot be continued.
     let running = Running::start(&["call", &url, "wait"]);
     until("the tool works", || {
         handlers.started.load(Ordering::SeqCst) == 2
@@ -401,13 +411,13 @@ async fn an_interrupt_reaches_the_server_and_keeps_the_call() {
 }
 
 #[tokio::test]
-async fn a_call_survives_the_death_of_its_process() {
+async fn saved_call_survives_a_killed_process() {
     let files = Files::new();
     let ledger = files.write("ledger", "");
     let instance = Serve::new().ledger(&ledger).start().await;
     let file = files.path("call.json");
     let name = file.display().to_string();
-    // The second round is never answered: the sampler sleeps.
+    // The second ask is never answered: the sampler sleeps.
     let sleeper = Sleeper::new(&files);
     let call = [
         "call",
@@ -418,11 +428,11 @@ async fn a_call_survives_the_death_of_its_process() {
     let answers = ["--answer", r#"github_login={"name": "Ada"}"#];
     let sampler = ["--sampler", &sleeper.command, "--save", &name];
     let running = Running::start(&[&call[..], &answers, &sampler].concat());
-    until("one answer is kept", || {
-        file.exists() && kept(&file).unanswered().len() == 1
+    until("one answer is saved", || {
+        file.exists() && saved(&file).unanswered().len() == 1
     })
     .await;
-    sleeper.sleeps().await;
+    sleeper.started().await;
     running.killed().await;
     let said = run(["resume", &name, "--answer", r#"capital_of_france="Paris""#]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -431,7 +441,7 @@ async fn a_call_survives_the_death_of_its_process() {
 }
 
 #[tokio::test]
-async fn a_call_that_takes_too_long_is_kept() {
+async fn call_over_its_deadline_is_saved() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("sum.json");
@@ -439,11 +449,11 @@ async fn a_call_that_takes_too_long_is_kept() {
     let sum = ["call", &instance.url(), "sum", "to=20000", "pause_ms=1000"];
     let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
     assert_says(&said, 4, &["not complete within 1 s", "refrain resume"]);
-    assert_eq!(kept(&file).round(), 0);
+    assert_eq!(saved(&file).round(), 0);
 }
 
 #[tokio::test]
-async fn one_command_at_a_time_goes_on_with_a_call() {
+async fn saved_call_is_locked_by_one_command() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let url = instance.url();
@@ -451,33 +461,33 @@ async fn one_command_at_a_time_goes_on_with_a_call() {
     let name = file.display().to_string();
     let sleeper = Sleeper::new(&files);
     let call = ["call", &url, "analyze_data", "data=1", "--save", &name];
-    let busy = "another command goes on with this call";
+    let busy = "another command is continuing the call";
     let answer = ["resume", &name, "--answer", r#"analysis="Flat.""#];
 
-    // The one that has made it.
+    // The command that made the call holds the lock.
     let first = Running::start(&[&call[..], &["--sampler", &sleeper.command]].concat());
-    sleeper.sleeps().await;
-    let before = std::fs::read(&file).expect("the call is kept");
+    sleeper.started().await;
+    let before = std::fs::read(&file).expect("the call is saved");
     assert_says(&run(answer).await, 2, &[&name, busy]);
     first.signal(Signal::INT);
     assert_eq!(first.ended().await.code, 130);
     drop(sleeper);
     std::fs::remove_file(files.path("sleeper")).expect("the sampler slept");
 
-    // The one that has taken it up.
+    // The command that resumed the call holds the lock.
     let sleeper = Sleeper::new(&files);
     let second = Running::start(&["resume", &name, "--sampler", &sleeper.command]);
-    sleeper.sleeps().await;
+    sleeper.started().await;
     assert_says(&run(answer).await, 2, &[&name, busy]);
     second.killed().await;
-    assert_eq!(std::fs::read(&file).expect("the call is kept"), before);
+    assert_eq!(std::fs::read(&file).expect("the call is saved"), before);
     let said = run(answer).await;
     assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
     assert!(!file.exists());
 }
 
 #[tokio::test]
-async fn a_call_that_may_have_been_taken_before_stays_when_it_is_refused() {
+async fn rejected_repeat_keeps_the_saved_call() {
     let files = Files::new();
     let handlers = Arc::<Handlers>::default();
     let url = endless(&handlers).await;
@@ -490,14 +500,14 @@ async fn a_call_that_may_have_been_taken_before_stays_when_it_is_refused() {
     .await;
     running.signal(Signal::INT);
     assert_eq!(running.ended().await.code, 130);
-    // There is no such tool.
+    // This server does not have the tool.
     let instance = Serve::new().start().await;
     let said = run(["resume", &name, "--url", &instance.url()]).await;
-    assert_says(&said, 1, &["the call stays in", "or remove the file"]);
-    assert_eq!(kept(&file).call().target(), "wait");
+    assert_says(&said, 1, &["the call is still saved in", "remove the file"]);
+    assert_eq!(saved(&file).call().target(), "wait");
 }
 
-/// A server whose first response to a call is lost. What it says to the others depends on their number.
+/// Starts a server whose first response to a call is lost. `then` returns the response to a later request by its number.
 async fn losing(
     capabilities: serde_json::Value,
     then: impl Fn(usize) -> Respond + Send + Sync + 'static,
@@ -522,7 +532,7 @@ fn paid() -> Respond {
 }
 
 #[tokio::test]
-async fn a_call_whose_response_was_lost_stays_when_it_is_then_refused() {
+async fn rejected_retry_after_a_lost_response_keeps_the_call() {
     let files = Files::new();
     let file = files.path("call.json");
     let name = file.display().to_string();
@@ -535,31 +545,31 @@ async fn a_call_whose_response_was_lost_stays_when_it_is_then_refused() {
     let said = run(["call", &server.url(), "pay", "--save", &name]).await;
     let words = [
         "the store is down",
-        "the call stays in",
-        "or remove the file",
+        "the call is still saved in",
+        "remove the file",
     ];
     assert_says(&said, 1, &words);
     let said = run(["resume", &name]).await;
     assert_eq!((said.code, &*said.out), (0, "Paid.\n"), "{said:?}");
-    assert!(!said.err.contains("twice"), "{said:?}");
+    assert!(!said.err.contains("may run twice"), "{said:?}");
     assert!(!file.exists());
     assert_eq!(server.count("tools/call"), 3);
 }
 
 #[tokio::test]
-async fn a_call_that_might_be_done_twice_is_told_of_before() {
+async fn possible_repetition_causes_a_warning() {
     let files = Files::new();
     let name = files.path("call.json").display().to_string();
     let server = losing(json!({"tools": {}}), |_| paid()).await;
     let said = run(["call", &server.url(), "pay", "--save", &name]).await;
-    assert_says(&said, 4, &["the call is kept in"]);
-    assert_eq!(server.count("tools/call"), 1, "nothing is repeated");
+    assert_says(&said, 4, &["the call is saved in"]);
+    assert_eq!(server.count("tools/call"), 1, "the request is not repeated");
     let said = run(["resume", &name]).await;
-    assert_says(&said, 0, &["it may be done twice"]);
+    assert_says(&said, 0, &["warning: the call may run twice"]);
 }
 
 #[tokio::test]
-async fn half_a_file_is_not_left() {
+async fn failed_write_leaves_no_partial_file() {
     let files = Files::new();
     let instance = Serve::new().start().await;
     let file = files.path("call.json");
@@ -567,14 +577,14 @@ async fn half_a_file_is_not_left() {
     let mut command = tokio::process::Command::new("sh");
     command.args(["-c", script, env!("CARGO_BIN_EXE_refrain")]);
     command.args([&instance.url(), &file.display().to_string()]);
-    let output = within("it ends", command.output()).await;
-    let said = Output::from(output.expect("it ends"));
-    assert_says(&said, 2, &["call.json cannot be written"]);
+    let output = within("the end", command.output()).await;
+    let said = Output::from(output.expect("the process can be waited for"));
+    assert_says(&said, 2, &["cannot write saved call"]);
     assert!(!file.exists());
 }
 
 #[tokio::test]
-async fn a_token_is_not_sent_to_the_address_in_a_file() {
+async fn environment_token_is_not_sent_to_a_saved_address() {
     let files = Files::new();
     let server = FakeServer::start_raw(|_| Respond::Status(401)).await;
     let url = server.url();
@@ -591,8 +601,8 @@ async fn a_token_is_not_sent_to_the_address_in_a_file() {
         let mut command = program();
         command.args(["resume", &name]).args(&flags);
         command.env("REFRAIN_TOKEN", "of-mine");
-        let output = within("it ends", command.output()).await;
-        let said = Output::from(output.expect("it ends"));
+        let output = within("the end", command.output()).await;
+        let said = Output::from(output.expect("the process can be waited for"));
         assert_says(&said, 5, &["--bearer-file"]);
         let withheld = "$REFRAIN_TOKEN is not sent";
         assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");

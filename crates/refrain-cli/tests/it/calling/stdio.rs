@@ -1,4 +1,4 @@
-//! Servers that are commands.
+//! Servers that are started as commands.
 
 use super::{assert_says, json};
 use crate::support::{Files, run};
@@ -6,7 +6,7 @@ use crate::support::{Files, run};
 const REFRAIN: &str = env!("CARGO_BIN_EXE_refrain");
 
 #[tokio::test]
-async fn a_command_stands_in_for_a_url() {
+async fn stdio_command_replaces_the_url() {
     let serve = ["--", REFRAIN, "serve", "--stdio"];
     let with = |args: &[&'static str]| [args, &serve].concat();
     let said = run(with(&["call", "--stdio", "echo", "text=hello"])).await;
@@ -24,7 +24,7 @@ async fn a_command_stands_in_for_a_url() {
 }
 
 #[tokio::test]
-async fn a_call_to_a_command_is_taken_up_by_naming_it_again() {
+async fn saved_stdio_call_needs_its_command_again() {
     let files = Files::new();
     let keys = files.keys("fleet.keys").display().to_string();
     let file = files.path("call.json");
@@ -36,7 +36,7 @@ async fn a_call_to_a_command_is_taken_up_by_naming_it_again() {
     assert_says(&said, 3, &["echo_input", "refrain resume", &again]);
     let answer = ["--answer", r#"echo_input={"input": "x"}"#];
 
-    // A file does not start commands.
+    // A saved command is never started.
     let said = run([&["resume", &name][..], &answer].concat()).await;
     assert_says(&said, 2, &["--stdio -- COMMAND"]);
     let resume = ["resume", "--stdio", &name];
@@ -46,7 +46,7 @@ async fn a_call_to_a_command_is_taken_up_by_naming_it_again() {
 }
 
 #[tokio::test]
-async fn a_command_that_is_no_server_is_told() {
+async fn command_that_is_not_a_server_is_reported() {
     let said = run(["tools", "--stdio", "--", "/nowhere"]).await;
     assert_says(&said, 4, &["could not start /nowhere"]);
     let boom = [
@@ -64,14 +64,14 @@ async fn a_command_that_is_no_server_is_told() {
     );
 }
 
-/// One of 2025-11-25, which asks in the middle of a call.
-const OLDER: &str = r#"
+/// A server of 2025-11-25 that asks during a call.
+const LEGACY: &str = r#"
 say() { printf '%s\n' "$1"; }
 while read -r line; do
     id=$(printf '%s' "$line" | sed 's/.*"id":\([0-9]*\).*/\1/')
     case "$line" in
     *'"method":"initialize"'*)
-        info='"serverInfo":{"name":"older","version":"1"},"capabilities":{"tools":{}}'
+        info='"serverInfo":{"name":"legacy","version":"1"},"capabilities":{"tools":{}}'
         say '{"jsonrpc":"2.0","id":'"$id"',"result":{"protocolVersion":"2025-11-25",'"$info"'}}' ;;
     *'"method":"tools/call"'*)
         schema='{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
@@ -87,8 +87,8 @@ done
 "#;
 
 #[tokio::test]
-async fn an_older_server_asks_in_the_middle_of_a_call() {
-    let serve = ["--", "sh", "-c", OLDER];
+async fn legacy_server_asks_during_a_call() {
+    let serve = ["--", "sh", "-c", LEGACY];
     let call = ["call", "--stdio", "greet"];
     let answer = ["--answer", r#"ask-1={"name": "Ada"}"#];
     let said = run([&call[..], &answer, &serve].concat()).await;
@@ -96,8 +96,8 @@ async fn an_older_server_asks_in_the_middle_of_a_call() {
     let said = run([&call[..], &serve].concat()).await;
     assert_eq!(said.out, "cancel\n", "{said:?}");
     let parts = [
-        "greet at older",
-        "asked, and went on without an answer",
+        "greet at legacy",
+        "asked and continued without an answer",
         "ask-1  form",
         "Who is there?",
         r#"--answer 'ask-1={"name":"…"}'"#,

@@ -1,4 +1,4 @@
-//! Calls that become tasks, and what their callers do with them.
+//! Calls that become tasks.
 
 use super::{assert_says, json};
 use crate::support::tasks::{eager, shared};
@@ -11,17 +11,24 @@ async fn start(files: &Files) -> Instance {
     Serve::new().store(&store).config(&eager).start().await
 }
 
-/// The id of a task that asks for the text to echo.
-async fn asking(url: &str) -> String {
+/// Creates a task that asks for a text, and returns its id.
+async fn create_asking_task(url: &str) -> String {
     let said = run(["call", url, "echo_task", "--json"]).await;
-    assert_says(&said, 3, &["the task goes on", "refrain task watch"]);
+    assert_says(
+        &said,
+        3,
+        &["is waiting for the answer", "refrain task watch"],
+    );
     let said = json(&said);
     assert_eq!(said["asked"][0]["key"], "echo_input");
-    said["taskId"].as_str().expect("an id").to_owned()
+    said["taskId"]
+        .as_str()
+        .expect("the id is a string")
+        .to_owned()
 }
 
 #[tokio::test]
-async fn a_task_is_waited_for_like_any_call() {
+async fn call_that_becomes_a_task_returns_its_result() {
     let files = Files::new();
     let instance = start(&files).await;
     let answer = ["--answer", r#"echo_input={"input": "hey"}"#];
@@ -33,11 +40,11 @@ async fn a_task_is_waited_for_like_any_call() {
 }
 
 #[tokio::test]
-async fn a_task_is_shown_watched_and_called_off_by_its_id() {
+async fn task_is_shown_watched_and_cancelled_by_id() {
     let files = Files::new();
     let instance = start(&files).await;
     let url = instance.url();
-    let id = asking(&url).await;
+    let id = create_asking_task(&url).await;
 
     let said = run(["task", "get", &url, &id]).await;
     assert_eq!(said.code, 0, "{said:?}");
@@ -57,7 +64,7 @@ async fn a_task_is_shown_watched_and_called_off_by_its_id() {
     assert!(said.out.contains("completed"), "{said:?}");
     assert!(said.out.ends_with("\n\nEcho: hey\n"), "{said:?}");
 
-    let other = asking(&url).await;
+    let other = create_asking_task(&url).await;
     let said = run(["task", "cancel", &url, &other]).await;
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("cancelled"), "{said:?}");
@@ -68,7 +75,7 @@ async fn a_task_is_shown_watched_and_called_off_by_its_id() {
 }
 
 #[tokio::test]
-async fn a_task_is_kept_in_a_file_and_taken_up_after_a_restart() {
+async fn saved_task_continues_after_a_restart() {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let (store, eager) = (shared(&files), eager(&files));
@@ -77,7 +84,7 @@ async fn a_task_is_kept_in_a_file_and_taken_up_after_a_restart() {
     let file = files.path("task.json");
     let name = file.display().to_string();
     let said = run(["call", &instance.url(), "echo_task", "--save", &name]).await;
-    assert_says(&said, 3, &["the call is kept in", "refrain resume"]);
+    assert_says(&said, 3, &["the call is saved in", "refrain resume"]);
     instance.stop().await;
 
     let instance = serve().start().await;
@@ -93,7 +100,7 @@ async fn a_task_is_kept_in_a_file_and_taken_up_after_a_restart() {
 }
 
 #[tokio::test]
-async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
+async fn interrupt_cancels_an_unsaved_task() {
     let files = Files::new();
     let instance = start(&files).await;
     let url = instance.url();
@@ -107,17 +114,21 @@ async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .kill_on_drop(true);
-    let mut child = command.spawn().expect("the binary can be started");
-    // Before it looks after the task it need not know of it.
-    let mut stderr = child.stderr.take().expect("a pipe");
+    let mut child = command.spawn().expect("the binary starts");
+    // Wait until it polls the task, so that it knows the id.
+    let mut stderr = child.stderr.take().expect("the stream is piped");
     let mut traced = Vec::new();
-    let looks = async {
+    let polls = async {
         while !String::from_utf8_lossy(&traced).contains("tasks/get ") {
             let read = stderr.read_buf(&mut traced).await;
-            assert_ne!(read.expect("a pipe"), 0, "it has ended: {traced:?}");
+            assert_ne!(
+                read.expect("the stream is piped"),
+                0,
+                "the command ended: {traced:?}"
+            );
         }
     };
-    within("the task is looked after", looks).await;
+    within("the first poll of the task", polls).await;
     let listed = |status: &'static str| {
         let store = crate::support::sqlite(&shared(&files));
         let args = [
@@ -131,14 +142,16 @@ async fn an_interrupt_calls_off_a_task_that_nobody_could_find_again() {
     let id = child
         .id()
         .and_then(|id| rustix::process::Pid::from_raw(id as i32));
-    rustix::process::kill_process(id.expect("it runs"), rustix::process::Signal::INT)
+    rustix::process::kill_process(id.expect("the process runs"), rustix::process::Signal::INT)
         .expect("the signal can be sent");
     let rest = stderr.read_to_end(&mut traced);
-    within("all is said", rest).await.expect("a pipe");
-    let output = within("it ends", child.wait_with_output()).await;
-    let mut output = output.expect("it ends");
+    within("the rest of stderr", rest)
+        .await
+        .expect("the stream is piped");
+    let output = within("the end", child.wait_with_output()).await;
+    let mut output = output.expect("the process can be waited for");
     output.stderr = traced;
     let said = crate::support::Output::from(output);
-    assert_says(&said, 130, &["interrupted", "is cancelled"]);
+    assert_says(&said, 130, &["interrupted", "was cancelled"]);
     assert_eq!(listed("cancelled"), 1);
 }

@@ -1,4 +1,4 @@
-//! What is only done on a terminal: progress, and text that must not steer it.
+//! Output on a terminal: progress, and sanitized text.
 
 use super::lists::offered;
 use crate::support::terminal::Terminal;
@@ -6,7 +6,7 @@ use crate::support::{Serve, program, within};
 use std::process::Stdio;
 
 #[tokio::test]
-async fn progress_is_drawn_on_a_terminal_and_not_in_the_result() {
+async fn progress_bar_is_drawn_on_a_terminal_only() {
     let instance = Serve::new().start().await;
     let mut terminal = Terminal::open();
     let mut command = program();
@@ -17,18 +17,18 @@ async fn progress_is_drawn_on_a_terminal_and_not_in_the_result() {
         .stdout(Stdio::piped())
         .stderr(terminal.theirs())
         .kill_on_drop(true);
-    let child = command.spawn().expect("the binary can be started");
+    let child = command.spawn().expect("the binary starts");
     drop(command);
     let drawn = terminal.read_until("of 20  adding");
     let drawn = within("progress is drawn", drawn).await;
     assert!(drawn.contains('█') || drawn.contains('░'), "{drawn:?}");
-    let output = within("it ends", child.wait_with_output()).await;
-    let output = output.expect("it ends");
+    let output = within("the end", child.wait_with_output()).await;
+    let output = output.expect("the process can be waited for");
     assert_eq!(output.stdout, "The sum of 1 to 20 is 210.\n".as_bytes());
 }
 
 #[tokio::test]
-async fn what_a_tool_says_steers_no_terminal() {
+async fn tool_output_is_sanitized_on_a_terminal() {
     let url = offered().await;
     let mut terminal = Terminal::open();
     let mut command = program();
@@ -39,13 +39,15 @@ async fn what_a_tool_says_steers_no_terminal() {
         .stdout(terminal.theirs())
         .stderr(Stdio::null())
         .kill_on_drop(true);
-    let mut child = command.spawn().expect("the binary can be started");
-    let shown = within("it is shown", terminal.read_until("after")).await;
+    let mut child = command.spawn().expect("the binary starts");
+    let shown = within("the output", terminal.read_until("after")).await;
     assert!(shown.contains("before␛[2Jafter"), "{shown:?}");
     assert!(!shown.contains('\u{1b}'), "{shown:?}");
-    within("it ends", child.wait()).await.expect("it ends");
+    within("the end", child.wait())
+        .await
+        .expect("the process can be waited for");
 
-    // Elsewhere the text is as it is.
+    // Without a terminal, the text is printed verbatim.
     let said = crate::support::run(["call", &url, "hostile"]).await;
     assert_eq!(said.out, "before\u{1b}[2Jafter\n");
 }

@@ -4,7 +4,7 @@ use super::lists::offered;
 use crate::support::{Serve, run};
 
 #[tokio::test]
-async fn each_message_is_shown_and_what_is_long_is_folded() {
+async fn trace_prints_every_message_and_shortens_long_ones() {
     let instance = Serve::new().start().await;
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris"];
@@ -58,7 +58,7 @@ async fn each_message_is_shown_and_what_is_long_is_folded() {
 }
 
 #[tokio::test]
-async fn what_a_call_logs_is_shown_from_a_level_on() {
+async fn log_flag_prints_messages_from_its_level_on() {
     let url = offered().await;
     let quiet = run(["call", &url, "talk"]).await;
     assert_eq!((quiet.code, &*quiet.err), (0, ""), "{quiet:?}");

@@ -1,19 +1,19 @@
 //! The first draft.
 
-use super::{Place, Speaker, assert_same, example, posted};
+use super::{Speaker, Transport, assert_same, example, posted};
 use refrain::server::Draft;
 use serde_json::{Value, json};
 
-pub(super) async fn a_call_is_made_again_with_the_answer_and_the_state() {
-    for place in Place::ALL {
+pub(super) async fn call_is_repeated_with_answer_and_state() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         speaker.plays(1, 3, 4).await;
         speaker.plays(1, 5, 6).await;
     }
 }
 
-pub(super) async fn a_task_asks_and_is_answered_in_twelve_steps() {
-    for place in Place::ALL {
+pub(super) async fn task_is_answered_in_twelve_steps() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         speaker.plays(1, 7, 8).await;
         speaker.polls(1, 9, 10).await;
@@ -24,8 +24,8 @@ pub(super) async fn a_task_asks_and_is_answered_in_twelve_steps() {
     }
 }
 
-pub(super) async fn two_kinds_of_asks_come_and_go_together() {
-    for place in Place::ALL {
+pub(super) async fn two_kinds_of_asks_share_a_round() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         let mut call = example(1, 3);
         call["params"]["name"] = "weather_and_capital".into();
@@ -39,28 +39,31 @@ pub(super) async fn two_kinds_of_asks_come_and_go_together() {
     }
 }
 
-/// One member of a message, as the document shows it.
+/// An object with one member of a message.
 fn only(message: &Value, name: &str) -> Value {
     json!({name: message[name]})
 }
 
 #[tokio::test]
-async fn answers_that_are_for_no_task_are_refused() {
-    for place in Place::ALL {
+async fn answers_without_a_task_are_rejected() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         let mut answers = example(1, 13);
         let said = speaker.say(&answers).await;
         assert_eq!(said["error"]["code"], -32602, "{said}");
         assert_eq!(said["id"], 4);
-        answers.as_object_mut().expect("a message").remove("_meta");
+        answers
+            .as_object_mut()
+            .expect("the message is a string")
+            .remove("_meta");
         let said = speaker.say(&answers).await;
         assert_eq!(said["error"]["code"], -32600, "{said}");
     }
 }
 
 #[tokio::test]
-async fn a_task_is_left_as_it_is_by_answers_that_it_cannot_use() {
-    for place in Place::ALL {
+async fn unusable_answers_leave_the_task_unchanged() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::First, place).await;
         speaker.plays(1, 7, 8).await;
         speaker.polls(1, 9, 10).await;
@@ -75,11 +78,11 @@ async fn a_task_is_left_as_it_is_by_answers_that_it_cannot_use() {
         let mut misfit = answers.clone();
         misfit["input_responses"]["echo_input"]["result"]["content"] = json!({"other": "x"});
         speaker.tell(&misfit).await;
-        // By then it has asked again.
+        // The task has asked again.
         speaker.plays(1, 9, 10).await;
         let said = speaker.post(example(1, 11)).await;
         let asks = said["input_requests"].as_object().expect("asks");
-        // A key of a task is used once.
+        // The keys of a task are unique.
         let key = asks.keys().next().expect("an ask");
         assert_ne!(key, "echo_input");
         let mut again = answers;
@@ -90,8 +93,8 @@ async fn a_task_is_left_as_it_is_by_answers_that_it_cannot_use() {
 }
 
 #[tokio::test]
-async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
-    let mut speaker = Speaker::new(Draft::First, Place::Http).await;
+async fn call_becomes_a_task_only_on_request_and_may_ask_first() {
+    let mut speaker = Speaker::new(Draft::First, Transport::Http).await;
     let mut call = example(1, 7);
     call["params"]
         .as_object_mut()
@@ -101,7 +104,7 @@ async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
     assert!(said["input_requests"]["echo_input"].is_object(), "{said}");
     assert_eq!(said.get("_meta"), None);
 
-    // From rounds to a task, as soon as it is known what is to be done.
+    // The call asks first, and then becomes a task.
     let mut call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params":
         {"name": "create_vm", "arguments": {"name": "vm"}, "task": {"ttl": 60000}}});
     let said = speaker.say(&call).await;
@@ -111,15 +114,15 @@ async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
         json!({"size": {"result": {"action": "accept", "content": {"processors": 2}}}});
     let said = speaker.say(&call).await;
     assert_eq!(said["result"]["task"]["status"], "Working", "{said}");
-    // The result is waited for.
+    // The request waits for the result.
     let said = speaker.post(example(1, 16)).await;
     let text = said["result"]["content"][0]["text"].as_str();
     assert_eq!(text, Some("vm runs, with 2 processors."), "{said}");
 }
 
 #[tokio::test]
-async fn a_task_that_is_called_off_is_shown() {
-    let mut speaker = Speaker::new(Draft::First, Place::Http).await;
+async fn cancelled_task_has_its_status() {
+    let mut speaker = Speaker::new(Draft::First, Transport::Http).await;
     speaker.plays(1, 7, 8).await;
     let mut cancel = example(1, 9);
     cancel["method"] = "tasks/cancel".into();

@@ -1,6 +1,6 @@
-//! One tool of each kind, through every dialect and over both transports: what comes of it is what docs/reference/dialects.md says.
+//! One tool of each kind in every dialect and transport. The outcomes must match docs/reference/dialects.md.
 
-use super::Place;
+use super::Transport;
 use crate::support::{Files, Instance, Serve, root, within};
 use refrain_client::wire::drafts::Draft;
 use refrain_client::wire::legacy::Revision;
@@ -14,60 +14,60 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::process::Command;
 use tokio::sync::Barrier;
 
-/// One kind of tool.
-struct Kind {
+/// A kind of tool.
+struct ToolKind {
     name: &'static str,
     tool: &'static str,
     arguments: fn() -> Value,
-    /// The text that it ends with, but for ids that were made for it; and how often somebody is asked until then.
+    /// The text of its result, without generated ids, and the number of asks.
     text: &'static str,
     asked: usize,
 }
 
-const KINDS: [Kind; 7] = [
-    Kind {
+const KINDS: [ToolKind; 7] = [
+    ToolKind {
         name: "form",
         tool: "update_work_item",
         arguments: || json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}}),
         text: "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and duplicate link created.",
         asked: 2,
     },
-    Kind {
+    ToolKind {
         name: "url",
         tool: "connect_account",
         arguments: || json!({"service": "example"}),
         text: "Connected to example.",
         asked: 2,
     },
-    Kind {
+    ToolKind {
         name: "sampling",
         tool: "analyze_data",
         arguments: || json!({"data": "1 2 3"}),
         text: "a model's words",
         asked: 1,
     },
-    Kind {
+    ToolKind {
         name: "roots",
         tool: "project_roots",
         arguments: || json!({}),
         text: "1 roots:\nfile:///project",
         asked: 1,
     },
-    Kind {
+    ToolKind {
         name: "several at once",
         tool: "weather_and_capital",
         arguments: || json!({"location": "New York"}),
         text: "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy\na model's words",
         asked: 2,
     },
-    Kind {
+    ToolKind {
         name: "steps",
         tool: "place_order",
         arguments: || json!({"item": "lamp"}),
         text: "Ordered one lamp: reservation …, receipt ….",
         asked: 1,
     },
-    Kind {
+    ToolKind {
         name: "task",
         tool: "echo_task",
         arguments: || json!({}),
@@ -87,15 +87,15 @@ const DIALECTS: [(&str, Option<Dialect>); 7] = [
     ("sketch", Some(Dialect::Draft(Draft::Sketch))),
 ];
 
-/// What a client is asked.
-struct Asked {
+/// Counts the asks of a client.
+struct AskCounter {
     count: AtomicUsize,
-    /// Whether what is asked comes in one round: then nobody answers before both are asked.
+    /// Whether all asks are in one round: then no answer is sent before both are received.
     at_once: AtomicBool,
     both: Barrier,
 }
 
-impl Asked {
+impl AskCounter {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             count: AtomicUsize::new(0),
@@ -104,13 +104,13 @@ impl Asked {
         })
     }
 
-    fn begin(&self, kind: &Kind) {
+    fn begin(&self, kind: &ToolKind) {
         self.count.store(0, Ordering::Relaxed);
         self.at_once
             .store(kind.name == "several at once", Ordering::Relaxed);
     }
 
-    /// Somebody is asked something.
+    /// Counts an ask.
     async fn ask(self: Arc<Self>) {
         self.count.fetch_add(1, Ordering::Relaxed);
         if self.at_once.load(Ordering::Relaxed) {
@@ -119,8 +119,8 @@ impl Asked {
     }
 }
 
-/// A client that can answer everything, and notes what it is asked.
-fn client(asked: &Arc<Asked>) -> ClientBuilder {
+/// A client that answers everything and counts asks.
+fn client(asked: &Arc<AskCounter>) -> ClientBuilder {
     let is_asked = || {
         let asked = Arc::clone(asked);
         move || Arc::clone(&asked).ask()
@@ -169,13 +169,13 @@ fn client(asked: &Arc<Asked>) -> ClientBuilder {
         })
 }
 
-/// Servers of both transports, and what their tools did.
-struct Servers {
+/// BothServers of both transports, and their ledger.
+struct BothServers {
     http: Instance,
     files: Files,
 }
 
-impl Servers {
+impl BothServers {
     async fn start() -> Self {
         let files = Files::new();
         let ledger = files.path("ledger");
@@ -189,7 +189,7 @@ impl Servers {
 
     async fn connect(
         &self,
-        place: Place,
+        place: Transport,
         dialect: Option<Dialect>,
         builder: ClientBuilder,
     ) -> Client {
@@ -202,12 +202,12 @@ impl Servers {
             _ => None,
         };
         let connected = match place {
-            Place::Http => {
+            Transport::Http => {
                 let path = draft.map_or("/mcp", Draft::path);
                 let url = format!("http://{}{path}", self.http.address);
                 within("a connection", builder.connect(&url)).await
             }
-            Place::Stdio => {
+            Transport::Stdio => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
                 command
                     .args(["serve", "--stdio", "--ledger"])
@@ -231,8 +231,8 @@ impl Servers {
     }
 }
 
-/// What comes of a call, in the words of the table.
-async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
+/// The outcome of a call, as in the table.
+async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String {
     asked.begin(kind);
     let Value::Object(arguments) = (kind.arguments)() else {
         panic!("arguments are an object");
@@ -250,7 +250,7 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
     match result {
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
-            let text = result["content"][0]["text"].as_str().expect("a text");
+            let text = result["content"][0]["text"].as_str().expect("a string");
             assert_eq!(without_ids(text), kind.text);
             let asked = asked.count.load(Ordering::Relaxed);
             assert_eq!(asked, kind.asked, "{}", kind.name);
@@ -271,7 +271,7 @@ async fn outcome(client: &Client, kind: &Kind, asked: &Asked) -> String {
     }
 }
 
-/// A text with dots in place of each id.
+/// Replaces each id by dots.
 fn without_ids(text: &str) -> String {
     let mut text = text.to_owned();
     for before in ["reservation ", "receipt "] {
@@ -283,10 +283,10 @@ fn without_ids(text: &str) -> String {
     text
 }
 
-/// The table of the page: the row of each kind, with a cell for each dialect.
+/// The table of the page: a row for each kind, with a cell for each dialect.
 fn table() -> Vec<(String, Vec<String>)> {
-    let page =
-        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md"))
+        .expect("the page is readable");
     let cells = |line: &str| -> Vec<String> {
         let cells = line.trim_matches('|').split('|');
         cells.map(|cell| cell.trim().to_owned()).collect()
@@ -306,23 +306,23 @@ fn table() -> Vec<(String, Vec<String>)> {
 }
 
 #[tokio::test]
-async fn every_kind_of_tool_through_every_dialect_and_both_transports() {
-    let servers = Servers::start().await;
+async fn every_tool_kind_works_in_every_dialect_and_transport() {
+    let servers = BothServers::start().await;
     let mut found = Vec::new();
     for (column, (name, dialect)) in DIALECTS.iter().enumerate() {
-        for place in Place::ALL {
-            let asked = Asked::new();
+        for place in Transport::ALL {
+            let asked = AskCounter::new();
             let client = servers.connect(place, *dialect, client(&asked)).await;
             for (row, kind) in KINDS.iter().enumerate() {
                 let before = servers.effects();
                 let outcome = outcome(&client, kind, &asked).await;
-                // Each effect is there once: two of an order, one of an echo.
+                // Each effect happened once: two of an order, one of an echo.
                 let effects = match (kind.name, outcome.starts_with('-')) {
                     ("steps", false) => 2,
                     ("task", false) => 1,
                     _ => 0,
                 };
-                // What comes before the first ask is done in any case.
+                // The effects before the first ask happen in any case.
                 let refused = usize::from(kind.name == "steps" && outcome.starts_with('-'));
                 let made = servers.effects() - before;
                 assert_eq!(made, effects + refused, "{name}, {place:?}, {}", kind.name);
@@ -347,12 +347,12 @@ async fn every_kind_of_tool_through_every_dialect_and_both_transports() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the commands of the page print.
+/// The commands of the page print this.
 #[tokio::test]
-async fn a_dialect_can_be_chosen_on_the_command_line() {
-    let servers = Servers::start().await;
+async fn dialect_flag_selects_the_dialect() {
+    let servers = BothServers::start().await;
     let address = servers.http.address;
-    // The sketch asks a model beside the user.
+    // The sketch also asks a model.
     let model = r#"capital_of_france={"role":"assistant","model":"m","content":{"type":"text","text":"Paris"}}"#;
     let answers = [
         "--answer",
@@ -373,7 +373,7 @@ async fn a_dialect_can_be_chosen_on_the_command_line() {
                 "location=Paris",
             ];
             let keyed = dialect.starts_with("draft");
-            // An older server does not say the key of what it asks.
+            // Asks of a legacy server have no key.
             let answers: Vec<&str> = if dialect == Draft::Sketch.name() {
                 answers.to_vec()
             } else if keyed {

@@ -1,10 +1,10 @@
-//! The drafts, spoken word for word: every JSON example of their documents is posted, or is what comes back.
+//! The drafts that preceded MCP 2026-07-28: every JSON example of their documents is posted, or compared with a response.
 //!
-//! The examples are in `examples/DOCUMENT/NUMBER.json`, in the order of the documents and repaired where they are not
-//! JSON. docs/reference/dialects.md lists each of them with the story that it is part of.
+//! The examples are in `examples/DOCUMENT/NUMBER.json`, in the order of the documents, and repaired if they are not valid
+//! JSON. docs/reference/dialects.md lists each of them with the story that uses it.
 
+mod coverage;
 mod first;
-mod listed;
 mod matrix;
 mod paths;
 mod second;
@@ -13,18 +13,18 @@ mod speaker;
 mod stories;
 mod upgrades;
 
-pub(crate) use speaker::{Place, Speaker};
+pub(crate) use speaker::{Speaker, Transport};
 
 use serde_json::Value;
 use std::path::PathBuf;
 use stories::Use;
 
-/// Where the examples are.
+/// The directory of the examples.
 fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/drafts/examples")
 }
 
-/// An example of a document, by its number there.
+/// An example of a document, by its number.
 fn example(document: u8, number: u8) -> Value {
     let file = examples().join(format!("{document}/{number:02}.json"));
     let text = std::fs::read_to_string(&file);
@@ -32,13 +32,13 @@ fn example(document: u8, number: u8) -> Value {
     serde_json::from_str(&text).expect("an example is JSON")
 }
 
-/// The same, to be posted.
+/// An example that is posted.
 fn posted(document: u8, number: u8) -> Value {
     stories::note(document, number, Use::Posted);
     example(document, number)
 }
 
-/// What is not compared: ids of tasks, times and opaque strings.
+/// Members that are not compared: task ids, times and opaque strings.
 const OPAQUE: [&str; 5] = [
     "taskId",
     "createdAt",
@@ -47,7 +47,7 @@ const OPAQUE: [&str; 5] = [
     "request_state",
 ];
 
-/// A message without what is not compared. An absent mode is that of a form.
+/// A message without the ignored members. The default mode is a form.
 fn comparable(mut value: Value) -> Value {
     match &mut value {
         Value::Array(items) => {
@@ -85,7 +85,7 @@ fn assert_same(shown: &Value, said: &Value, which: (u8, u8)) {
     stories::note(which.0, which.1, Use::Compared);
     let mut said = comparable(said.clone());
     let shown = comparable(shown.clone());
-    // A state that the document leaves out may be there.
+    // The response may have a state that the document omits.
     for (place, name) in [("/result", "requestState"), ("", "request_state")] {
         if shown
             .pointer(place)

@@ -1,7 +1,6 @@
-//! Each path by itself: neither tasks nor states go from one to another, nor from one caller to another; and what all of
-//! them have in common.
+//! The paths of the drafts are separate: tasks and states are valid only on their path and for their caller.
 
-use super::{Place, Speaker, example};
+use super::{Speaker, Transport, example};
 use crate::support::http::text_of;
 use crate::support::{Call, Client, Files, Reply, Serve, run};
 use refrain::server::Draft;
@@ -10,10 +9,10 @@ use serde_json::{Value, json};
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
 
-/// The drafts that have tasks.
+/// The drafts with tasks.
 const WITH_TASKS: [Draft; 2] = [Draft::First, Draft::Second];
 
-/// Requests about a task, as a draft has them.
+/// The requests about a task in a draft.
 fn about(draft: Draft, task: &Value) -> Vec<Value> {
     let request = |method: &str| json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": {"taskId": task}});
     let mut answers = if draft == Draft::First {
@@ -35,9 +34,9 @@ fn about(draft: Draft, task: &Value) -> Vec<Value> {
     all
 }
 
-/// Makes a task on the path of a draft, and waits until it asks.
+/// Creates a task on the path of a draft, and waits until it asks.
 async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
-    speaker.turn_to(draft);
+    speaker.set_draft(draft);
     let (document, call, get) = if draft == Draft::First {
         (1, 7, 9)
     } else {
@@ -50,13 +49,13 @@ async fn make_task(speaker: &mut Speaker, draft: Draft) -> Value {
 }
 
 async fn status(speaker: &mut Speaker, draft: Draft, task: &Value) -> Value {
-    speaker.turn_to(draft);
+    speaker.set_draft(draft);
     let said = speaker.say(&about(draft, task)[0]).await;
     said["result"]["status"].clone()
 }
 
 #[tokio::test]
-async fn a_task_is_there_on_its_own_path_only() {
+async fn task_exists_only_on_its_path() {
     let files = Files::new();
     let serve = Serve::new().keys(&files.keys("keys"));
     let mut speaker = Speaker::to(Draft::Second, serve).await;
@@ -64,25 +63,25 @@ async fn a_task_is_there_on_its_own_path_only() {
     for home in WITH_TASKS {
         let task = make_task(&mut speaker, home).await;
         for other in WITH_TASKS.into_iter().filter(|other| *other != home) {
-            speaker.turn_to(other);
+            speaker.set_draft(other);
             for request in about(other, &task) {
                 let said = speaker.say(&request).await;
                 assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
             }
         }
-        let id = task.as_str().expect("an id");
+        let id = task.as_str().expect("the id is a string");
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
             let said = client.about_task(method, id, Some(&json!({}))).await;
-            let said = said.expect("a reply");
+            let said = said.expect("the server replies");
             assert_eq!(said["error"]["code"], -32602, "{method}: {said}");
         }
         assert_eq!(status(&mut speaker, home, &task).await, "input_required");
     }
-    // The same the other way round.
+    // And in the other direction.
     let id = client.create(Call::new("echo_task", json!({}))).await;
     client.asked(&id, &["echo_input"]).await;
     for draft in WITH_TASKS {
-        speaker.turn_to(draft);
+        speaker.set_draft(draft);
         for request in about(draft, &id.as_str().into()) {
             let said = speaker.say(&request).await;
             assert_eq!(said["error"]["code"], -32602, "{request}: {said}");
@@ -91,7 +90,7 @@ async fn a_task_is_there_on_its_own_path_only() {
     client.asked(&id, &["echo_input"]).await;
 }
 
-/// A call of a tool that is the same on all paths, with an answer and a state or without them.
+/// A call of a tool that is the same on all paths, with or without an answer and a state.
 fn order(draft: Draft, answer: Option<(&str, &Value)>) -> Value {
     let mut call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
         "params": {"name": "place_order", "arguments": {"item": "lamp"}}});
@@ -113,7 +112,7 @@ fn order(draft: Draft, answer: Option<(&str, &Value)>) -> Value {
     call
 }
 
-/// The key of what is asked, and the state.
+/// The key of the ask, and the state.
 fn asked(draft: Draft, said: &Value) -> (String, Value) {
     let (asks, state) = match draft {
         Draft::Second => (
@@ -132,20 +131,22 @@ fn asked(draft: Draft, said: &Value) -> (String, Value) {
 }
 
 #[tokio::test]
-async fn a_state_is_good_on_its_own_path_only() {
+async fn state_is_valid_only_on_its_path() {
     let files = Files::new();
     let serve = Serve::new().keys(&files.keys("keys"));
     let mut speaker = Speaker::to(Draft::Second, serve).await;
     let client = Client::new(speaker.address().expect("HTTP"));
     for home in Draft::ALL {
-        speaker.turn_to(home);
+        speaker.set_draft(home);
         let said = speaker.say(&order(home, None)).await;
         let (key, state) = asked(home, &said);
         for other in Draft::ALL.into_iter().filter(|other| *other != home) {
-            speaker.turn_to(other);
+            speaker.set_draft(other);
             let said = speaker.say(&order(other, Some((&key, &state)))).await;
             assert_eq!(said["error"]["code"], -32602, "{home} on {other}: {said}");
-            let message = said["error"]["message"].as_str().expect("a message");
+            let message = said["error"]["message"]
+                .as_str()
+                .expect("the message is a string");
             let name = if other == Draft::Second {
                 "requestState"
             } else {
@@ -161,19 +162,19 @@ async fn a_state_is_good_on_its_own_path_only() {
             matches!(refused, Reply::Refused { code: -32602, .. }),
             "{refused:?}"
         );
-        speaker.turn_to(home);
+        speaker.set_draft(home);
         let said = speaker.say(&order(home, Some((&key, &state)))).await;
         assert_eq!(said["result"]["isError"], false, "{said}");
     }
-    // The same the other way round.
+    // And in the other direction.
     let mut call = Call::order("lamp");
     let Reply::Asked(keys) = client.round(&mut call).await else {
-        panic!("nothing is asked");
+        panic!("no ask");
     };
     let key = keys.first().expect("a key");
     let state: Value = call.token.clone().expect("a state").into();
     for draft in Draft::ALL {
-        speaker.turn_to(draft);
+        speaker.set_draft(draft);
         let said = speaker.say(&order(draft, Some((key, &state)))).await;
         assert_eq!(said["error"]["code"], -32602, "{draft}: {said}");
     }
@@ -182,55 +183,55 @@ async fn a_state_is_good_on_its_own_path_only() {
 }
 
 #[tokio::test]
-async fn tasks_and_states_of_somebody_else_are_not_there() {
+async fn tasks_and_states_of_another_caller_are_rejected() {
     let files = Files::new();
     let callers = files.write("callers.txt", &format!("alice {ALICE}\nbob {BOB}\n"));
     let serve = Serve::new().tokens(&callers);
     let mut speaker = Speaker::to(Draft::Second, serve).await;
     for draft in WITH_TASKS {
-        speaker.turn_into(ALICE);
+        speaker.set_bearer(ALICE);
         let task = make_task(&mut speaker, draft).await;
         let unknown: Value = task
             .as_str()
-            .expect("an id")
+            .expect("the id is a string")
             .chars()
             .rev()
             .collect::<String>()
             .into();
-        speaker.turn_into(BOB);
+        speaker.set_bearer(BOB);
         for (of_alice, of_nobody) in about(draft, &task).iter().zip(about(draft, &unknown)) {
             let said = speaker.say(of_alice).await;
             assert_eq!(said["error"]["code"], -32602, "{of_alice}: {said}");
             assert_eq!(said, speaker.say(&of_nobody).await);
         }
-        speaker.turn_into(ALICE);
+        speaker.set_bearer(ALICE);
         assert_eq!(status(&mut speaker, draft, &task).await, "input_required");
     }
     for draft in Draft::ALL {
-        speaker.turn_to(draft);
-        speaker.turn_into(ALICE);
+        speaker.set_draft(draft);
+        speaker.set_bearer(ALICE);
         let said = speaker.say(&order(draft, None)).await;
         let (key, state) = asked(draft, &said);
         let again = order(draft, Some((&key, &state)));
-        speaker.turn_into(BOB);
+        speaker.set_bearer(BOB);
         let said = speaker.say(&again).await;
         assert_eq!(said["error"]["code"], -32602, "{said}");
-        speaker.turn_into(ALICE);
+        speaker.set_bearer(ALICE);
         let said = speaker.say(&again).await;
         assert_eq!(said["result"]["isError"], false, "{said}");
     }
 }
 
 #[tokio::test]
-async fn what_is_done_on_any_path_is_counted() {
+async fn metrics_count_all_paths() {
     let serve = Serve::new().args(["--metrics", "127.0.0.1:0"]);
     let mut speaker = Speaker::to(Draft::Sketch, serve).await;
     for draft in Draft::ALL {
-        speaker.turn_to(draft);
+        speaker.set_draft(draft);
         speaker.say(&order(draft, None)).await;
     }
     let log = &speaker.process().expect("a process").log;
-    let line = log.wait_for("metrics at http://", 1).await;
+    let line = log.wait_for("serving metrics", 1).await;
     let (_, rest) = line.split_once("http://").expect("an address");
     let (address, _) = rest.split_once("/metrics").expect("a path");
     let text = text_of(address.parse().expect("an address"), "/metrics").await;
@@ -238,11 +239,11 @@ async fn what_is_done_on_any_path_is_counted() {
     assert!(text.lines().any(|l| l == line), "{text}");
 }
 
-/// Lists are those of 2025-11-25, whether the client greets or not.
+/// Lists are those of 2025-11-25.
 #[tokio::test]
-async fn lists_are_the_same_with_a_greeting_and_without() {
+async fn lists_are_the_same_with_and_without_initialize() {
     for draft in Draft::ALL {
-        for place in Place::ALL {
+        for place in Transport::ALL {
             let mut speaker = Speaker::new(draft, place).await;
             let list = |method: &str| json!({"jsonrpc": "2.0", "id": 3, "method": method});
             let methods = [
@@ -269,7 +270,7 @@ async fn lists_are_the_same_with_a_greeting_and_without() {
                     "{draft}, {method}"
                 );
             }
-            let result = without[0]["result"].as_object().expect("a result");
+            let result = without[0]["result"].as_object().expect("the call succeeds");
             assert_eq!(result.keys().collect::<Vec<_>>(), ["tools"]);
             assert_eq!(without[1]["result"], json!({"prompts": []}));
             let tools = result["tools"].as_array().expect("tools");
@@ -283,7 +284,7 @@ async fn lists_are_the_same_with_a_greeting_and_without() {
             for task in ["echo", "echo_task", "create_vm"] {
                 assert_eq!(support(task), optional, "{task}");
             }
-            // One never becomes a task, the other is kept in memory.
+            // One never becomes a task, the other is a live tool.
             for none in ["get_weather", "change_seat"] {
                 assert_eq!(support(none), None, "{none}");
             }
@@ -292,7 +293,7 @@ async fn lists_are_the_same_with_a_greeting_and_without() {
 }
 
 #[tokio::test]
-async fn a_dialect_is_chosen_for_standard_input_and_output_only() {
+async fn serve_dialect_flag_requires_stdio() {
     for flags in [&["--listen", "127.0.0.1:0"][..], &["--drafts"], &[]] {
         let serve = ["serve", "--dialect", "draft-2"];
         let said = run(serve.iter().chain(flags)).await;

@@ -1,19 +1,19 @@
 //! The second draft.
 
-use super::{Place, Speaker, assert_same, assert_shown, example, posted};
+use super::{Speaker, Transport, assert_same, assert_shown, example, posted};
 use refrain::server::Draft;
 use serde_json::json;
 
-pub(super) async fn a_call_is_made_again_with_the_answer_and_the_state() {
-    for place in Place::ALL {
+pub(super) async fn call_is_repeated_with_answer_and_state() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 4, 5).await;
         speaker.plays(2, 6, 7).await;
     }
 }
 
-pub(super) async fn answers_are_also_taken_beside_the_method() {
-    for place in Place::ALL {
+pub(super) async fn answers_next_to_the_method_are_accepted() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         let mut call = example(2, 4);
         call["id"] = 1.into();
@@ -30,8 +30,8 @@ pub(super) async fn answers_are_also_taken_beside_the_method() {
     }
 }
 
-pub(super) async fn one_answer_leads_to_the_next_question() {
-    for place in Place::ALL {
+pub(super) async fn one_answer_leads_to_the_next_ask() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 8, 9).await;
         speaker.plays(2, 10, 11).await;
@@ -39,13 +39,13 @@ pub(super) async fn one_answer_leads_to_the_next_question() {
     }
 }
 
-pub(super) async fn a_task_asks_and_is_answered() {
-    for place in Place::ALL {
+pub(super) async fn task_asks_and_is_answered() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
         speaker.plays(2, 18, 19).await;
-        // The document has the answer twice. Once taken, it is passed over.
+        // The document has the answer twice. The second one is ignored.
         speaker.plays(2, 3, 21).await;
         speaker.plays(2, 20, 21).await;
         speaker.polls(2, 22, 23).await;
@@ -53,15 +53,15 @@ pub(super) async fn a_task_asks_and_is_answered() {
     }
 }
 
-pub(super) async fn an_answer_that_was_not_asked_for_is_passed_over() {
-    for place in Place::ALL {
+pub(super) async fn unrequested_answer_is_ignored() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 26, 27).await;
     }
 }
 
-pub(super) async fn an_answer_that_does_not_fit_is_asked_for_again() {
-    for place in Place::ALL {
+pub(super) async fn invalid_answer_is_asked_for_again() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
@@ -77,7 +77,7 @@ pub(super) async fn an_answer_that_does_not_fit_is_asked_for_again() {
             Some(&ask["params"]["requestedSchema"]),
             first.pointer(schema)
         );
-        // A key of a task is used once.
+        // The keys of a task are unique.
         assert_ne!(key, "echo_input");
         let mut answers = example(2, 20);
         let good = answers["params"]["inputResponses"]["echo_input"].take();
@@ -88,8 +88,8 @@ pub(super) async fn an_answer_that_does_not_fit_is_asked_for_again() {
     }
 }
 
-pub(super) async fn two_kinds_of_asks_come_and_go_together() {
-    for place in Place::ALL {
+pub(super) async fn two_kinds_of_asks_share_a_round() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         let mut call = example(2, 4);
         call["params"]["name"] = "weather_and_capital".into();
@@ -105,8 +105,8 @@ pub(super) async fn two_kinds_of_asks_come_and_go_together() {
 }
 
 #[tokio::test]
-async fn a_task_passes_over_an_answer_that_it_did_not_ask_for() {
-    for place in Place::ALL {
+async fn task_ignores_an_unrequested_answer() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
@@ -123,22 +123,22 @@ async fn a_task_passes_over_an_answer_that_it_did_not_ask_for() {
 }
 
 #[tokio::test]
-async fn a_malformed_answer_is_an_error_and_so_is_a_state_of_another_call() {
-    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+async fn malformed_answer_or_foreign_state_is_rejected() {
+    let mut speaker = Speaker::new(Draft::Second, Transport::Http).await;
     for answers in [json!([]), json!({"github_login": 5}), json!("x")] {
         let mut call = example(2, 26);
         call["params"]["inputResponses"] = answers;
         let said = speaker.say(&call).await;
         assert_eq!(said["error"]["code"], -32602, "{said}");
     }
-    // The document's own state is none of ours.
+    // The state of the document is not valid here.
     let said = speaker.say(&example(2, 6)).await;
     assert_eq!(said["error"]["code"], -32602, "{said}");
 }
 
 #[tokio::test]
-async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
-    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+async fn call_becomes_a_task_only_on_request_and_may_ask_first() {
+    let mut speaker = Speaker::new(Draft::Second, Transport::Http).await;
     let mut call = example(2, 14);
     call["params"]
         .as_object_mut()
@@ -162,15 +162,15 @@ async fn a_call_that_wants_no_task_is_none_and_one_that_does_may_ask_first() {
         json!({"size": {"action": "accept", "content": {"processors": 2}}});
     let said = speaker.say(&call).await;
     assert_eq!(said["result"]["task"]["status"], "working", "{said}");
-    // The result is waited for.
+    // The request waits for the result.
     let said = speaker.post(example(2, 24)).await;
     let text = said["result"]["content"][0]["text"].as_str();
     assert_eq!(text, Some("vm runs, with 2 processors."), "{said}");
 }
 
 #[tokio::test]
-async fn a_task_may_be_given_less_time_and_not_more() {
-    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+async fn requested_ttl_can_only_be_shorter() {
+    let mut speaker = Speaker::new(Draft::Second, Transport::Http).await;
     for (wanted, given) in [
         (json!({"ttl": 5000}), json!(5000)),
         (json!({"ttl": 9_000_000_000_000_u64}), json!(604_800_000)),
@@ -190,19 +190,19 @@ async fn a_task_may_be_given_less_time_and_not_more() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
-    let mut speaker = Speaker::new(Draft::Second, Place::Http).await;
+async fn cancelled_task_has_its_status_and_unknown_tasks_are_rejected() {
+    let mut speaker = Speaker::new(Draft::Second, Transport::Http).await;
     speaker.plays(2, 14, 15).await;
     let mut cancel = example(2, 16);
     cancel["method"] = "tasks/cancel".into();
     let said = speaker.post(cancel).await;
     assert_eq!(said["result"]["status"], "cancelled", "{said}");
-    // What it said was about what it was doing.
+    // The status message is removed.
     assert_eq!(said["result"].get("statusMessage"), None, "{said}");
     let said = speaker.post(example(2, 24)).await;
     let message = said["error"]["message"].as_str();
     assert!(message.is_some_and(|it| it.contains("cancelled")), "{said}");
-    // The document's own task is none of ours.
+    // The task of the document does not exist here.
     for number in [16, 18, 20] {
         let said = speaker.say(&example(2, number)).await;
         assert_eq!(said["error"]["code"], -32602, "{said}");
@@ -213,9 +213,9 @@ async fn a_task_that_is_called_off_is_shown_and_others_are_not_found() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_over_cannot_be_called_off() {
+async fn ended_task_cannot_be_cancelled() {
     for (draft, document) in [(Draft::First, 1), (Draft::Second, 2)] {
-        let mut speaker = Speaker::new(draft, Place::Http).await;
+        let mut speaker = Speaker::new(draft, Transport::Http).await;
         let (call, get, result) = match document {
             1 => (7, 9, 16),
             _ => (14, 16, 24),
@@ -242,8 +242,8 @@ async fn a_task_that_is_over_cannot_be_called_off() {
 }
 
 #[tokio::test]
-async fn a_task_whose_question_is_declined_has_failed_and_says_why() {
-    for place in Place::ALL {
+async fn task_with_a_declined_ask_fails_with_the_reason() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         speaker.plays(2, 14, 15).await;
         speaker.polls(2, 16, 17).await;
@@ -261,16 +261,16 @@ async fn a_task_whose_question_is_declined_has_failed_and_says_why() {
 }
 
 #[tokio::test]
-async fn the_handshake_is_that_of_one_revision_whatever_is_asked_for() {
+async fn initialize_always_selects_one_revision() {
     for draft in Draft::ALL {
-        for place in Place::ALL {
+        for place in Transport::ALL {
             let mut speaker = Speaker::new(draft, place).await;
             let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
                 "protocolVersion": "2025-03-26", "capabilities": {"elicitation": {}, "sampling": {}},
                 "clientInfo": {"name": "test", "version": "1"}}});
             let said = speaker.say(&hello).await;
             assert_eq!(said["result"]["protocolVersion"], "2025-11-25", "{said}");
-            // It can show forms, though the revision that it asked for has none.
+            // The client supports forms, although the requested revision has none.
             let said = speaker.say(&example(2, 4)).await;
             assert_eq!(said.get("error"), None, "{said}");
             assert!(said.to_string().contains("github_login"), "{said}");
@@ -279,8 +279,8 @@ async fn the_handshake_is_that_of_one_revision_whatever_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
-    for place in Place::ALL {
+async fn client_can_initialize_ping_and_declare_capabilities() {
+    for place in Transport::ALL {
         let mut speaker = Speaker::new(Draft::Second, place).await;
         let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {},
@@ -298,7 +298,7 @@ async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
         let tools = said["result"]["tools"].as_array().expect("tools");
         assert!(tools.iter().any(|tool| tool["name"] == "echo"));
 
-        // It has said that it can do nothing.
+        // The client has declared no capabilities.
         let mut call = example(2, 4);
         let said = speaker.say(&call).await;
         assert_eq!(said["error"]["code"], -32021, "{said}");
@@ -310,11 +310,11 @@ async fn a_client_may_greet_and_ping_and_say_what_it_can_do() {
 }
 
 #[tokio::test]
-async fn without_the_flag_there_are_no_drafts() {
+async fn drafts_are_served_only_with_the_flag() {
     let instance = crate::support::Serve::new().start().await;
     let status = crate::support::http::status_of(instance.address, Draft::Second.path()).await;
     assert_eq!(status.expect("a response"), 404);
-    let speaker = Speaker::new(Draft::Second, Place::Http).await;
+    let speaker = Speaker::new(Draft::Second, Transport::Http).await;
     let process = speaker.process().expect("a process");
     for draft in Draft::ALL {
         process.log.wait_for(draft.path(), 1).await;

@@ -1,4 +1,4 @@
-//! A client that says what it is told to, over HTTP or over a pipe.
+//! A client that sends given messages over HTTP or stdio.
 
 use super::{assert_shown, example, posted};
 use crate::support::{Instance, PATIENCE, Process, Request, Serve, program, within};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 
-/// Where a server is spoken to.
+/// The transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Transport {
     Http,
     Stdio,
 }
 
-impl Place {
+impl Transport {
     pub(crate) const ALL: [Self; 2] = [Self::Http, Self::Stdio];
 }
 
 enum Line {
-    /// With the session, once there is one.
+    /// With the session id, if there is one.
     Http(Instance, Option<String>),
     Stdio {
         _process: Child,
@@ -32,23 +32,22 @@ enum Line {
     },
 }
 
-/// A client of a server that speaks a draft. It sends back the state and the task id that it received last, where the
-/// document has others.
+/// A client of a draft. In messages of the document, it replaces the state and the task id by those it received last.
 pub(crate) struct Speaker {
     draft: Draft,
     line: Line,
-    /// The token of the one who calls, over HTTP.
+    /// The bearer token, over HTTP.
     bearer: Option<&'static str>,
     state: Option<Value>,
     task: Option<Value>,
 }
 
 impl Speaker {
-    /// Starts a server and speaks to it.
-    pub(crate) async fn new(draft: Draft, place: Place) -> Self {
-        let line = match place {
-            Place::Http => return Self::to(draft, Serve::new()).await,
-            Place::Stdio => {
+    /// Starts a server and connects to it.
+    pub(crate) async fn new(draft: Draft, transport: Transport) -> Self {
+        let line = match transport {
+            Transport::Http => return Self::to(draft, Serve::new()).await,
+            Transport::Stdio => {
                 let mut process = program()
                     .args(["serve", "--stdio", "--dialect", draft.name()])
                     .env("REFRAIN_STORE", "memory:")
@@ -57,10 +56,10 @@ impl Speaker {
                     .stderr(Stdio::null())
                     .kill_on_drop(true)
                     .spawn()
-                    .expect("the binary can be started");
-                let output = process.stdout.take().expect("a pipe");
+                    .expect("the binary starts");
+                let output = process.stdout.take().expect("the stream is piped");
                 Line::Stdio {
-                    input: process.stdin.take().expect("a pipe"),
+                    input: process.stdin.take().expect("the stream is piped"),
                     output: BufReader::new(output).lines(),
                     _process: process,
                 }
@@ -75,7 +74,7 @@ impl Speaker {
         }
     }
 
-    /// Starts a server in this way and speaks to it over HTTP.
+    /// Starts a server and connects to it over HTTP.
     pub(crate) async fn to(draft: Draft, serve: Serve) -> Self {
         let instance = serve.args(["--drafts"]).start().await;
         Self {
@@ -87,17 +86,17 @@ impl Speaker {
         }
     }
 
-    /// Speaks for whoever has this token from here on.
-    pub(crate) fn turn_into(&mut self, bearer: &'static str) {
+    /// Uses this bearer token from now on.
+    pub(crate) fn set_bearer(&mut self, bearer: &'static str) {
         self.bearer = Some(bearer);
     }
 
-    /// Speaks to another server from here on, of the same draft and about the same calls.
+    /// Uses another server of the same draft from now on.
     pub(crate) fn move_to(&mut self, other: &mut Self) {
         std::mem::swap(&mut self.line, &mut other.line);
     }
 
-    /// Where the server is, over HTTP.
+    /// The address of the server, over HTTP.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         match &self.line {
             Line::Http(instance, _) => Some(instance.address),
@@ -105,7 +104,7 @@ impl Speaker {
         }
     }
 
-    /// The process that is spoken to over HTTP.
+    /// The process of the server, over HTTP.
     pub(crate) fn process(&self) -> Option<&Process> {
         match &self.line {
             Line::Http(instance, _) => Some(instance),
@@ -113,12 +112,12 @@ impl Speaker {
         }
     }
 
-    /// Speaks another draft from here on, to the same process.
-    pub(crate) fn turn_to(&mut self, draft: Draft) {
+    /// Uses another draft of the same process from now on.
+    pub(crate) fn set_draft(&mut self, draft: Draft) {
         self.draft = draft;
     }
 
-    /// Sends a message as it is, and gives the response.
+    /// Sends a message verbatim, and returns the response.
     pub(crate) async fn say(&mut self, message: &Value) -> Value {
         let text = message.to_string();
         let said = self.exchange(text).await;
@@ -144,7 +143,7 @@ impl Speaker {
                     post(instance, (self.draft, self.bearer), session, message).await;
                 assert_eq!((status, body.as_str()), (202, ""));
             }
-            // That nothing comes back is seen by what comes next.
+            // An unexpected response would precede the next one.
             Line::Stdio { input, .. } => write(input, message).await,
         }
     }
@@ -158,17 +157,17 @@ impl Speaker {
             Line::Stdio { input, output, .. } => {
                 write(input, message).await;
                 let line = within("a response", output.next_line()).await;
-                line.expect("a line").expect("the server goes on")
+                line.expect("a line").expect("the server is running")
             }
         };
         serde_json::from_str(&answer).ok()
     }
 
-    /// A message of a document, with what was received in place of what the document has.
+    /// A message of a document, with the received state and task id.
     fn with_received(&self, mut message: Value) -> Value {
         let put = |members: &mut Map<String, Value>, name: &str, received: &Option<Value>| {
-            if let (Some(place), Some(received)) = (members.get_mut(name), received) {
-                *place = received.clone();
+            if let (Some(transport), Some(received)) = (members.get_mut(name), received) {
+                *transport = received.clone();
             }
         };
         let mut open: Vec<&mut Value> = vec![&mut message];
@@ -183,19 +182,19 @@ impl Speaker {
         message
     }
 
-    /// Sends a message of a document, but for the state and the task, which are those received.
+    /// Sends a message of a document with the received state and task id.
     pub(crate) async fn post(&mut self, message: Value) -> Value {
         let message = self.with_received(message);
         self.say(&message).await
     }
 
-    /// Posts one example of the draft's document, and compares what comes back with another.
+    /// Posts an example of the draft's document, and compares the response with another one.
     pub(crate) async fn plays(&mut self, document: u8, request: u8, response: u8) {
         let said = self.post(posted(document, request)).await;
         assert_shown(document, response, &said);
     }
 
-    /// The same, again and again until the task has the status of the example.
+    /// The same, repeated until the task has the status of the example.
     pub(crate) async fn polls(&mut self, document: u8, request: u8, response: u8) {
         let status = example(document, response)["result"]["status"].clone();
         let begun = Instant::now();
@@ -216,7 +215,7 @@ async fn write(input: &mut ChildStdin, message: String) {
     written.expect("a message is taken");
 }
 
-/// Posts a message, and gives the status and the body.
+/// Posts a message, and returns the status and the body.
 async fn post(
     instance: &Instance,
     (draft, bearer): (Draft, Option<&str>),

@@ -1,12 +1,12 @@
-//! The stories that examples of the documents are part of: each is run as a test, which fails if it leaves one out that
-//! docs/reference/dialects.md lists with it.
+//! Stories that use the examples of the draft documents. Each runs as a test, which fails if the story does not use an
+//! example that docs/reference/dialects.md lists for it.
 
-use super::{example, listed};
+use super::{coverage, example};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::future::Future;
 
-/// What a story does with an example.
+/// How a story uses an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
     Posted,
@@ -14,7 +14,7 @@ pub(super) enum Use {
 }
 
 impl Use {
-    /// What is to be done with an example: what a client says is posted, what a server says is what comes back.
+    /// Messages of clients are posted, messages of servers are compared with responses.
     fn of(document: u8, number: u8) -> Self {
         let said_by_client = [
             "method",
@@ -38,19 +38,19 @@ tokio::task_local! {
     static USED: RefCell<BTreeSet<(u8, u8, Use)>>;
 }
 
-/// Notes that an example is used. Outside a story nobody cares.
+/// Records the use of an example, if a story is running.
 pub(super) fn note(document: u8, number: u8, how: Use) {
     let _ = USED.try_with(|used| used.borrow_mut().insert((document, number, how)));
 }
 
-/// Runs a story, and compares what it used with what is listed.
-async fn tell(name: &str, story: impl Future<Output = ()>) {
-    let told = async {
+/// Runs a story, and compares the examples it used with the listed ones.
+async fn run(name: &str, story: impl Future<Output = ()>) {
+    let played = async {
         story.await;
         USED.with(RefCell::take)
     };
-    let used = USED.scope(RefCell::default(), told).await;
-    let listed = listed::listed().into_iter();
+    let used = USED.scope(RefCell::default(), played).await;
+    let listed = coverage::listed_examples().into_iter();
     let listed: Vec<_> = listed.filter(|(_, story)| story == name).collect();
     assert!(
         !listed.is_empty(),
@@ -67,7 +67,7 @@ async fn tell(name: &str, story: impl Future<Output = ()>) {
 
 macro_rules! stories {
     ($($module:ident { $($story:ident,)* })*) => {
-        /// The names of all of them.
+        /// The names of all stories.
         pub(super) const NAMES: &[&str] =
             &[$($(concat!(stringify!($module), "::", stringify!($story)),)*)*];
 
@@ -75,7 +75,7 @@ macro_rules! stories {
             $(#[tokio::test]
             async fn $story() {
                 let name = concat!(stringify!($module), "::", stringify!($story));
-                super::tell(name, super::super::$module::$story()).await;
+                super::run(name, super::super::$module::$story()).await;
             })*
         })*
     };
@@ -83,20 +83,20 @@ macro_rules! stories {
 
 stories! {
     sketch {
-        a_call_is_made_again_with_all_that_it_asked,
+        call_is_repeated_with_all_answers,
     }
     first {
-        two_kinds_of_asks_come_and_go_together,
-        a_call_is_made_again_with_the_answer_and_the_state,
-        a_task_asks_and_is_answered_in_twelve_steps,
+        two_kinds_of_asks_share_a_round,
+        call_is_repeated_with_answer_and_state,
+        task_is_answered_in_twelve_steps,
     }
     second {
-        answers_are_also_taken_beside_the_method,
-        a_task_asks_and_is_answered,
-        a_call_is_made_again_with_the_answer_and_the_state,
-        one_answer_leads_to_the_next_question,
-        an_answer_that_was_not_asked_for_is_passed_over,
-        an_answer_that_does_not_fit_is_asked_for_again,
-        two_kinds_of_asks_come_and_go_together,
+        answers_next_to_the_method_are_accepted,
+        task_asks_and_is_answered,
+        call_is_repeated_with_answer_and_state,
+        one_answer_leads_to_the_next_ask,
+        unrequested_answer_is_ignored,
+        invalid_answer_is_asked_for_again,
+        two_kinds_of_asks_share_a_round,
     }
 }

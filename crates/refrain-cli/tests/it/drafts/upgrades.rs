@@ -1,5 +1,4 @@
-//! What the state of a call is for, in the words of the first draft: a rolling upgrade, and an instance that has too much
-//! to do.
+//! The purposes of the state in the first draft: rolling upgrades and load shedding.
 
 use super::Speaker;
 use crate::support::{Files, Serve};
@@ -11,7 +10,7 @@ fn call(tool: &str, arguments: &Value) -> Value {
         "params": {"name": tool, "arguments": arguments}})
 }
 
-/// The part of a reply that is asks and state, and the state by itself.
+/// The keys of the asks in a reply, and the state.
 fn incomplete(draft: Draft, said: &Value) -> (Vec<String>, Value) {
     let (place, asks, state) = match draft {
         Draft::Sketch => (said, "dependent_requests", "request_state"),
@@ -25,7 +24,7 @@ fn incomplete(draft: Draft, said: &Value) -> (Vec<String>, Value) {
     (asks.unwrap_or_default(), place[state].clone())
 }
 
-/// The call again, with a form filled in for each key.
+/// The call with a form for each key.
 fn again(draft: Draft, call: &Value, keys: &[&str], state: Value) -> Value {
     let mut again = call.clone();
     let form = |key: &str| json!({"action": "accept", "content": {"name": format!("my {key}")}});
@@ -64,7 +63,7 @@ fn again(draft: Draft, call: &Value, keys: &[&str], state: Value) -> Value {
 }
 
 #[tokio::test]
-async fn an_answer_is_kept_when_the_next_round_meets_another_version() {
+async fn answer_is_kept_by_another_version() {
     let files = Files::new();
     let keys = files.keys("keys");
     for draft in Draft::ALL {
@@ -88,7 +87,7 @@ async fn an_answer_is_kept_when_the_next_round_meets_another_version() {
 }
 
 #[tokio::test]
-async fn a_computation_is_handed_on_with_a_state_and_no_asks() {
+async fn computation_is_handed_on_with_state_and_no_asks() {
     let files = Files::new();
     let config = files.write("config.toml", "[limits]\nshed_above = 0\nsheds = 2\n");
     let (keys, ledger) = (files.keys("keys"), files.write("ledger", ""));
@@ -101,7 +100,7 @@ async fn a_computation_is_handed_on_with_a_state_and_no_asks() {
         for _ in 0..2 {
             let (asks, state) = incomplete(draft, &said);
             assert!(asks.is_empty(), "{asks:?}");
-            let members = said.as_object().expect("a message");
+            let members = said.as_object().expect("the message is a string");
             assert_eq!(
                 members.contains_key("result"),
                 draft == Draft::Second,

@@ -1,4 +1,4 @@
-//! A client that sends what the protocol demands and answers what it is asked, by key.
+//! A client that makes calls round by round, and answers asks by key.
 
 use super::{PATIENCE, within};
 use refrain_testkit::net::{CAPABILITIES, Connection, Request, Response, TASKS, http};
@@ -6,21 +6,21 @@ use serde_json::{Map, Value, json};
 use std::io;
 use std::net::SocketAddr;
 
-/// Today's clients give up after ten rounds.
+/// Common clients give up after ten rounds.
 const ROUNDS_MAX: usize = 10;
 
-/// Somebody who calls.
+/// A caller.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
     pub(crate) bearer: Option<String>,
-    /// Does the client want progress? Then replies come as events.
+    /// Whether the client requests progress. Replies are event streams then.
     pub(crate) progress: bool,
-    /// Does the client know tasks?
+    /// Whether the client supports tasks.
     pub(crate) tasks: bool,
 }
 
-/// A call on its way through its rounds: what the client keeps between two of them.
+/// A call, with the state that the client keeps between rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) tool: String,
@@ -29,19 +29,19 @@ pub(crate) struct Call {
     pub(crate) token: Option<String>,
 }
 
-/// What a round was answered with.
+/// The reply to a round.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
-    /// The keys of what is asked.
+    /// The keys of the asks.
     Asked(Vec<String>),
-    /// Nothing is asked: the call is to go on elsewhere.
+    /// A token without asks: another instance continues the call.
     HandedOn,
-    /// The call has become the task of this id.
+    /// The call became the task with this id.
     Task(String),
     Done(String),
     /// A result marked as an error.
     Failed(String),
-    /// An error of the protocol.
+    /// A JSON-RPC error.
     Refused {
         status: u16,
         code: i64,
@@ -49,20 +49,20 @@ pub(crate) enum Reply {
     },
 }
 
-/// One round: the reply and which instance says that it served it.
+/// One round: the reply and the instance that served it.
 #[derive(Debug)]
 pub(crate) struct Round {
     pub(crate) reply: Reply,
     pub(crate) served_by: Option<String>,
 }
 
-/// A call that is over.
+/// A finished call.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) reply: Reply,
-    /// Rounds in which nothing was asked.
+    /// The number of rounds without asks.
     pub(crate) handed_on: usize,
-    /// Who served the rounds, as far as they say.
+    /// The instances that served the rounds, if they report their names.
     pub(crate) served_by: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ impl Call {
         Self::new("sum", json!({"to": to, "pause_ms": pause_ms}))
     }
 
-    /// Answers an ask with a form.
+    /// Answers an ask with the content of a form.
     pub(crate) fn answer(&mut self, key: &str, content: &Value) {
         let accepted = json!({"action": "accept", "content": content});
         self.answers.insert(key.into(), accepted);
@@ -115,7 +115,6 @@ impl Client {
         self
     }
 
-    /// The same client, which knows tasks.
     pub(crate) fn with_tasks(mut self) -> Self {
         self.tasks = true;
         self
@@ -123,7 +122,7 @@ impl Client {
 
     /// The next request of a call.
     pub(crate) fn request(&self, call: &Call) -> Request {
-        let mut request = self.with_bearer_of(Request::tool(&call.tool, call.arguments.clone()));
+        let mut request = self.add_bearer(Request::tool(&call.tool, call.arguments.clone()));
         if self.tasks {
             request = declare_tasks(request);
         }
@@ -139,21 +138,21 @@ impl Client {
         request
     }
 
-    fn with_bearer_of(&self, request: Request) -> Request {
+    fn add_bearer(&self, request: Request) -> Request {
         match &self.bearer {
             Some(token) => request.bearer(token),
             None => request,
         }
     }
 
-    /// Sends a request about a task, and returns the message that comes back. `Err`: there was none.
+    /// Sends a request about a task, and returns the response.
     pub(crate) async fn about_task(
         &self,
         method: &str,
         id: &str,
         answers: Option<&Value>,
     ) -> Result<Value, String> {
-        let mut request = declare_tasks(self.with_bearer_of(Request::task(method, id)));
+        let mut request = declare_tasks(self.add_bearer(Request::task(method, id)));
         if let Some(answers) = answers {
             request = request.param("inputResponses", answers.clone());
         }
@@ -172,12 +171,12 @@ impl Client {
         response.map_err(|error| error.to_string())
     }
 
-    /// Sends the next request of a call and keeps what its reply says. `Err`: there was no reply.
+    /// Sends the next request of a call and keeps the state of the reply.
     pub(crate) async fn try_round(&self, call: &mut Call) -> Result<Round, String> {
         let response = self.try_send(&self.request(call)).await?;
         let (status, message) = (response.status, message_of(&response)?);
-        let reply = understand(call, status, &message)
-            .ok_or_else(|| format!("an unexpected reply, status {status}: {message}"))?;
+        let reply = read_reply(call, status, &message)
+            .ok_or_else(|| format!("unexpected reply, status {status}: {message}"))?;
         let served_by = response.header("refrain-round").and_then(|round| {
             let name = round.split("; ").find_map(|p| p.strip_prefix("instance="));
             name.map(str::to_owned)
@@ -185,7 +184,7 @@ impl Client {
         Ok(Round { reply, served_by })
     }
 
-    /// The same, where a reply must come.
+    /// The same, but panics without a reply.
     pub(crate) async fn round(&self, call: &mut Call) -> Reply {
         match self.try_round(call).await {
             Ok(round) => round.reply,
@@ -193,7 +192,7 @@ impl Client {
         }
     }
 
-    /// Goes on with a call, answering what is asked, until it is over.
+    /// Makes further rounds, with the usual answers, until the call ends.
     pub(crate) async fn try_finish(&self, mut call: Call) -> Result<Finished, String> {
         let mut handed_on = 0;
         let mut served_by = Vec::new();
@@ -220,22 +219,25 @@ impl Client {
         Err(format!("not done after {ROUNDS_MAX} rounds"))
     }
 
-    /// The same, where nothing may go wrong with the connections.
+    /// The same, but panics if a connection fails.
     pub(crate) async fn finish(&self, call: Call) -> Finished {
         let tool = call.tool.clone();
-        let finished = within("a call ends", self.try_finish(call)).await;
+        let finished = within("the end of a call", self.try_finish(call)).await;
         finished.unwrap_or_else(|reason| panic!("{tool}: {reason}"))
     }
 
-    /// Sends a body as it is, with the headers of a call of `echo`.
+    /// Sends a body verbatim, with the headers of a call of `echo`.
     pub(crate) async fn post(&self, body: String) -> (u16, Value) {
-        let request = self.with_bearer_of(Request::bytes(body));
+        let request = self.add_bearer(Request::bytes(body));
         let response = http::send(self.address, &request).await;
-        (response.status, message_of(&response).expect("a reply"))
+        (
+            response.status,
+            message_of(&response).expect("the server replies"),
+        )
     }
 }
 
-/// Declares tasks besides the other capabilities.
+/// Adds tasks to the declared capabilities.
 fn declare_tasks(request: Request) -> Request {
     let mut capabilities =
         json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {}});
@@ -243,7 +245,7 @@ fn declare_tasks(request: Request) -> Request {
     request.meta(CAPABILITIES, capabilities)
 }
 
-/// What everybody answers to the tools' asks.
+/// The usual answer to an ask.
 fn usual_answer(key: &str) -> Value {
     match key {
         "github_login" | "google_login" | "microsoft_login" => json!({"name": "octocat"}),
@@ -251,7 +253,7 @@ fn usual_answer(key: &str) -> Value {
         "resolution" => json!({"resolution": "Duplicate"}),
         "duplicate_of" => json!({"duplicateOfId": 4301}),
         "echo_input" => json!({"input": "hello"}),
-        _ => panic!("asked for {key:?}, which nobody can answer"),
+        _ => panic!("no usual answer for {key:?}"),
     }
 }
 
@@ -263,7 +265,7 @@ fn message_of(response: &Response) -> Result<Value, String> {
             .lines()
             .filter_map(|line| line.strip_prefix("data: "))
             .next_back()
-            .ok_or_else(|| format!("a stream without an event: {text}"))?,
+            .ok_or_else(|| format!("stream without an event: {text}"))?,
         _ => &text,
     };
     let status = response.status;
@@ -271,7 +273,7 @@ fn message_of(response: &Response) -> Result<Value, String> {
         .map_err(|error| format!("status {status}, not JSON ({error}): {text}"))
 }
 
-fn understand(call: &mut Call, status: u16, message: &Value) -> Option<Reply> {
+fn read_reply(call: &mut Call, status: u16, message: &Value) -> Option<Reply> {
     if let Some(error) = message.get("error") {
         return Some(Reply::Refused {
             status,

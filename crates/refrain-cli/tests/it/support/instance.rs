@@ -10,11 +10,11 @@ use std::process::Stdio;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
-const LISTENING: &str = "listening on http://";
-const WORKING: &str = "working on tasks";
+const LISTENING: &str = "listening";
+const WORKING: &str = "running tasks";
 
-/// What the program and its terminal output listen to; `CI` too makes for colours.
-const LISTENED_TO: [&str; 8] = [
+/// The environment variables that affect the program; `CI` enables colours.
+const VARIABLES: [&str; 8] = [
     "CI",
     "CLICOLOR",
     "CLICOLOR_FORCE",
@@ -25,33 +25,32 @@ const LISTENED_TO: [&str; 8] = [
     "RUST_LOG",
 ];
 
-/// The program, with nothing of the tests' own environment that it listens to.
+/// The program, without the environment variables that affect it.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_refrain"));
-    for name in LISTENED_TO {
+    for name in VARIABLES {
         command.env_remove(name);
     }
     command
 }
 
-/// How an instance is started. Unless it is told which, it has a store of its own.
+/// The command of an instance. Its default store is a temporary file.
 pub(crate) struct Serve {
     command: Command,
     dir: TempDir,
 }
 
 impl Serve {
-    /// An instance on a free port, with nothing of the tests' own environment.
+    /// An instance on a free port.
     pub(crate) fn new() -> Self {
         Self::without_address().args(["--listen", "127.0.0.1:0"])
     }
 
-    /// The same, without an address.
+    /// An instance without `--listen`.
     pub(crate) fn without_address() -> Self {
         Self::command("serve")
     }
 
-    /// A worker.
     pub(crate) fn worker() -> Self {
         Self::command("worker")
     }
@@ -94,18 +93,18 @@ impl Serve {
         self.file("--tokens", file)
     }
 
-    /// Has the instance share a store.
+    /// Sets a SQLite store.
     pub(crate) fn store(self, file: &Path) -> Self {
         self.args(["--store", &sqlite(file)])
     }
 
-    /// Starts the instance in this directory, with no word of its store.
+    /// Starts the instance in this directory, without a configured store.
     pub(crate) fn in_directory(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir).env_remove("REFRAIN_STORE");
         self
     }
 
-    /// Has the instance say its name in every reply.
+    /// Makes the instance report its name in every response.
     pub(crate) fn named(self, name: &str) -> Self {
         self.args(["--explain", name])
     }
@@ -119,19 +118,19 @@ impl Serve {
     pub(crate) async fn start(self) -> Instance {
         let (process, line) = self.start_until(LISTENING).await;
         let address = line
-            .split_once(LISTENING)
+            .split_once("http://")
             .and_then(|(_, rest)| rest.split_once("/mcp"))
             .and_then(|(address, _)| address.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line:?}"));
         Instance { process, address }
     }
 
-    /// Starts a worker and waits until it works.
+    /// Starts a worker and waits until it runs.
     pub(crate) async fn start_worker(self) -> Process {
         self.start_until(WORKING).await.0
     }
 
-    /// Starts the process, and waits for the log line that says that it is up.
+    /// Starts the process, and waits for this log line.
     async fn start_until(self, up: &str) -> (Process, String) {
         Process::start(self.command, up, Some(self.dir)).await
     }
@@ -139,7 +138,7 @@ impl Serve {
     /// Starts an instance on standard input and output.
     pub(crate) fn with_input(self) -> (Child, Log) {
         let child = self.without_files().stdin(Stdio::piped()).spawn();
-        let mut child = child.expect("the binary can be started");
+        let mut child = child.expect("the binary starts");
         let log = Log::default();
         log.read(child.stderr.take().expect("stderr is a pipe"));
         (child, log)
@@ -148,20 +147,23 @@ impl Serve {
     /// Starts the instance with its standard error on a terminal.
     pub(crate) fn on(self, terminal: &mut Terminal) -> Child {
         let child = self.without_files().stderr(terminal.theirs()).spawn();
-        child.expect("the binary can be started")
+        child.expect("the binary starts")
     }
 
-    /// Runs an instance that is expected to fail at once, and gives what it said.
+    /// Runs an instance that must fail at once, and returns its standard error.
     pub(crate) async fn fails(mut self) -> String {
-        let output = within("an instance that cannot start ends", self.command.output())
-            .await
-            .expect("the binary can be started");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        said
+        let output = within(
+            "the end of an instance that cannot start",
+            self.command.output(),
+        )
+        .await
+        .expect("the binary starts");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        stderr
     }
 
-    /// For a process that outlives this value: its store is in memory, and nobody has to remove it.
+    /// For a process that outlives this value: its store is in memory.
     fn without_files(mut self) -> Command {
         self.command.env("REFRAIN_STORE", "memory:");
         self.command
@@ -199,7 +201,7 @@ impl std::ops::DerefMut for Instance {
     }
 }
 
-/// Runs one of the commands that end by themselves.
+/// Runs a command that ends by itself.
 pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let output = program()
         .into_std()
@@ -207,17 +209,17 @@ pub(crate) fn refrain<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Out
         .args(args)
         .stdin(Stdio::null())
         .output();
-    output.expect("the binary can be started").into()
+    output.expect("the binary starts").into()
 }
 
-/// The same, while servers of this process go on.
+/// Runs a command, while servers of this process keep running.
 pub(crate) async fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
     let mut command = program();
     command.args(args);
     said(command).await
 }
 
-/// Runs a command that ends by itself, without anything on its standard input unless it was given some.
+/// Runs a command that ends by itself. Its standard input is empty unless the command sets it.
 pub(crate) async fn said(mut command: Command) -> Output {
     command.env("REFRAIN_STORE", "memory:");
     Output::of(command).await

@@ -1,11 +1,11 @@
-//! The file to which all instances append what their tools did.
+//! The file to which all instances append the effects of their tools.
 
 use super::{PATIENCE, within};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// What was done, and how often: the word, the key and the rest of a line.
+/// A ledger. Each line has a kind, a key and a rest.
 pub(crate) struct Ledger(PathBuf);
 
 impl Ledger {
@@ -14,15 +14,15 @@ impl Ledger {
     }
 
     fn lines(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(&self.0).expect("the ledger can be read");
+        let text = std::fs::read_to_string(&self.0).expect("the ledger is readable");
         assert!(
             text.is_empty() || text.ends_with('\n'),
-            "half a line: {text:?}"
+            "partial line: {text:?}"
         );
         text.lines().map(str::to_owned).collect()
     }
 
-    /// The effects of one kind: key and rest of the line, in the order they were done.
+    /// The effects of one kind in their order: key and rest of the line.
     pub(crate) fn effects(&self, kind: &str) -> Vec<(String, String)> {
         let parse = |line: &String| {
             let mut parts = line.splitn(3, ' ');
@@ -31,13 +31,13 @@ impl Ledger {
         };
         self.lines()
             .iter()
-            .map(|line| parse(line).unwrap_or_else(|| panic!("a mangled line: {line:?}")))
+            .map(|line| parse(line).unwrap_or_else(|| panic!("malformed line: {line:?}")))
             .filter(|(word, ..)| word == kind)
             .map(|(_, key, rest)| (key, rest))
             .collect()
     }
 
-    /// The processes that attempted a step of this name, in their order, which were all given the same key.
+    /// The processes that attempted a step, in their order. All must have used the same key.
     pub(crate) fn attempts(&self, step: &str) -> Vec<u32> {
         let attempts = self.effects("attempt").into_iter();
         let attempts: Vec<(String, u32)> = attempts
@@ -54,19 +54,18 @@ impl Ledger {
         attempts.into_iter().map(|(_, process)| process).collect()
     }
 
-    /// What was done by the steps of tasks, in the order of their names: the step and the rest of its line. All of it is
-    /// under keys of its own.
+    /// The completed steps of tasks, sorted: name and rest of the line. Their keys must be unique.
     pub(crate) fn done(&self) -> Vec<String> {
         let (mut keys, mut done): (Vec<_>, Vec<_>) = self.effects("done").into_iter().unzip();
         let all = keys.len();
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), all, "something was done twice: {done:?}");
+        assert_eq!(keys.len(), all, "a step was completed twice: {done:?}");
         done.sort();
         done
     }
 
-    /// Waits for so many effects of a kind.
+    /// Waits for this number of effects of a kind.
     pub(crate) async fn wait_for(&self, kind: &str, count: usize) {
         let found = async {
             while !self.0.exists() || self.effects(kind).len() < count {
@@ -80,7 +79,7 @@ impl Ledger {
         .await;
     }
 
-    /// The numbers that the calls of `sum` added, by call.
+    /// The numbers that calls of `sum` added, by call.
     pub(crate) fn added(&self) -> BTreeMap<String, Vec<u64>> {
         let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         for (call, number) in self.effects("add") {
@@ -90,18 +89,17 @@ impl Ledger {
         calls
     }
 
-    /// Checks that so many calls of `sum` added each number from 1 up exactly once, in order.
+    /// Checks that this number of calls of `sum` added each number from 1 up exactly once, in order.
     pub(crate) fn assert_added_once(&self, calls: usize, to: u64) {
         let added = self.added();
-        assert_eq!(added.len(), calls, "calls that added something");
+        assert_eq!(added.len(), calls, "number of calls that added something");
         let expected: Vec<u64> = (1..=to).collect();
         for (call, numbers) in added {
-            assert_eq!(numbers, expected, "what call {call} added");
+            assert_eq!(numbers, expected, "numbers that call {call} added");
         }
     }
 
-    /// Checks that each of these items was reserved and charged exactly once, and nothing else was; all under keys
-    /// of their own.
+    /// Checks that exactly these items were reserved and charged once each, under unique keys.
     pub(crate) fn assert_ordered_once(&self, items: &[String]) {
         let mut expected = items.to_vec();
         expected.sort();
@@ -109,12 +107,12 @@ impl Ledger {
         for kind in ["reserve", "charge"] {
             let (these, mut done): (Vec<_>, Vec<_>) = self.effects(kind).into_iter().unzip();
             done.sort();
-            assert_eq!(done, expected, "what was done with {kind}");
+            assert_eq!(done, expected, "items of {kind}");
             keys.extend(these);
         }
         let all = keys.len();
         keys.sort();
         keys.dedup();
-        assert_eq!(keys.len(), all, "every effect has a key of its own");
+        assert_eq!(keys.len(), all, "keys must be unique");
     }
 }

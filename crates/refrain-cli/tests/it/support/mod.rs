@@ -1,4 +1,4 @@
-//! What the tests share: instances as processes, a balancer in front of them, and a client that answers rounds.
+//! Shared helpers: instances as processes, a balancer, and a client that answers asks.
 
 pub(crate) mod client;
 pub(crate) mod instance;
@@ -19,7 +19,7 @@ pub(crate) use refrain_testkit::net::{
 use std::path::PathBuf;
 use tempfile::TempDir;
 
-/// A directory for the files of one test, which goes away with it.
+/// A temporary directory for the files of one test.
 pub(crate) struct Files(TempDir);
 
 impl Files {
@@ -31,14 +31,14 @@ impl Files {
         self.0.path().join(name)
     }
 
-    /// Writes a file and gives its path.
+    /// Writes a file and returns its path.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).expect("a file in the temporary directory");
         path
     }
 
-    /// Makes a key file, with the binary under test.
+    /// Creates a key file with the binary under test.
     pub(crate) fn keys(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         let made = refrain(["keys".as_ref(), "new".as_ref(), path.as_os_str()]);

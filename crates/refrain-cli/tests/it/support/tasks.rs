@@ -1,4 +1,4 @@
-//! Tasks as a client sees them: made by a call, looked after, answered and called off.
+//! Tasks from the view of a client: created, polled, answered and cancelled.
 
 use super::client::{Call, Client, Reply};
 use super::within;
@@ -6,38 +6,38 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Writes a configuration for instances that look often.
+/// Writes a configuration for instances that poll the store often.
 pub(crate) fn eager(files: &super::Files) -> PathBuf {
     files.write("eager.toml", "[tasks]\nlook_ms = 50\n")
 }
 
-/// The same, for instances that are killed or paused: others have their tasks soon.
+/// The same with a short lease, for instances that are killed or paused.
 pub(crate) fn brief(files: &super::Files) -> PathBuf {
     let settings = "[tasks]\nlook_ms = 50\nlease_ms = 4000\n";
     files.write("brief.toml", settings)
 }
 
-/// Tells a story in which something happens in the middle of what takes so many milliseconds. Where it could not be told,
-/// because the machine was so busy that it was over before, that is `None`: it is told again with more time.
-pub(crate) async fn in_the_middle(mut story: impl AsyncFnMut(u64) -> Option<()>) {
+/// Runs a test in which something must happen during a pause of the given milliseconds. `None` means that the pause was too
+/// short on a busy machine: the test is repeated with a longer one.
+pub(crate) async fn in_the_middle(mut test: impl AsyncFnMut(u64) -> Option<()>) {
     for pause_ms in [500, 1000, 2000, 4000, 6000] {
-        if story(pause_ms).await.is_some() {
+        if test(pause_ms).await.is_some() {
             return;
         }
     }
-    panic!("the machine is too busy for anything to be done in the middle of anything");
+    panic!("the machine is too busy for this test");
 }
 
-/// What a task has come to, of a reply that tells it.
+/// A task in a reply.
 #[derive(Debug)]
-pub(crate) struct Look(pub(crate) Value);
+pub(crate) struct TaskView(pub(crate) Value);
 
-impl Look {
+impl TaskView {
     pub(crate) fn status(&self) -> &str {
         self.0["status"].as_str().expect("a status")
     }
 
-    /// The keys that are open.
+    /// The keys of the open asks.
     pub(crate) fn asked(&self) -> Vec<&str> {
         let asks = self.0["inputRequests"].as_object().into_iter().flatten();
         asks.map(|(key, _)| key.as_str()).collect()
@@ -50,17 +50,17 @@ impl Look {
     }
 }
 
-/// A form that is filled in.
+/// An accepted form.
 pub(crate) fn form(content: &Value) -> Value {
     json!({"action": "accept", "content": content})
 }
 
 impl Client {
-    /// Makes a call that becomes a task, and gives its id.
+    /// Makes a call that becomes a task, and returns its id.
     pub(crate) async fn create(&self, mut call: Call) -> String {
         match self.clone().with_tasks().round(&mut call).await {
             Reply::Task(id) => id,
-            other => panic!("{call:?} has become no task: {other:?}"),
+            other => panic!("{call:?} did not become a task: {other:?}"),
         }
     }
 
@@ -72,40 +72,44 @@ impl Client {
         result.unwrap_or_else(|| panic!("{method}: {message}"))
     }
 
-    /// How a task stands.
-    pub(crate) async fn task(&self, id: &str) -> Look {
-        Look(self.ask_about("tasks/get", id, None).await)
+    /// The current state of a task.
+    pub(crate) async fn task(&self, id: &str) -> TaskView {
+        TaskView(self.ask_about("tasks/get", id, None).await)
     }
 
-    /// Looks after a task until it is so.
-    pub(crate) async fn task_until(&self, id: &str, so: impl Fn(&Look) -> bool) -> Look {
+    /// Polls a task until it fulfils a condition.
+    pub(crate) async fn task_until(
+        &self,
+        id: &str,
+        is_reached: impl Fn(&TaskView) -> bool,
+    ) -> TaskView {
         let found = async {
             loop {
                 let look = self.task(id).await;
-                if so(&look) {
+                if is_reached(&look) {
                     return look;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        within("a task comes to something", found).await
+        within("the expected state of a task", found).await
     }
 
-    /// Looks after a task until it is completed, which it must come to.
-    pub(crate) async fn completed(&self, id: &str) -> Look {
-        let over = ["completed", "failed", "cancelled"];
-        let look = self.task_until(id, |look| over.contains(&look.status()));
+    /// Polls a task until it is completed. It must not fail.
+    pub(crate) async fn completed(&self, id: &str) -> TaskView {
+        let ended = ["completed", "failed", "cancelled"];
+        let look = self.task_until(id, |look| ended.contains(&look.status()));
         let look = look.await;
         assert_eq!(look.status(), "completed", "{look:?}");
         look
     }
 
-    /// Looks after a task until it asks for all of these, and for nothing else.
-    pub(crate) async fn asked(&self, id: &str, keys: &[&str]) -> Look {
+    /// Polls a task until its open asks are these.
+    pub(crate) async fn asked(&self, id: &str, keys: &[&str]) -> TaskView {
         self.task_until(id, |look| look.asked() == keys).await
     }
 
-    /// Answers an ask of a task with a form.
+    /// Answers an ask of a task with the content of a form.
     pub(crate) async fn update(&self, id: &str, key: &str, content: &Value) {
         let answers = json!({key: form(content)});
         self.ask_about("tasks/update", id, Some(&answers)).await;
@@ -116,25 +120,25 @@ impl Client {
     }
 }
 
-/// The store that several instances share.
+/// The file of a store that several instances share.
 pub(crate) fn shared(files: &super::Files) -> PathBuf {
     files.path("shared.db")
 }
 
-/// What `refrain tasks show --json` says of a task.
+/// The output of `refrain tasks show --json`.
 pub(crate) fn shown(store: &Path, id: &str) -> Value {
     let store = super::sqlite(store);
     let said = super::refrain(["tasks", "show", id, "--json", "--store", &store]);
     assert!(said.ok, "{said:?}");
-    serde_json::from_str(&said.out).expect("JSON")
+    serde_json::from_str(&said.out).expect("valid JSON")
 }
 
-/// Waits until the same says that a task is completed.
+/// Waits until `refrain tasks show` reports a task as completed.
 pub(crate) async fn completed(store: &Path, id: &str) {
     let completed = async {
         while shown(store, id)["status"] != "completed" {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    within("a task is completed", completed).await;
+    within("the completion of a task", completed).await;
 }

@@ -1,4 +1,4 @@
-//! A terminal, for what is only done on one.
+//! A pseudoterminal.
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use std::fs::File;
@@ -25,12 +25,12 @@ impl Terminal {
         }
     }
 
-    /// The end that a program is given, once.
+    /// The end for the program. Can be taken once.
     pub(crate) fn theirs(&mut self) -> File {
-        self.theirs.take().expect("the end is given away once")
+        self.theirs.take().expect("the end was not taken before")
     }
 
-    /// Reads until this was written.
+    /// Reads until this text was written.
     pub(crate) async fn read_until(&mut self, text: &str) -> String {
         let mut said = Vec::new();
         loop {

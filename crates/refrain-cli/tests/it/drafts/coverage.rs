@@ -1,4 +1,4 @@
-//! Every example is in a story, every story in docs/reference/dialects.md, and nothing of the documents is left out.
+//! Every example of the documents is used by a story, and listed in docs/reference/dialects.md.
 
 use super::stories::NAMES;
 use super::{example, examples};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The documents, and how many examples each has.
+/// The documents and their number of examples.
 const DOCUMENTS: [(u8, &str, u8); 5] = [
     (0, "0-streamless-sketch.md", 4),
     (1, "1-sep-first-draft.md", 17),
@@ -17,11 +17,11 @@ const DOCUMENTS: [(u8, &str, u8); 5] = [
     (4, "4-brief.md", 0),
 ];
 
-/// What SHA-256 makes of all the examples, one after the other.
+/// The SHA-256 digest of all examples in sequence.
 const DIGEST: &str = "cdab8d244477cd7a56ff548abd4708ebf4f000a9ea8e503f343bd9d3c08483c0";
 
-/// The numbers of the examples that are kept of a document.
-fn kept(document: u8) -> Vec<u8> {
+/// The numbers of the examples of a document.
+fn example_numbers(document: u8) -> Vec<u8> {
     let Ok(files) = std::fs::read_dir(examples().join(document.to_string())) else {
         return Vec::new();
     };
@@ -36,10 +36,10 @@ fn kept(document: u8) -> Vec<u8> {
     numbers
 }
 
-/// The rows of the table of examples: document and number, and the story.
-pub(super) fn listed() -> BTreeMap<(u8, u8), String> {
-    let page =
-        std::fs::read_to_string(root().join("docs/reference/dialects.md")).expect("the page");
+/// The table of examples: document and number, and the story.
+pub(super) fn listed_examples() -> BTreeMap<(u8, u8), String> {
+    let page = std::fs::read_to_string(root().join("docs/reference/dialects.md"))
+        .expect("the page is readable");
     let rows = page.lines().filter_map(|line| {
         let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [document, number, _, story] = cells[..] else {
@@ -52,30 +52,30 @@ pub(super) fn listed() -> BTreeMap<(u8, u8), String> {
 }
 
 #[test]
-fn every_example_is_listed_with_a_story_and_nothing_else_is() {
-    let listed = listed();
+fn every_example_is_listed_with_a_story() {
+    let listed = listed_examples();
     for (document, ..) in DOCUMENTS {
-        for number in kept(document) {
+        for number in example_numbers(document) {
             let story = listed.get(&(document, number));
             let story =
                 story.unwrap_or_else(|| panic!("example {document}/{number} is not listed"));
-            assert!(NAMES.contains(&story.as_str()), "there is no {story}");
+            assert!(NAMES.contains(&story.as_str()), "unknown story {story}");
         }
     }
     for (document, number) in listed.keys() {
         assert!(
-            kept(*document).contains(number),
-            "there is no example {document}/{number}"
+            example_numbers(*document).contains(number),
+            "missing example {document}/{number}"
         );
     }
 }
 
 #[test]
-fn the_examples_are_those_that_were_taken_from_the_documents() {
+fn examples_have_their_recorded_checksum() {
     let mut all = digest::Context::new(&digest::SHA256);
     for (document, _, count) in DOCUMENTS {
         let numbers: Vec<u8> = (1..=count).collect();
-        assert_eq!(kept(document), numbers, "document {document}");
+        assert_eq!(example_numbers(document), numbers, "document {document}");
         for number in numbers {
             let mut example = example(document, number);
             example.sort_all_objects();
@@ -92,20 +92,20 @@ fn the_examples_are_those_that_were_taken_from_the_documents() {
 }
 
 #[test]
-fn every_block_of_the_documents_is_kept_and_only_what_is_broken_is_repaired() {
+fn every_json_block_of_the_documents_is_an_example() {
     let seeds = root().join("../shared/seeds");
     if !seeds.is_dir() {
-        eprintln!("skipped: the documents are not beside the repository");
+        eprintln!("skipped: the documents are not available");
         return;
     }
     for (document, file, ..) in DOCUMENTS {
         let blocks = blocks(&seeds.join(file));
         let numbers: Vec<u8> = (1..).take(blocks.len()).collect();
-        assert_eq!(kept(document), numbers, "{file}");
+        assert_eq!(example_numbers(document), numbers, "{file}");
         for (number, block) in numbers.into_iter().zip(blocks) {
             let mut shown = repaired(&block);
             if (document, number) == (0, 4) {
-                // It answers the third message.
+                // It responds to the third message.
                 assert_eq!(shown["id"], 2);
                 shown["id"] = json!(3);
             }
@@ -133,8 +133,7 @@ fn blocks(file: &Path) -> Vec<String> {
     blocks
 }
 
-/// What a block says: without comments, with the commas that are missing and without those that are too many, and a
-/// member by itself as an object.
+/// Parses a block: removes comments, fixes commas, and wraps a single member into an object.
 fn repaired(block: &str) -> Value {
     let mut out = String::new();
     let mut text = false;

@@ -15,7 +15,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Short leases for the demo, but long enough for a busy machine.
 const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
-pub(super) async fn task(world: &mut World) -> Result<(), AppError> {
+pub(super) async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> {
     let before = world.effects_since(0)?.len();
     let config = world.write("tasks.toml", SETTINGS)?;
     let store = world.dir.path().join("tasks.db");

@@ -1,11 +1,11 @@
-//! The documents' own tools, with their messages, schemas and result texts.
+//! The example tools of the proposals, with their messages, schemas and result texts.
 
 use refrain::prelude::*;
 use serde_json::{Map, Value};
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct Echo {
-    /// What to echo; asked for where it is missing.
+    /// The text to echo; asked for if missing.
     pub(super) text: Option<String>,
 }
 
@@ -14,7 +14,7 @@ pub(super) struct EchoInput {
     pub(super) input: String,
 }
 
-/// Echoes a text. Without one, asks for it first.
+/// Echoes a text; asks for it if missing.
 #[tool]
 pub(super) async fn echo(cx: Cx, args: Echo) -> Result<String> {
     let text = match args.text {
@@ -29,12 +29,12 @@ pub(super) async fn echo(cx: Cx, args: Echo) -> Result<String> {
 
 #[derive(Deserialize, JsonSchema)]
 pub(super) struct GetWeather {
-    /// The city to look at.
+    /// The city.
     pub(super) location: String,
 }
 
 #[derive(Deserialize, Elicit)]
-pub(super) struct Login {
+pub(super) struct LoginForm {
     #[serde(rename = "name")]
     _name: String,
 }
@@ -45,27 +45,27 @@ pub(super) fn weather(location: &str) -> String {
     format!("Current weather in {location}:\nTemperature: 72°F\nConditions: Partly cloudy")
 }
 
-/// Tells the weather, once it knows who is asking.
+/// Returns the weather, after asking for a GitHub username.
 #[tool]
 pub(super) async fn get_weather(cx: Cx, args: GetWeather) -> Result<String> {
-    let _login: Login = cx.elicit("github_login", GITHUB).await?;
+    let _login: LoginForm = cx.elicit("github_login", GITHUB).await?;
     Ok(weather(&args.location))
 }
 
-/// The same as get_weather, written as the documents do: read the answers, return what is missing.
+/// The same as get_weather, in the explicit style: reads the answers, returns the missing asks.
 #[tool]
 pub(super) async fn get_weather_explicit(cx: Cx, args: GetWeather) -> Result<Reply<String>> {
     let Some(answer) = cx.answer("github_login") else {
-        let asks = Incomplete::new().form("github_login", GITHUB, Login::form());
+        let asks = Incomplete::new().form("github_login", GITHUB, LoginForm::form());
         return Ok(Reply::Incomplete(asks.state(&args.location)?));
     };
     #[derive(Deserialize)]
-    struct Answered {
+    struct FormResult {
         action: String,
     }
-    let answered: Answered = serde_json::from_str(answer.get())?;
-    if answered.action != "accept" {
-        return Err(Error::msg("no weather without a GitHub username"));
+    let result: FormResult = serde_json::from_str(answer.get())?;
+    if result.action != "accept" {
+        return Err(Error::msg("a GitHub username is required"));
     }
     let location: String = cx.state()?.unwrap_or(args.location);
     Ok(Reply::Complete(weather(&location)))
@@ -114,7 +114,7 @@ struct DuplicateOf {
     duplicate_of_id: f64,
 }
 
-/// Changes a work item, asking for whatever the project's rules still need.
+/// Changes a work item, and asks for the fields that the project's rules require.
 #[tool]
 pub(super) async fn update_work_item(cx: Cx, args: UpdateWorkItem) -> Result<String> {
     let id = args.work_item_id;
@@ -151,10 +151,10 @@ struct Account {
     description = "Links the accounts of the caller."
 )]
 pub(super) async fn accounts_v1(cx: Cx) -> Result<String> {
-    accounts_of_v1(&cx).await
+    link_accounts_v1(&cx).await
 }
 
-pub(super) async fn accounts_of_v1(cx: &Cx) -> Result<String> {
+pub(super) async fn link_accounts_v1(cx: &Cx) -> Result<String> {
     let (github, google) = tokio::try_join!(
         cx.elicit::<Account>("github_login", GITHUB),
         cx.elicit::<Account>("google_login", "Please provide your Google account"),
@@ -172,10 +172,10 @@ pub(super) async fn accounts_of_v1(cx: &Cx) -> Result<String> {
     description = "Links the accounts of the caller."
 )]
 pub(super) async fn accounts_v2(cx: Cx) -> Result<String> {
-    accounts_of_v2(&cx).await
+    link_accounts_v2(&cx).await
 }
 
-pub(super) async fn accounts_of_v2(cx: &Cx) -> Result<String> {
+pub(super) async fn link_accounts_v2(cx: &Cx) -> Result<String> {
     let (github, microsoft) = tokio::try_join!(
         cx.elicit::<Account>("github_login", GITHUB),
         cx.elicit::<Account>("microsoft_login", "Please provide your Microsoft account"),

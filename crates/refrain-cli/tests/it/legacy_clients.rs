@@ -1,6 +1,6 @@
-//! Clients of 2025-11-25 that others wrote: they open a session, and are asked while their calls go on.
+//! Clients of 2025-11-25 of other projects: they open a session, and are asked during their calls.
 //!
-//! `scripts/tools` installs them. Where it cannot, these tests fail: clients that did not run have shown nothing.
+//! `scripts/tools` installs them. Without them, these tests fail.
 
 use crate::relay::free;
 use crate::support::{Balancer, Files, Serve, run_tool, within};
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 
-/// What each client checks, in its order.
+/// The checks of each client, in their order.
 const CHECKS: &str = "ok initialize
 ok ping
 ok tools/list
@@ -27,7 +27,7 @@ ok analyze_data
 ok project_roots
 ok get_weather declined
 ";
-/// Time for a client's checks, in seconds. They take two; the client itself gives up after 180.
+/// The time limit for a client in seconds. The checks take two; the client itself gives up after 180.
 const CLIENT_TIME: &str = "240";
 
 const PYTHON: [&str; 2] = [".tools/bin/python-older", "tests/clients/older_python.py"];
@@ -42,7 +42,7 @@ async fn over_http(client: [&str; 2]) {
     check(client, &[instance.url().as_ref()]).await;
 }
 
-/// Every request goes to the other one of two instances, so that answers come where nothing was asked: they are relayed.
+/// Requests alternate between two instances, so that answers have to be relayed.
 async fn over_two_instances(client: [&str; 2]) {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
@@ -62,7 +62,7 @@ async fn over_two_instances(client: [&str; 2]) {
     }
 }
 
-/// The client starts the server itself.
+/// The client starts the server.
 async fn over_stdio(client: [&str; 2]) {
     let files = Files::new();
     let binary = Path::new(env!("CARGO_BIN_EXE_refrain"));
@@ -78,23 +78,23 @@ async fn note(_: Cx) -> Result<String> {
     Ok("a note".into())
 }
 
-/// The client has subscribed.
+/// Called by the client after it has subscribed.
 async fn subscribed(_: Cx, said: State<Arc<Notify>>) -> Result<&'static str> {
     said.notify_one();
     Ok("good")
 }
 
-/// Waits until somebody listens.
-async fn somebody_listens(server: &Server) {
+/// Waits for a subscription.
+async fn wait_for_subscription(server: &Server) {
     let listens = async {
         while server.subscriptions() == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    within("somebody listens", listens).await;
+    within("a subscription", listens).await;
 }
 
-/// The server is stopped while the client listens, and another is in its place, with the same keys.
+/// The server is replaced by another one with the same keys while the client is subscribed.
 async fn over_a_restart(client: [&str; 2]) {
     let keys = KeyRing::generate(&SystemSource::new());
     let said = Arc::new(Notify::new());
@@ -110,28 +110,28 @@ async fn over_a_restart(client: [&str; 2]) {
             .state(said.clone())
             .tool(Tool::new("subscribed", subscribed))
             .resource(Resource::new(NOTE, "today", note));
-        server.build().expect("a usable server")
+        server.build().expect("the server is valid")
     };
-    // Of the same socket each time, so that nobody is refused a connection while there is no server.
+    // Both use the same socket, so that no connection is refused in between.
     let serving = async |server: &Server, until: &mut (dyn Future<Output = ()> + Unpin)| {
         let socket = socket.try_clone().expect("the same socket");
         let listener = TcpListener::from_std(socket).expect("a listener");
         let served = serve(listener, server.clone(), AllowedHosts::local(), until).await;
-        served.expect("it is served");
+        served.expect("serving succeeds");
     };
     let restart = async {
         let before = server();
         let until = async {
             said.notified().await;
-            somebody_listens(&before).await;
+            wait_for_subscription(&before).await;
             before.resource_updated(NOTE);
-            // The client has heard of it.
+            // The client got the notification.
             said.notified().await;
         };
         serving(&before, &mut pin!(until)).await;
         let after = server();
         let until = async {
-            somebody_listens(&after).await;
+            wait_for_subscription(&after).await;
             let more = Changes::new().tool(Tool::new("more", note));
             after.change(more).expect("a change");
             pending::<()>().await;

@@ -1,5 +1,5 @@
-//! Our own client as one of 2025-11-25, at our own server. What the tools ask there is in the table of all dialects; here
-//! is what goes on beside that: progress, log messages, and calls that nobody waits for any longer.
+//! refrain-client with 2025-11-25 against `refrain serve`: progress, and cancellation of dropped calls. The table of
+//! dialects covers asks.
 
 use crate::support::{Files, Instance, Serve, until, within};
 use refrain_client::wire::legacy::Revision;
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::process::Command;
 
-/// A server, and where it logs.
+/// A server and its log.
 struct Ours {
-    /// There with HTTP.
+    /// Only with HTTP.
     instance: Option<Instance>,
     files: Files,
 }
@@ -46,8 +46,8 @@ impl Ours {
         client
     }
 
-    /// How often the log says this.
-    fn says(&self, what: &str) -> usize {
+    /// The number of occurrences in the log.
+    fn log_count(&self, what: &str) -> usize {
         match &self.instance {
             Some(instance) => instance.log.count(what),
             None => {
@@ -59,7 +59,7 @@ impl Ours {
 }
 
 #[tokio::test]
-async fn progress_is_heard_while_a_call_goes_on() {
+async fn progress_arrives_during_a_call() {
     for ours in Ours::all().await {
         let heard: Arc<Mutex<Vec<f64>>> = Arc::default();
         let hear = Arc::clone(&heard);
@@ -68,7 +68,7 @@ async fn progress_is_heard_while_a_call_goes_on() {
         });
         let client = ours.connect(builder).await;
         let sum = client.call_tool("sum", json!({"to": 100, "pause_ms": 1}));
-        let result = json!(within("the sum", sum).await.expect("a result"));
+        let result = json!(within("the sum", sum).await.expect("the call succeeds"));
         assert!(result["content"][0]["text"].is_string(), "{result}");
         let heard = heard.lock().expect("no panic").clone();
         assert!(!heard.is_empty());
@@ -78,7 +78,7 @@ async fn progress_is_heard_while_a_call_goes_on() {
 }
 
 #[tokio::test]
-async fn a_dropped_call_is_cancelled_at_the_server() {
+async fn dropped_call_is_cancelled_on_the_server() {
     for ours in Ours::all().await {
         let heard = Arc::new(AtomicUsize::new(0));
         let hear = Arc::clone(&heard);
@@ -90,13 +90,13 @@ async fn a_dropped_call_is_cancelled_at_the_server() {
         let client = ours.connect(builder).await;
         tokio::select! {
             ended = client.call_tool("sum", json!({"to": 100_000, "pause_ms": 5})) => {
-                panic!("not so fast: {ended:?}")
+                panic!("the call ended early: {ended:?}")
             }
-            () = until("it has begun", || heard.load(Ordering::SeqCst) > 0) => {}
+            () = until("the start of the call", || heard.load(Ordering::SeqCst) > 0) => {}
         }
-        until("it is cancelled", || ours.says("cancelled") > 0).await;
+        until("the cancellation", || ours.log_count("cancelled") > 0).await;
         let echo = within("the echo", client.call_tool("echo", json!({}))).await;
-        let echo: Value = json!(echo.expect("a result"));
+        let echo: Value = json!(echo.expect("the call succeeds"));
         assert_eq!(echo["content"][0]["text"], "Echo: still there");
         client.close().await;
     }

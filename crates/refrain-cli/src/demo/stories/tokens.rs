@@ -13,7 +13,7 @@ use tokio::time::Instant;
 const HASTY_SECONDS: u64 = 4;
 const INVALID_PARAMS: i64 = -32602;
 
-pub(super) async fn refused(world: &mut World) -> Result<(), AppError> {
+pub(super) async fn rejected(world: &mut World) -> Result<(), AppError> {
     let config = format!("token_ttl_seconds = {HASTY_SECONDS}\nclock_skew_seconds = 0\n");
     let hasty = InstanceSpec {
         config: Some(world.write("hasty.toml", &config)?),
@@ -68,7 +68,6 @@ async fn pending(world: &mut World) -> Result<Dialogue, AppError> {
     }
 }
 
-/// Four ways to misuse a token.
 fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 4], AppError> {
     let changed = good.clone().with_token(change_one_character)?;
     let mut stolen = good.clone();
@@ -91,7 +90,6 @@ fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 
     ])
 }
 
-/// Sends the second round of a copy of the call.
 async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<DemoRound, AppError> {
     let mut call = call.clone();
     let round = call.next(&[github_login()]).await?;
@@ -110,7 +108,6 @@ fn is_rejection(round: &DemoRound) -> bool {
     matches!(round.reply, RoundReply::Rejected { code, .. } if code == INVALID_PARAMS)
 }
 
-/// Changes one character in the middle.
 fn change_one_character(token: &str) -> String {
     let middle = token.len() / 2;
     let change = |(at, character)| match character {
