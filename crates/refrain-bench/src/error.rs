@@ -6,8 +6,8 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use refrain_server::BuildError;
-use refrain_store::OpenError;
-use refrain_store::cluster::ClusterError;
+use refrain_store::OpenStoreError;
+use refrain_store::test_postgres::TestPostgresError;
 use tokio::task::JoinError;
 
 use crate::load::Workload;
@@ -49,9 +49,9 @@ pub(crate) enum Error {
         log: String,
     },
     #[error("{0}; use `--store sqlite` to skip Postgres")]
-    Cluster(#[from] ClusterError),
+    Cluster(#[from] TestPostgresError),
     #[error(transparent)]
-    Open(#[from] OpenError),
+    Open(#[from] OpenStoreError),
     #[error("the database failed: {0}")]
     Database(#[from] sqlx::Error),
     #[error("the database contains {0} tasks; the benchmark needs an empty one")]

@@ -205,7 +205,7 @@ fn new_id() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use refrain_store::cluster::Cluster;
+    use refrain_store::test_postgres::TestPostgres;
 
     async fn assert_commits(url: &str, counts: [u64; 2]) {
         drop(refrain_store::open(url).await.unwrap());

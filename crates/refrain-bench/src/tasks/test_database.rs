@@ -2,7 +2,7 @@
 
 use std::any::Any;
 
-use refrain_store::cluster::Cluster;
+use refrain_store::test_postgres::TestPostgres;
 
 use crate::error::{ArgumentError, Error};
 
@@ -48,7 +48,7 @@ impl StoreArgument {
                 (format!("sqlite:{}", file.display()), Box::new(dir))
             }
             Self::Postgres => {
-                let cluster = Cluster::start()?;
+                let cluster = TestPostgres::start()?;
                 (cluster.database().await?, Box::new(cluster))
             }
             Self::Url(url) => (url.clone(), Box::new(())),

@@ -132,8 +132,7 @@ async fn config_check_is_coloured_on_a_terminal() {
 fn documented_defaults_match_the_command() {
     let defaults = refrain(["config", "defaults"]);
     assert!(defaults.ok, "{defaults:?}");
-    let page =
-        std::fs::read_to_string(root().join("docs/reference/configuration.md"))
+    let page = std::fs::read_to_string(root().join("docs/reference/configuration.md"))
         .expect("the page is readable");
     let block = format!("```toml\n{}```\n", defaults.out);
     assert!(
