@@ -104,7 +104,7 @@ fn primitive(name: &str) -> Option<FieldType<'static>> {
 }
 
 fn flat(ty: &Type, what: &str) -> syn::Error {
-    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form: {FLAT}"))
+    syn::Error::new_spanned(ty, format!("{what} cannot be a field of a form; {FLAT}"))
 }
 
 /// The name of a type without generics.
