@@ -234,7 +234,7 @@ async fn failed_task_is_requeued() {
             .task_until(&id, |look| look.status() == "failed")
             .await;
         let message = failed.0["error"]["message"].as_str().expect("an error");
-        assert!(message.contains("the task was tried 1 times"), "{message}");
+        assert!(message.contains("no progress in 1 attempt;"), "{message}");
         assert_eq!(ledger.attempts("echo").len(), 1);
 
         let url = sqlite(&store);

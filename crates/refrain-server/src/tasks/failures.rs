@@ -19,8 +19,9 @@ pub(super) fn expired(ttl: Duration, open: &[&str], last: Option<&str>) -> RpcEr
 
 pub(super) fn too_many_attempts(attempts: u32, last: Option<&str>) -> RpcError {
     let last = last.unwrap_or("its worker stopped responding");
+    let plural = if attempts == 1 { "" } else { "s" };
     RpcError::internal(format!(
-        "the task made no progress in {attempts} attempts; the last attempt failed: {last}"
+        "the task made no progress in {attempts} attempt{plural}; the last attempt failed: {last}"
     ))
 }
 
