@@ -1,47 +1,48 @@
-//! The check of a run.
+//! Checks the evidence of a run:
 //!
-//! Every task ended as its plan says. Every effect is in the ledger, once. Every attempt after the first is explained. None
-//! was made after the value was journaled, or before the value of the step before it was. No worker wrote after it had lost
-//! its lease, no lease was taken from a worker before it had run out, and the holder of the next lease found everything
-//! that was written under the one before.
+//! - Every task ended as planned, and every effect is in the ledger exactly once.
+//! - Every attempt after the first has an explanation. No attempt was made after its value was journaled, or before the
+//!   value of the previous step was.
+//! - No worker wrote after it lost its lease, and no lease was taken before it expired.
+//! - The holder of the next lease found everything that was written under the previous one.
 
-use crate::client::Ended;
-use crate::fleet::{Harm, Kill, Stop};
-use crate::history::{History, Lived};
+use crate::client::TaskEnd;
+use crate::fleet::{Disruptions, WorkerKill, WorkerStop};
+use crate::history::{History, LeaseHistory};
 use crate::ledger::{AttemptRow, EffectRow};
-use crate::plan::{Effect, Plan};
-use crate::record::{After, Event, Hold};
+use crate::plan::{Effect, TaskPlan};
+use crate::record::{After, HeldLease, RecordEvent};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
 /// The evidence of a run.
 #[derive(Debug)]
 pub(crate) struct Evidence {
-    pub(crate) ended: Vec<Ended>,
+    pub(crate) ended: Vec<TaskEnd>,
     /// In the order in which they began.
     pub(crate) attempts: Vec<AttemptRow>,
     pub(crate) effects: Vec<EffectRow>,
     /// The records of the workers, by their runs.
-    pub(crate) records: Vec<Vec<Event>>,
-    pub(crate) harm: Harm,
-    /// How long a lease is, in microseconds.
+    pub(crate) records: Vec<Vec<RecordEvent>>,
+    pub(crate) disruptions: Disruptions,
+    /// The length of a lease in microseconds.
     pub(crate) lease: u64,
-    /// How many tasks the store has.
+    /// The number of tasks in the store.
     pub(crate) stored: usize,
 }
 
 /// Attempts after the first, by their explanations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Explained {
-    /// The worker of the one before was killed.
+    /// The previous worker was killed.
     pub(crate) killed: u64,
-    /// The worker of the one before was stopped for longer than its lease.
+    /// The previous worker was stopped for longer than its lease.
     pub(crate) stopped: u64,
-    /// The worker of the one before lost its lease while the database was away.
+    /// The previous worker lost its lease while the database was unavailable.
     pub(crate) restarted: u64,
-    /// The worker of the one before lost its lease in another way: it could not extend it in time.
+    /// The previous worker could not extend its lease in time for another reason.
     pub(crate) lease_lost: u64,
-    /// A step of the task asked to be tried again.
+    /// A step of the task requested a retry.
     pub(crate) retried: u64,
 }
 
@@ -57,11 +58,11 @@ pub(crate) struct Findings {
     pub(crate) effects: u64,
     pub(crate) attempts: u64,
     pub(crate) second_attempts: Explained,
-    /// Attempts of a worker that was stopped between looking at its lease and the attempt.
+    /// Attempts of a worker that was stopped between the check of its lease and the attempt.
     pub(crate) caught_unawares: u64,
-    /// Leases that were taken from a worker that had not given them up.
+    /// Leases that expired before the worker released them.
     pub(crate) takeovers: u64,
-    /// Writes that were refused since the lease was lost.
+    /// Writes that were rejected because the lease was lost.
     pub(crate) writes_refused: u64,
     pub(crate) faults: Vec<String>,
 }
@@ -69,7 +70,7 @@ pub(crate) struct Findings {
 /// An attempt and the lease that it was made under.
 struct Attempt<'a> {
     row: &'a AttemptRow,
-    hold: &'a Hold,
+    hold: &'a HeldLease,
 }
 
 /// Checks everything.
@@ -77,7 +78,7 @@ pub(crate) fn check(evidence: &Evidence) -> Findings {
     let ids = evidence.ended.iter();
     let ids: HashMap<u32, &str> = ids.map(|it| (it.plan.number, it.id.as_str())).collect();
     let mut history = History::new(&evidence.records, &ids);
-    let mut check = Check {
+    let mut check = Checker {
         evidence,
         findings: Findings {
             faults: std::mem::take(&mut history.faults),
@@ -103,7 +104,7 @@ pub(crate) fn check(evidence: &Evidence) -> Findings {
     check.findings
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     evidence: &'a Evidence,
     history: &'a History,
     findings: Findings,
@@ -111,12 +112,12 @@ struct Check<'a> {
     late: BTreeMap<i64, (&'a AttemptRow, String)>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> Checker<'a> {
     fn fault(&mut self, fault: String) {
         self.findings.faults.push(fault);
     }
 
-    /// Every task ended as its plan says, and there are no others.
+    /// Every task ended as planned, and there are no other tasks.
     fn tasks(&mut self) {
         let ended = &self.evidence.ended;
         for it in ended {
@@ -137,7 +138,7 @@ impl<'a> Check<'a> {
         if stored != ended.len() {
             let made = ended.len();
             self.fault(format!(
-                "{made} calls were made, and the store has {stored} tasks"
+                "{made} calls were made, but the store has {stored} tasks"
             ));
         }
     }
@@ -150,7 +151,7 @@ impl<'a> Check<'a> {
             *times.entry(row.effect).or_default() += 1;
         }
         let plans = evidence.ended.iter().map(|it| &it.plan);
-        for effect in plans.flat_map(Plan::effects) {
+        for effect in plans.flat_map(TaskPlan::effects) {
             match times.remove(&effect) {
                 Some(1) => {}
                 Some(times) => self.fault(format!("{effect} was done {times} times")),
@@ -158,7 +159,7 @@ impl<'a> Check<'a> {
             }
         }
         for effect in times.keys() {
-            self.fault(format!("{effect} was done, and is in no plan"));
+            self.fault(format!("{effect} was done but is not in a plan"));
         }
         let attempts = evidence.attempts.iter().map(|row| (row.id, row));
         let attempts: HashMap<i64, &AttemptRow> = attempts.collect();
@@ -172,13 +173,13 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Leases were taken when they had run out or were given up, and nothing was written without one.
+    /// Leases were taken only after they expired or were released, and nothing was written without one.
     fn leases(&mut self) {
         let history = self.history;
-        // Clocks may be adjusted in small steps, so a little is left to them.
+        // Allow for small clock adjustments.
         let leeway = self.evidence.lease / 20;
         for (hold, lived) in &history.leases {
-            let (Hold { task, fence }, run) = (hold, lived.run);
+            let (HeldLease { task, fence }, run) = (hold, lived.run);
             let Some((next, taker)) = history.next(hold) else {
                 continue;
             };
@@ -206,11 +207,12 @@ impl<'a> Check<'a> {
             if taker.taken + leeway < sure {
                 let (taker, early) = (taker.run, (sure - taker.taken) / 1000);
                 self.fault(format!(
-                    "task {task}: run {taker} took it {early} ms before the lease of run {run} had run out"
+                    "task {task}: run {taker} took it {early} ms before the lease of run {run} expired"
                 ));
             }
         }
-        let refused = |event: &&Event| matches!(event, Event::NotWritten { lost: true, .. });
+        let refused =
+            |event: &&RecordEvent| matches!(event, RecordEvent::NotWritten { lost: true, .. });
         let events = self.evidence.records.iter().flatten();
         self.findings.writes_refused = events.filter(refused).count() as u64;
     }
@@ -243,7 +245,7 @@ impl<'a> Check<'a> {
             if one.row.idempotency_key != other.row.idempotency_key {
                 self.fault(format!("{effect} had two idempotency keys"));
             }
-            let Hold { fence, .. } = one.hold;
+            let HeldLease { fence, .. } = one.hold;
             if one.hold == other.hold {
                 self.fault(format!("{effect} was tried twice under fence {fence}"));
                 continue;
@@ -265,19 +267,19 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn explain(&mut self, one: &Attempt<'a>, lived: &Lived) -> Option<&mut u64> {
+    fn explain(&mut self, one: &Attempt<'a>, lived: &LeaseHistory) -> Option<&mut u64> {
         let run = one.row.run;
         let taken = self.history.next(one.hold);
         let taken = taken.map_or(u64::MAX, |(_, taker)| taker.taken);
         let while_held = |from: u64, to: u64| from <= taken && to >= lived.held;
-        let Harm {
+        let Disruptions {
             kills,
             stops,
             restarts,
             ..
-        } = &self.evidence.harm;
-        let killed = |kill: &Kill| kill.run == run && kill.at <= taken;
-        let stopped = |stop: &Stop| stop.run == run && while_held(stop.from, stop.to);
+        } = &self.evidence.disruptions;
+        let killed = |kill: &WorkerKill| kill.run == run && kill.at <= taken;
+        let stopped = |stop: &WorkerStop| stop.run == run && while_held(stop.from, stop.to);
         let explained = &mut self.findings.second_attempts;
         Some(match lived.given_up {
             Some(After::Retry) => &mut explained.retried,
@@ -290,7 +292,7 @@ impl<'a> Check<'a> {
         })
     }
 
-    /// No attempt was made after the value was in a journal.
+    /// No attempt was made after the value was journaled.
     fn after_the_journal(&mut self, effect: Effect, attempts: &[Attempt<'a>]) {
         let Some(journaled) = self.history.journaled.get(&effect) else {
             return;
@@ -309,9 +311,8 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// No step began before the values of those before it were journaled; and none was tried after a later one had begun,
-    /// whatever the records say of journals.
-    fn order(&mut self, plan: &Plan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
+    /// No step began before the values of the previous steps were journaled, and none was tried after a later one began.
+    fn order(&mut self, plan: &TaskPlan, attempts: &BTreeMap<Effect, Vec<Attempt<'a>>>) {
         let effects = plan.effects();
         for first in &effects {
             let later = effects
@@ -339,12 +340,12 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// A worker looks at its lease and then lets the handler go on. If it is stopped between the two, it makes its attempt
-    /// when it goes on, and nothing can prevent that. It has one thread, so each stop can catch one handler at most.
+    /// A worker checks its lease and then resumes the handler. If it is stopped in between, it makes its attempt when it
+    /// continues, which cannot be prevented. It has one thread, so each stop affects at most one handler.
     fn late_attempts(&mut self) {
         let mut caught: HashMap<(u32, u64), u64> = HashMap::new();
         for (row, fault) in std::mem::take(&mut self.late).into_values() {
-            let stops = self.evidence.harm.stops.iter();
+            let stops = self.evidence.disruptions.stops.iter();
             let stop = stops
                 .filter(|stop| stop.run == row.run && stop.from <= row.at)
                 .max_by_key(|stop| stop.from);

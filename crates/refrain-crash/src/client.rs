@@ -1,13 +1,13 @@
-//! The client of one task: it has it created, answers its asks, and follows it to its end.
+//! The client of one task: creates it, answers its asks, and follows it to its end.
 //!
-//! It is as bad a client as the protocol allows: it repeats itself, and answers late, one ask at a time, twice, wrongly,
-//! and under keys that do not exist.
+//! It behaves as badly as the protocol allows: it repeats requests, and answers late, one ask at a time, twice, with wrong
+//! values and under unknown keys.
 
 use crate::clock::PATIENCE;
 use crate::error::Error;
-use crate::plan::{Effect, Plan};
+use crate::plan::{Effect, TaskPlan};
 use crate::random::Random;
-use crate::run::Run;
+use crate::run::CrashRun;
 use crate::worker::TOOL;
 use refrain::auth::Principal;
 use refrain::runtime::PROTOCOL_VERSION;
@@ -29,7 +29,7 @@ const LATE: u64 = 1500;
 
 /// Counts of all clients.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Deeds {
+pub(crate) struct ClientCounts {
     /// Asks answered.
     pub(crate) answers: u64,
     /// Asks answered with a value of the wrong type.
@@ -38,18 +38,18 @@ pub(crate) struct Deeds {
     pub(crate) answers_doubled: u64,
     /// Answers to keys that do not exist.
     pub(crate) answers_unknown: u64,
-    /// Calls that were sent again, since no reply came.
+    /// Calls that were repeated because no reply arrived.
     pub(crate) calls_repeated: u64,
-    /// Calls that were sent again for no reason.
+    /// Calls that were repeated without a reason.
     pub(crate) calls_doubled: u64,
-    /// Requests about tasks that were sent again, since the store could not be reached.
+    /// Task requests that were repeated because the store was unavailable.
     pub(crate) requests_repeated: u64,
 }
 
 /// The end of a task, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Ended {
-    pub(crate) plan: Plan,
+pub(crate) struct TaskEnd {
+    pub(crate) plan: TaskPlan,
     pub(crate) id: String,
     pub(crate) status: String,
     /// The text of the result, or an error.
@@ -58,43 +58,43 @@ pub(crate) struct Ended {
 }
 
 /// The client of one task.
-pub(crate) struct Client<'a> {
-    run: &'a Run,
-    plan: Plan,
+pub(crate) struct TaskClient<'a> {
+    run: &'a CrashRun,
+    plan: TaskPlan,
     random: Random,
     complaints: Vec<String>,
 }
 
 /// An ask, and when it will be answered.
-struct Asked {
+struct ScheduledAnswer {
     part: u8,
     ask: u8,
     due: Instant,
 }
 
-impl<'a> Client<'a> {
-    pub(crate) fn new(run: &'a Run, number: u32) -> Self {
+impl<'a> TaskClient<'a> {
+    pub(crate) fn new(run: &'a CrashRun, number: u32) -> Self {
         Self {
             run,
-            plan: Plan::new(run.seed, number),
+            plan: TaskPlan::new(run.seed, number),
             random: Random::new(run.seed, PURPOSE ^ (u64::from(number) << 32)),
             complaints: Vec::new(),
         }
     }
 
     /// Follows the task to its end.
-    pub(crate) async fn run(mut self) -> Result<Ended, Error> {
+    pub(crate) async fn run(mut self) -> Result<TaskEnd, Error> {
         let id = self.create().await?;
         let number = self.plan.number;
         self.run.under_way.lock().insert(number, id.clone());
         if self.random.percent(10) {
-            self.run.deeds.lock().calls_doubled += 1;
+            self.run.client_counts.lock().calls_doubled += 1;
             if self.create().await? != id {
                 let complaint = "a call that was repeated became another task";
                 self.complaints.push(complaint.to_owned());
             }
         }
-        let mut asked: HashMap<String, Asked> = HashMap::new();
+        let mut asked: HashMap<String, ScheduledAnswer> = HashMap::new();
         let mut answered: HashSet<String> = HashSet::new();
         let mut wronged: HashSet<(u8, u8)> = HashSet::new();
         loop {
@@ -117,7 +117,7 @@ impl<'a> Client<'a> {
             }
             let now = Instant::now();
             let due = asked.extract_if(|_, asked| asked.due <= now);
-            let due: Vec<(String, Asked)> = due.collect();
+            let due: Vec<(String, ScheduledAnswer)> = due.collect();
             for (key, asked) in due {
                 let wrong = self.random.percent(7) && wronged.insert((asked.part, asked.ask));
                 self.answer(&id, &key, &asked, wrong).await?;
@@ -128,12 +128,12 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Has a worker create the task. Every repetition has the same call id, so it creates one task.
+    /// Creates the task. Repetitions have the same call id, so they create only one task.
     async fn create(&self) -> Result<String, Error> {
         let mut meta = meta();
         meta[CALL_ID_KEY] = json!(format!("task {}", self.plan.number));
         let params = json!({"name": TOOL, "arguments": self.plan, "_meta": meta});
-        let repeated = |deeds: &mut Deeds| deeds.calls_repeated += 1;
+        let repeated = |client_counts: &mut ClientCounts| client_counts.calls_repeated += 1;
         let send = |id, line| self.run.fleet.request(id, line);
         let result = self.request("tools/call", &params, repeated, send).await?;
         let id = result["taskId"].as_str().map(ToOwned::to_owned);
@@ -141,7 +141,7 @@ impl<'a> Client<'a> {
     }
 
     /// When an ask will be answered.
-    fn plan_answer(&mut self, ask: &Value) -> Result<Asked, Error> {
+    fn plan_answer(&mut self, ask: &Value) -> Result<ScheduledAnswer, Error> {
         // After an answer of the wrong type, the reason follows in the next line.
         let message = ask["params"]["message"].as_str().unwrap_or_default();
         let first = message.lines().next().unwrap_or_default();
@@ -152,7 +152,7 @@ impl<'a> Client<'a> {
             true => Duration::ZERO,
             false => self.random.millis_below(LATE),
         };
-        Ok(Asked {
+        Ok(ScheduledAnswer {
             part: asked.part,
             ask: asked.step,
             due: Instant::now() + wait,
@@ -163,25 +163,25 @@ impl<'a> Client<'a> {
         &mut self,
         id: &str,
         key: &str,
-        asked: &Asked,
+        asked: &ScheduledAnswer,
         wrong: bool,
     ) -> Result<(), Error> {
         let number = self.plan.answer(asked.part, asked.ask);
         let mut answers = json!({key: accept(&json!(number))});
         if wrong {
-            self.run.deeds.lock().answers_wrong += 1;
+            self.run.client_counts.lock().answers_wrong += 1;
             answers[key] = accept(&json!("many"));
         }
         if self.random.percent(15) {
-            self.run.deeds.lock().answers_unknown += 1;
+            self.run.client_counts.lock().answers_unknown += 1;
             answers["nobody-asked"] = accept(&json!(-1));
         }
         let params = json!({"taskId": id, "inputResponses": answers});
         self.about("tasks/update", params).await?;
-        self.run.deeds.lock().answers += 1;
+        self.run.client_counts.lock().answers += 1;
         if !wrong && self.random.percent(20) {
             // The first one counts.
-            self.run.deeds.lock().answers_doubled += 1;
+            self.run.client_counts.lock().answers_doubled += 1;
             let answers = json!({key: accept(&json!(-2))});
             let params = json!({"taskId": id, "inputResponses": answers});
             self.about("tasks/update", params).await?;
@@ -189,10 +189,10 @@ impl<'a> Client<'a> {
         Ok(())
     }
 
-    /// Sends a request about a task to the instance that runs none.
+    /// Sends a task request to the instance without a worker.
     async fn about(&self, method: &'static str, mut params: Value) -> Result<Value, Error> {
         params["_meta"] = meta();
-        let repeated = |deeds: &mut Deeds| deeds.requests_repeated += 1;
+        let repeated = |client_counts: &mut ClientCounts| client_counts.requests_repeated += 1;
         let send = |_, line: Vec<u8>| async move {
             let caller = Principal::anonymous();
             let mut response = self.run.server.handle(&line, caller).await;
@@ -202,12 +202,12 @@ impl<'a> Client<'a> {
         self.request(method, &params, repeated, send).await
     }
 
-    /// Sends a request, again for as long as there is no reply or the store cannot be reached. Returns its result.
+    /// Sends a request and returns its result. Retries without a reply, or while the store is unavailable.
     async fn request<F: Future<Output = Option<Value>>>(
         &self,
         method: &'static str,
         params: &Value,
-        repeated: fn(&mut Deeds),
+        repeated: fn(&mut ClientCounts),
         send: impl Fn(u64, Vec<u8>) -> F,
     ) -> Result<Value, Error> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
@@ -227,7 +227,7 @@ impl<'a> Client<'a> {
                 }
                 last = reply;
             }
-            repeated(&mut self.run.deeds.lock());
+            repeated(&mut self.run.client_counts.lock());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let seconds = PATIENCE.as_secs();
@@ -235,7 +235,7 @@ impl<'a> Client<'a> {
         Err(self.failed(method, what))
     }
 
-    fn ended(self, id: String, task: &Value) -> Ended {
+    fn ended(self, id: String, task: &Value) -> TaskEnd {
         let status = task["status"].as_str().unwrap_or_default();
         let result = &task["result"];
         let failed = result["isError"].as_bool().unwrap_or(false);
@@ -244,7 +244,7 @@ impl<'a> Client<'a> {
             Some(text) => text.to_owned(),
             None => task.to_string(),
         };
-        Ended {
+        TaskEnd {
             plan: self.plan,
             id,
             status: status.to_owned(),

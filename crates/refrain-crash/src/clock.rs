@@ -1,12 +1,12 @@
-//! One clock for all processes of a run, and the retries of all of them.
+//! A clock for all processes of a run, and retries.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// How long an operation is repeated before the run has failed.
+/// The maximum time for retries of an operation.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Microseconds of the machine's monotonic clock. It goes on while a process is stopped.
+/// Microseconds of the system's monotonic clock, which continues while a process is stopped.
 pub(crate) fn micros() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -14,8 +14,7 @@ pub(crate) fn micros() -> u64 {
     seconds * 1_000_000 + nanos / 1000
 }
 
-/// Repeats work for as long as it fails with a temporary error: a connection may be cut at any time, and the database
-/// restarted.
+/// Retries temporary errors, because connections are cut and the database is restarted.
 pub(crate) async fn retry<T, E, F: Future<Output = Result<T, E>>>(
     is_temporary: fn(&E) -> bool,
     work: impl Fn() -> F,

@@ -5,26 +5,28 @@ use refrain::runtime::store::{OpenError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
-/// The reason why a run could not be finished.
+/// An error that ends a run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
     Open(#[from] OpenError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the task store has tasks already: name an empty one")]
+    #[error("the task store is not empty; use an empty one")]
     NotEmpty,
     #[error("ledger failed: {0}")]
     Ledger(#[from] sqlx::Error),
     #[error(transparent)]
     Cluster(#[from] ClusterError),
-    #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
+    #[error(
+        "the worker of run {run} exited unexpectedly ({status}); last lines of its log:\n{tail}"
+    )]
     WorkerEnded {
         run: u32,
         status: ExitStatus,
         tail: String,
     },
-    #[error("the server could not be built: {0}")]
+    #[error("could not build the server: {0}")]
     Build(#[from] refrain::server::BuildError),
     /// A reply that the protocol does not allow, or none at all.
     #[error("task {number}: {method} was {what}")]
@@ -40,7 +42,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Adds to an I/O error what was being done.
+    /// Adds the failed operation to an I/O error.
     pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::System { what, source }

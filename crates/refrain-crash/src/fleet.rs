@@ -1,7 +1,6 @@
-//! The worker processes: started, called, killed, stopped and started again.
+//! Starts, calls, kills and stops the worker processes.
 //!
-//! A worker is killed when the fleet is dropped, on errors and on interrupts too; and it ends when its standard input
-//! does.
+//! Workers are killed when the fleet is dropped. They also exit when their standard input closes.
 
 use crate::clock::micros;
 use crate::error::Error;
@@ -18,16 +17,16 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// How many workers there are.
+/// The number of workers.
 pub(crate) const WORKERS: usize = 3;
-/// How many of a worker's last lines an error shows.
+/// The number of log lines in an error.
 const TAIL: usize = 20;
-/// How long a worker has for a reply.
+/// The timeout of a reply.
 const REPLY: Duration = Duration::from_secs(5);
 
 /// A worker was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kill {
+pub(crate) struct WorkerKill {
     pub(crate) run: u32,
     /// Just before the kill.
     pub(crate) at: u64,
@@ -35,7 +34,7 @@ pub(crate) struct Kill {
 
 /// A worker was stopped for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stop {
+pub(crate) struct WorkerStop {
     pub(crate) run: u32,
     /// Just before the stop.
     pub(crate) from: u64,
@@ -43,11 +42,11 @@ pub(crate) struct Stop {
     pub(crate) to: u64,
 }
 
-/// All harm to the workers and the database.
+/// All disruptions of the workers and the database.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Harm {
-    pub(crate) kills: Vec<Kill>,
-    pub(crate) stops: Vec<Stop>,
+pub(crate) struct Disruptions {
+    pub(crate) kills: Vec<WorkerKill>,
+    pub(crate) stops: Vec<WorkerStop>,
     /// Connections that were cut.
     pub(crate) cuts: u64,
     /// Restarts of the database: from, to.
@@ -56,33 +55,33 @@ pub(crate) struct Harm {
 
 /// The workers.
 #[derive(Debug)]
-pub(crate) struct Fleet {
+pub(crate) struct WorkerFleet {
     program: PathBuf,
     /// The URL of the task store.
     store: String,
     dir: PathBuf,
     seed: u64,
-    workers: Mutex<Vec<Worker>>,
-    pub(crate) harm: Mutex<Harm>,
+    workers: Mutex<Vec<WorkerProcess>>,
+    pub(crate) disruptions: Mutex<Disruptions>,
     runs: AtomicU32,
     next: AtomicUsize,
 }
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerProcess {
     run: u32,
     child: Child,
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<PendingRequest>,
 }
 
 #[derive(Debug)]
-struct Request {
+struct PendingRequest {
     id: u64,
     line: Vec<u8>,
     reply: oneshot::Sender<Value>,
 }
 
-impl Fleet {
+impl WorkerFleet {
     pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, Error> {
         let program = std::env::current_exe();
         let fleet = Self {
@@ -91,7 +90,7 @@ impl Fleet {
             dir: dir.to_owned(),
             seed,
             workers: Mutex::default(),
-            harm: Mutex::default(),
+            disruptions: Mutex::default(),
             runs: AtomicU32::new(0),
             next: AtomicUsize::new(0),
         };
@@ -102,7 +101,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    fn start_one(&self) -> Result<Worker, Error> {
+    fn start_one(&self) -> Result<WorkerProcess, Error> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let path = log_path(&self.dir, run);
         let log = File::create(&path).map_err(Error::system(path.display().to_string()))?;
@@ -112,7 +111,7 @@ impl Fleet {
             .arg(&self.dir)
             .args(["--run", &run.to_string()])
             .args(["--seed", &self.seed.to_string()])
-            // Not an argument: it may contain a password, and every user can see arguments.
+            // Not an argument, because it may contain a password and arguments are visible to all users.
             .env("REFRAIN_CRASH_STORE", &self.store)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -124,14 +123,14 @@ impl Fleet {
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
             tokio::spawn(talk(stdin, stdout, received));
         }
-        Ok(Worker {
+        Ok(WorkerProcess {
             run,
             child,
             requests,
         })
     }
 
-    /// How many processes there were in all.
+    /// The total number of processes.
     pub(crate) fn runs(&self) -> u32 {
         self.runs.load(Ordering::Relaxed)
     }
@@ -143,7 +142,10 @@ impl Fleet {
             let workers = self.workers.lock();
             let next = self.next.fetch_add(1, Ordering::Relaxed);
             let worker = &workers[next % WORKERS];
-            worker.requests.send(Request { id, line, reply }).ok()?;
+            worker
+                .requests
+                .send(PendingRequest { id, line, reply })
+                .ok()?;
         }
         tokio::time::timeout(REPLY, replied).await.ok()?.ok()
     }
@@ -156,7 +158,7 @@ impl Fleet {
         let (run, at) = (worker.run, micros());
         let kill = worker.child.start_kill();
         kill.map_err(Error::system("a worker could not be killed"))?;
-        self.harm.lock().kills.push(Kill { run, at });
+        self.disruptions.lock().kills.push(WorkerKill { run, at });
         // The handle of the killed worker waits for its end by itself.
         *worker = self.start_one()?;
         Ok(())
@@ -168,7 +170,10 @@ impl Fleet {
             return Ok(());
         };
         let (from, to) = (micros(), u64::MAX);
-        self.harm.lock().stops.push(Stop { run, from, to });
+        self.disruptions
+            .lock()
+            .stops
+            .push(WorkerStop { run, from, to });
         signal(pid, Signal::STOP)?;
         tokio::time::sleep(time).await;
         // It may have been killed meanwhile.
@@ -178,8 +183,8 @@ impl Fleet {
             signal(pid, Signal::CONT)?;
         }
         let to = micros();
-        let mut harm = self.harm.lock();
-        if let Some(stop) = harm.stops.iter_mut().rfind(|stop| stop.run == run) {
+        let mut disruptions = self.disruptions.lock();
+        if let Some(stop) = disruptions.stops.iter_mut().rfind(|stop| stop.run == run) {
             stop.to = to;
         }
         Ok(())
@@ -189,19 +194,19 @@ impl Fleet {
         let mut workers = self.workers.lock();
         let worker = &mut workers[at];
         worker.must_run(&self.dir)?;
-        // `id` exists only until the child has been waited for, so the id is not reused.
+        // `id` returns `None` after the child was reaped, so the id cannot belong to another process.
         let id = worker.child.id().and_then(|id| i32::try_from(id).ok());
         Ok(id.and_then(Pid::from_raw).map(|pid| (worker.run, pid)))
     }
 
-    /// An error if a worker has ended by itself.
+    /// Fails if a worker has exited unexpectedly.
     pub(crate) fn must_run(&self) -> Result<(), Error> {
         let mut workers = self.workers.lock();
         let mut workers = workers.iter_mut();
         workers.try_for_each(|worker| worker.must_run(&self.dir))
     }
 
-    /// Ends all workers. There are no requests afterwards.
+    /// Stops all workers.
     pub(crate) async fn end(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {
@@ -211,7 +216,7 @@ impl Fleet {
     }
 }
 
-impl Worker {
+impl WorkerProcess {
     fn must_run(&mut self, dir: &Path) -> Result<(), Error> {
         let run = self.run;
         let ended = self.child.try_wait();
@@ -238,14 +243,14 @@ fn signal(pid: Pid, signal: Signal) -> Result<(), Error> {
 async fn talk(
     mut stdin: ChildStdin,
     stdout: ChildStdout,
-    mut requests: mpsc::UnboundedReceiver<Request>,
+    mut requests: mpsc::UnboundedReceiver<PendingRequest>,
 ) {
     let mut lines = BufReader::new(stdout).lines();
     let mut waiting: HashMap<u64, oneshot::Sender<Value>> = HashMap::new();
     loop {
         tokio::select! {
             request = requests.recv() => {
-                let Some(Request { id, mut line, reply }) = request else {
+                let Some(PendingRequest { id, mut line, reply }) = request else {
                     return;
                 };
                 line.push(b'\n');

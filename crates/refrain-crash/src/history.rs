@@ -1,20 +1,20 @@
 //! The history of all leases, from the records of all workers: their holders, and the writes under each fence.
 
 use crate::plan::Effect;
-use crate::record::{After, Event, Hold};
+use crate::record::{After, HeldLease, RecordEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-/// The life of one lease.
+/// The history of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Lived {
+pub(crate) struct LeaseHistory {
     /// The run of its worker.
     pub(crate) run: u32,
-    /// When it had been taken.
+    /// The time by which it was taken.
     pub(crate) taken: u64,
     /// When the last successful request to take or extend it was sent: it is held for the time of a lease from then on.
     pub(crate) held: u64,
-    /// How it was given up, as far as is known.
+    /// How it was released, if known.
     pub(crate) given_up: Option<After>,
     /// How its worker was about to give it up.
     pub(crate) perhaps_given_up: Option<After>,
@@ -36,25 +36,25 @@ pub(crate) struct Journaled {
 /// All leases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    pub(crate) leases: BTreeMap<Hold, Lived>,
+    pub(crate) leases: BTreeMap<HeldLease, LeaseHistory>,
     pub(crate) journaled: HashMap<Effect, Journaled>,
     /// The lease under which each turn of a handler ran, by run and turn.
-    pub(crate) turns: HashMap<(u32, u64), Hold>,
+    pub(crate) turns: HashMap<(u32, u64), HeldLease>,
     /// Contradictions between the records.
     pub(crate) faults: Vec<String>,
 }
 
 impl History {
     /// Reads one record for each run. `ids` are the tasks' ids by their numbers.
-    pub(crate) fn new(records: &[Vec<Event>], ids: &HashMap<u32, &str>) -> Self {
+    pub(crate) fn new(records: &[Vec<RecordEvent>], ids: &HashMap<u32, &str>) -> Self {
         let mut history = Self::default();
         for (run, record) in (0..).zip(records) {
-            let mut latest: HashMap<&str, &Hold> = HashMap::new();
+            let mut latest: HashMap<&str, &HeldLease> = HashMap::new();
             for event in record {
-                if let Event::Taken { hold, .. } = event {
+                if let RecordEvent::Taken { hold, .. } = event {
                     latest.insert(&hold.task, hold);
                 }
-                if let Event::Turn { number, turn } = event {
+                if let RecordEvent::Turn { number, turn } = event {
                     match ids.get(number).and_then(|id| latest.get(id)) {
                         Some(hold) => {
                             history.turns.insert((run, *turn), (*hold).clone());
@@ -71,9 +71,9 @@ impl History {
     }
 
     /// Adds an event, unless it is a turn.
-    fn add(&mut self, run: u32, event: &Event) {
+    fn add(&mut self, run: u32, event: &RecordEvent) {
         match event {
-            Event::Taken {
+            RecordEvent::Taken {
                 hold,
                 asked,
                 done,
@@ -81,7 +81,7 @@ impl History {
             } => {
                 // It was written under an earlier fence.
                 self.journal(hold.fence.saturating_sub(1), *done, journal);
-                let lived = Lived {
+                let lived = LeaseHistory {
                     run,
                     taken: *done,
                     held: *asked,
@@ -92,20 +92,20 @@ impl History {
                     wrote: Vec::new(),
                 };
                 if let Some(other) = self.leases.insert(hold.clone(), lived) {
-                    let (Hold { task, fence }, other) = (hold, other.run);
+                    let (HeldLease { task, fence }, other) = (hold, other.run);
                     self.faults.push(format!(
                         "task {task}: fence {fence} was given to run {other} and to run {run}"
                     ));
                 }
             }
-            Event::Extended { holds, asked } => {
+            RecordEvent::Extended { holds, asked } => {
                 for hold in holds {
                     if let Some(lived) = self.leases.get_mut(hold) {
                         lived.held = lived.held.max(*asked);
                     }
                 }
             }
-            Event::Wrote {
+            RecordEvent::Wrote {
                 hold,
                 then,
                 asked,
@@ -115,18 +115,18 @@ impl History {
                 self.journal(hold.fence, *done, journal);
                 self.write(run, hold, *then, *asked, journal);
             }
-            Event::GivesUp { hold, then } => {
+            RecordEvent::GivesUp { hold, then } => {
                 if let Some(lived) = self.leases.get_mut(hold) {
                     lived.perhaps_given_up = Some(*then);
                 }
             }
-            Event::NotWritten { .. } | Event::Turn { .. } => {}
+            RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } => {}
         }
     }
 
-    fn write(&mut self, run: u32, hold: &Hold, then: After, asked: u64, journal: &[Effect]) {
+    fn write(&mut self, run: u32, hold: &HeldLease, then: After, asked: u64, journal: &[Effect]) {
         let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
-            let Hold { task, fence } = hold;
+            let HeldLease { task, fence } = hold;
             self.faults.push(format!(
                 "task {task}: run {run} wrote under fence {fence}, which it was never given"
             ));
@@ -152,12 +152,12 @@ impl History {
     }
 
     /// The lease that was taken after this one, as far as is known.
-    pub(crate) fn next(&self, hold: &Hold) -> Option<(&Hold, &Lived)> {
-        let last = Hold {
+    pub(crate) fn next(&self, hold: &HeldLease) -> Option<(&HeldLease, &LeaseHistory)> {
+        let last = HeldLease {
             task: hold.task.clone(),
             fence: u64::MAX,
         };
         let after = (Bound::Excluded(hold), Bound::Included(&last));
-        self.leases.range::<Hold, _>(after).next()
+        self.leases.range::<HeldLease, _>(after).next()
     }
 }

@@ -6,13 +6,12 @@
 //! target/dist/refrain-crash run --store postgres --json
 //! ```
 //!
-//! The tasks ask, step and sleep ([`plan`]). They are created by calls to the workers, and followed by clients that are as
-//! bad as the protocol allows ([`client`]). Meanwhile workers are killed, stopped and started again, connections are cut
-//! and the database is restarted ([`trouble`]). Every attempt at an effect is appended to a table before anything is done,
-//! every effect to a ledger under the step's idempotency key ([`ledger`]); each worker records its leases and its writes
-//! under them ([`record`]). In the end all of it must fit together ([`check`]).
+//! The tasks ask, run steps and sleep ([`plan`]). Badly behaved clients create and follow them ([`client`]). Meanwhile,
+//! workers are killed and stopped, connections are cut and the database is restarted ([`trouble`]). Each attempt at an
+//! effect is stored before it starts, and each effect under the step's idempotency key ([`ledger`]). Each worker records
+//! its leases and writes ([`record`]). Finally, [`check`] compares all of them.
 //!
-//! A seed repeats the tasks, their clients and the trouble; not the timing of the machine.
+//! A seed repeats the tasks, the clients and the disruptions, but not the timing.
 
 mod check;
 mod client;
@@ -30,7 +29,7 @@ mod trouble;
 mod worker;
 
 use crate::error::{Error, InvalidStore};
-use crate::report::Report;
+use crate::report::CrashReport;
 use crate::worker::WorkerOptions;
 use clap::{Args, Parser, Subcommand};
 use std::io::Write as _;
@@ -47,25 +46,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run tasks, make trouble, check, and print a table. The exit code is 1 if anything does not hold.
+    /// Run tasks with disruptions, check the results, and print a table. The exit code is 1 if a check fails.
     Run(RunOptions),
-    /// Be one of the workers. The run starts these by itself.
+    /// Run a worker process. `run` starts these.
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
 
 #[derive(Args)]
 struct RunOptions {
-    /// Where tasks are kept: `sqlite` or `postgres` for a new store, or the URL of an empty one.
-    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreArgument::parse)]
-    store: StoreArgument,
-    /// How many tasks.
+    /// The task store: `sqlite` or `postgres` for a new one, or the URL of an empty one.
+    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreSelection::parse)]
+    store: StoreSelection,
+    /// The number of tasks.
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
-    /// Repeats a run [default: another one each time].
+    /// The seed, to repeat a run [default: random].
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
-    /// How many tasks are under way at the same time.
+    /// The number of concurrent tasks.
     #[arg(long, value_name = "COUNT", default_value = "150", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     at_once: u16,
     /// Print JSON instead of a table.
@@ -73,9 +72,9 @@ struct RunOptions {
     json: bool,
 }
 
-/// The task store as the command line names it. A URL may contain a password, so there is no `Debug`.
+/// The task store on the command line. No `Debug`, because a URL may contain a password.
 #[derive(Clone)]
-enum StoreArgument {
+enum StoreSelection {
     /// A new file.
     Sqlite,
     /// A new server.
@@ -84,7 +83,7 @@ enum StoreArgument {
     Url(String),
 }
 
-impl StoreArgument {
+impl StoreSelection {
     fn parse(text: &str) -> Result<Self, InvalidStore> {
         match text.split_once(':') {
             None if text == "sqlite" => Ok(Self::Sqlite),
@@ -119,24 +118,24 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs the test. `true` if everything holds.
+/// Runs the test. Returns `true` if all checks pass.
 async fn run_all(options: RunOptions) -> Result<bool, Error> {
     let json = options.json;
     let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
     let dir = dir.map_err(Error::system("no directory for the run"))?;
-    // A seed that is easy to write down.
+    // A short seed is easy to copy.
     let seed = options
         .seed
         .unwrap_or_else(|| clock::micros() % 1_000_000_000);
     let mut terminate =
         signal(SignalKind::terminate()).map_err(Error::system("no handler for SIGTERM"))?;
-    // Dropping the run ends its child processes.
+    // Dropping the run stops its child processes.
     let report = tokio::select! {
         report = run::run(options, seed, dir.path()) => report,
         _ = terminate.recv() => Err(Error::Interrupted),
         _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
     };
-    let holds = report.as_ref().is_ok_and(Report::holds);
+    let holds = report.as_ref().is_ok_and(CrashReport::holds);
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(

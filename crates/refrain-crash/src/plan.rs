@@ -1,4 +1,4 @@
-//! The plans of the tasks. They follow from the seed, and so do the expected results.
+//! The plans of the tasks and their expected results, derived from the seed.
 
 use crate::random::Random;
 use schemars::JsonSchema;
@@ -10,25 +10,25 @@ const PURPOSE: u64 = 0x70_6c_61_6e;
 
 /// The plan of one task: its parts, one after another. These are the arguments of the call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Plan {
+pub(crate) struct TaskPlan {
     /// The task's number in the run.
     pub(crate) number: u32,
-    pub(crate) parts: Vec<Part>,
+    pub(crate) parts: Vec<PlanPart>,
 }
 
 /// One part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Part {
+pub(crate) enum PlanPart {
     /// Steps one after another.
     Steps(u8),
-    /// Steps side by side.
+    /// Concurrent steps.
     Together(u8),
     /// A step that asks so many times to be tried again.
     Flaky(u8),
     /// An ask.
     Ask,
-    /// Two asks at once.
+    /// Two concurrent asks.
     Asks,
     /// An ask, and so many steps one after another while it waits.
     AskBeside(u8),
@@ -84,9 +84,9 @@ impl Effect {
     }
 }
 
-impl Part {
+impl PlanPart {
     fn random(random: &mut Random) -> Self {
-        // Short sleeps stay in memory; for long ones the task is set down.
+        // Short sleeps stay in memory; long ones suspend the task.
         let nap = |random: &mut Random| random.between(100, 2500) as u32;
         let few = |random: &mut Random| random.between(1, 3) as u8;
         match random.below(100) {
@@ -123,16 +123,22 @@ impl Part {
     }
 }
 
-impl Plan {
+impl TaskPlan {
     pub(crate) fn new(seed: u64, number: u32) -> Self {
         let mut random = Random::new(seed, PURPOSE ^ (u64::from(number) << 32));
         let count = random.between(3, 6);
-        let mut parts: Vec<Part> = (0..count).map(|_| Part::random(&mut random)).collect();
+        let mut parts: Vec<PlanPart> = (0..count).map(|_| PlanPart::random(&mut random)).collect();
         // Every task asks, steps and sleeps.
         let missing = [
-            (parts.iter().all(|part| part.steps() == 0), Part::Steps(2)),
-            (parts.iter().all(|part| part.asks() == 0), Part::Ask),
-            (!parts.iter().any(|part| part.sleeps()), Part::Sleep(1500)),
+            (
+                parts.iter().all(|part| part.steps() == 0),
+                PlanPart::Steps(2),
+            ),
+            (parts.iter().all(|part| part.asks() == 0), PlanPart::Ask),
+            (
+                !parts.iter().any(|part| part.sleeps()),
+                PlanPart::Sleep(1500),
+            ),
         ];
         for (missing, part) in missing {
             if missing {
@@ -144,7 +150,7 @@ impl Plan {
     }
 
     /// The parts with their numbers.
-    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u8, Part)> + '_ {
+    pub(crate) fn numbered(&self) -> impl Iterator<Item = (u8, PlanPart)> + '_ {
         (0..).zip(self.parts.iter().copied())
     }
 
@@ -155,7 +161,7 @@ impl Plan {
 
     /// All steps of the plan.
     pub(crate) fn effects(&self) -> Vec<Effect> {
-        let steps = |(at, part): (u8, Part)| (0..part.steps()).map(move |step| (at, step));
+        let steps = |(at, part): (u8, PlanPart)| (0..part.steps()).map(move |step| (at, step));
         let all = self.numbered().flat_map(steps);
         all.map(|(part, step)| self.effect(part, step)).collect()
     }
@@ -166,7 +172,7 @@ impl Plan {
             return first.part < second.part;
         }
         let part = self.parts.get(usize::from(first.part));
-        !matches!(part, Some(Part::Together(_))) && first.step < second.step
+        !matches!(part, Some(PlanPart::Together(_))) && first.step < second.step
     }
 
     /// The number that this ask is answered with.
@@ -192,18 +198,18 @@ mod tests {
     #[test]
     fn every_task_asks_steps_and_sleeps() {
         for number in 0..500 {
-            let plan = Plan::new(3, number);
-            assert_eq!(plan, Plan::new(3, number));
+            let plan = TaskPlan::new(3, number);
+            assert_eq!(plan, TaskPlan::new(3, number));
             assert!(!plan.effects().is_empty());
             assert!(plan.parts.iter().any(|part| part.asks() > 0));
             assert!(plan.parts.iter().any(|part| part.sleeps()));
         }
-        assert_ne!(Plan::new(3, 1).parts, Plan::new(4, 1).parts);
+        assert_ne!(TaskPlan::new(3, 1).parts, TaskPlan::new(4, 1).parts);
     }
 
     #[test]
     fn effects_are_found_in_a_journal() {
-        let effects = Plan::new(1, 12).effects();
+        let effects = TaskPlan::new(1, 12).effects();
         let mut journal = b"\x00<<12:x>\xff<".to_vec();
         for effect in &effects {
             journal.extend_from_slice(format!("\"{effect}\"\x07").as_bytes());
@@ -212,10 +218,10 @@ mod tests {
     }
 
     #[test]
-    fn steps_side_by_side_have_no_order() {
-        let plan = Plan {
+    fn concurrent_steps_have_no_order() {
+        let plan = TaskPlan {
             number: 1,
-            parts: vec![Part::Together(2), Part::AskBeside(2)],
+            parts: vec![PlanPart::Together(2), PlanPart::AskBeside(2)],
         };
         let is_before = |one: (u8, u8), other: (u8, u8)| {
             plan.is_before(plan.effect(one.0, one.1), plan.effect(other.0, other.1))

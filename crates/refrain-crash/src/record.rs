@@ -1,6 +1,6 @@
 //! The record of a worker: its leases, its writes and the turns of its handlers.
 //!
-//! A line is in the file, whole, before the worker goes on, so a killed worker loses no line.
+//! A line is written completely before the worker continues, so a killed worker loses no line.
 
 use crate::clock::micros;
 use crate::error::Error;
@@ -21,40 +21,40 @@ use tokio::sync::broadcast;
 /// A line of a record. Times are those of [`micros`]; a journal is given by the effects whose values are in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Event {
+pub(crate) enum RecordEvent {
     /// A lease was taken, by a claim or by creating a task.
     Taken {
-        hold: Hold,
+        hold: HeldLease,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
     /// Leases were extended.
-    Extended { holds: Vec<Hold>, asked: u64 },
+    Extended { holds: Vec<HeldLease>, asked: u64 },
     /// A task is about to be given up. A worker that is stopped or killed now may have done it.
-    GivesUp { hold: Hold, then: After },
+    GivesUp { hold: HeldLease, then: After },
     /// A commit succeeded.
     Wrote {
-        hold: Hold,
+        hold: HeldLease,
         then: After,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
     /// A commit failed. `lost`: nothing was written, since the lease was lost; otherwise that is unknown.
-    NotWritten { hold: Hold, lost: bool },
+    NotWritten { hold: HeldLease, lost: bool },
     /// A handler was begun from the top.
     Turn { number: u32, turn: u64 },
 }
 
 /// A task, by its id, and a fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Hold {
+pub(crate) struct HeldLease {
     pub(crate) task: String,
     pub(crate) fence: u64,
 }
 
-impl From<&Lease> for Hold {
+impl From<&Lease> for HeldLease {
     fn from(lease: &Lease) -> Self {
         Self {
             task: lease.task.to_string(),
@@ -69,11 +69,11 @@ impl From<&Lease> for Hold {
 pub(crate) enum After {
     /// The worker keeps it.
     Keep,
-    /// It is set down, or handed on.
+    /// It is suspended or handed over.
     SetDown,
-    /// It is tried again later.
+    /// It is retried later.
     Retry,
-    /// It is over.
+    /// It has ended.
     Over,
 }
 
@@ -93,7 +93,7 @@ fn path(dir: &Path, run: u32) -> PathBuf {
 }
 
 /// Reads the record of a run. A line that was cut when its worker was killed is left out.
-pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
+pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, Error> {
     let path = path(dir, run);
     let failed = || Error::system(path.display().to_string());
     let text = match std::fs::read_to_string(&path) {
@@ -108,9 +108,9 @@ pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<Event>, Error> {
 
 /// The record of a run, to be written.
 #[derive(Debug)]
-pub(crate) struct Record(File);
+pub(crate) struct RecordFile(File);
 
-impl Record {
+impl RecordFile {
     pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, Error> {
         let path = path(dir, run);
         let file = OpenOptions::new().create(true).append(true).open(&path);
@@ -118,8 +118,8 @@ impl Record {
         Ok(Self(file))
     }
 
-    /// Writes a line. A worker that cannot must not go on.
-    pub(crate) fn write(&self, event: &Event) {
+    /// Writes a line. Panics on failure, because the worker must not continue.
+    pub(crate) fn write(&self, event: &RecordEvent) {
         let mut line = serde_json::to_vec(event).expect("an event can be written");
         line.push(b'\n');
         let written = (&self.0).write_all(&line);
@@ -128,14 +128,14 @@ impl Record {
 }
 
 /// A store whose calls are recorded.
-pub(crate) struct RecordedStore {
+pub(crate) struct RecordingStore {
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) record: Arc<Record>,
+    pub(crate) record: Arc<RecordFile>,
 }
 
-impl RecordedStore {
+impl RecordingStore {
     fn taken(&self, lease: &Lease, asked: u64, journal: &[u8]) {
-        self.record.write(&Event::Taken {
+        self.record.write(&RecordEvent::Taken {
             hold: lease.into(),
             asked,
             done: micros(),
@@ -144,7 +144,7 @@ impl RecordedStore {
     }
 }
 
-impl TaskStore for RecordedStore {
+impl TaskStore for RecordingStore {
     fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
         Box::pin(async move {
             let asked = micros();
@@ -188,8 +188,8 @@ impl TaskStore for RecordedStore {
         Box::pin(async move {
             let asked = micros();
             let held = self.store.extend(leases, lease).await?;
-            let holds = held.iter().map(Hold::from).collect();
-            self.record.write(&Event::Extended { holds, asked });
+            let holds = held.iter().map(HeldLease::from).collect();
+            self.record.write(&RecordEvent::Extended { holds, asked });
             Ok(held)
         })
     }
@@ -199,20 +199,20 @@ impl TaskStore for RecordedStore {
             let then = After::from(&commit.next);
             if then != After::Keep {
                 let hold = lease.into();
-                self.record.write(&Event::GivesUp { hold, then });
+                self.record.write(&RecordEvent::GivesUp { hold, then });
             }
             let (asked, journal) = (micros(), commit.journal.clone());
             let committed = self.store.commit(lease, commit).await;
             let (hold, done) = (lease.into(), micros());
             self.record.write(&match &committed {
-                Ok(_) => Event::Wrote {
+                Ok(_) => RecordEvent::Wrote {
                     hold,
                     then,
                     asked,
                     done,
                     journal: Effect::all_in(journal.as_deref().unwrap_or_default()),
                 },
-                Err(error) => Event::NotWritten {
+                Err(error) => RecordEvent::NotWritten {
                     hold,
                     lost: matches!(error, StoreError::Lost),
                 },

@@ -1,7 +1,7 @@
 //! The report of a run, as a table and as JSON.
 
 use crate::check::Findings;
-use crate::client::Deeds;
+use crate::client::ClientCounts;
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -10,19 +10,19 @@ const BOLD: Style = Style::new().bold();
 const DIM: Style = Style::new().dimmed();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default().bold();
-/// Faults that are printed; the rest are in the JSON.
+/// The maximum number of printed faults. The JSON has all.
 const SHOWN: usize = 30;
 
 /// The report of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct CrashReport {
     pub(crate) store: &'static str,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
     pub(crate) tasks: usize,
     pub(crate) seconds: f64,
     #[serde(flatten)]
-    pub(crate) deeds: Deeds,
+    pub(crate) client_counts: ClientCounts,
     pub(crate) kills: usize,
     pub(crate) stops: usize,
     pub(crate) cuts: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Report {
     pub(crate) findings: Findings,
 }
 
-impl Report {
+impl CrashReport {
     pub(crate) fn holds(&self) -> bool {
         self.findings.faults.is_empty()
     }
@@ -45,21 +45,35 @@ impl Report {
     /// The lines of the table. Those without an indent are headings.
     fn rows(&self) -> [(&'static str, u64); 27] {
         let Self {
-            deeds, findings, ..
+            client_counts,
+            findings,
+            ..
         } = self;
         let second = &findings.second_attempts;
         [
             ("clients", 0),
             ("  tasks", self.tasks as u64),
-            ("  calls repeated for want of a reply", deeds.calls_repeated),
-            ("  calls repeated for no reason", deeds.calls_doubled),
-            ("  answers", deeds.answers),
-            ("    that did not fit", deeds.answers_wrong),
-            ("    given again, differently", deeds.answers_doubled),
-            ("    that nobody had asked for", deeds.answers_unknown),
+            (
+                "  calls repeated for want of a reply",
+                client_counts.calls_repeated,
+            ),
+            (
+                "  calls repeated for no reason",
+                client_counts.calls_doubled,
+            ),
+            ("  answers", client_counts.answers),
+            ("    that did not fit", client_counts.answers_wrong),
+            (
+                "    given again, differently",
+                client_counts.answers_doubled,
+            ),
+            (
+                "    that nobody had asked for",
+                client_counts.answers_unknown,
+            ),
             (
                 "  requests repeated, the store away",
-                deeds.requests_repeated,
+                client_counts.requests_repeated,
             ),
             ("trouble", 0),
             ("  workers killed (SIGKILL)", self.kills as u64),

@@ -1,15 +1,15 @@
 //! A run: tasks are created and answered while workers are killed, and the result is checked.
 
 use crate::check::{Evidence, check};
-use crate::client::{Client, Deeds, Ended};
+use crate::client::{ClientCounts, TaskClient, TaskEnd};
 use crate::clock::retry;
 use crate::error::Error;
-use crate::fleet::{Fleet, WORKERS};
+use crate::fleet::{WORKERS, WorkerFleet};
 use crate::ledger::Ledger;
-use crate::plan::Plan;
-use crate::report::Report;
+use crate::plan::TaskPlan;
+use crate::report::CrashReport;
 use crate::worker::{self, LEASE};
-use crate::{RunOptions, StoreArgument, record};
+use crate::{RunOptions, StoreSelection, record};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
 use refrain::runtime::store::cluster::Cluster;
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-/// How long it may be that no task ends.
+/// The maximum time without the end of a task.
 const STUCK: Duration = Duration::from_secs(120);
 
 /// A run, as its clients and its trouble see it.
-pub(crate) struct Run {
+pub(crate) struct CrashRun {
     pub(crate) options: RunOptions,
     pub(crate) seed: u64,
-    pub(crate) fleet: Fleet,
+    pub(crate) fleet: WorkerFleet,
     /// An instance that runs no tasks, for requests about them.
     pub(crate) server: Server,
     store: Arc<dyn Store>,
@@ -40,21 +40,21 @@ pub(crate) struct Run {
     pub(crate) postgres: Option<PgConnectOptions>,
     /// The Postgres that can be restarted, if there is one.
     pub(crate) cluster: Option<Arc<Cluster>>,
-    pub(crate) deeds: Mutex<Deeds>,
-    /// How many tasks are over.
+    pub(crate) client_counts: Mutex<ClientCounts>,
+    /// The number of ended tasks.
     pub(crate) over: AtomicU32,
     /// The ids of the tasks that are under way, by their numbers.
     pub(crate) under_way: Mutex<BTreeMap<u32, String>>,
 }
 
 /// Does a run, in this directory.
-pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Report, Error> {
+pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<CrashReport, Error> {
     let begun = Instant::now();
     let mut cluster = None;
     let url = match &options.store {
-        StoreArgument::Url(url) => url.clone(),
-        StoreArgument::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
-        StoreArgument::Postgres => {
+        StoreSelection::Url(url) => url.clone(),
+        StoreSelection::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
+        StoreSelection::Postgres => {
             let start = tokio::task::spawn_blocking(Cluster::start).await;
             let started = start.map_err(|error| Error::system("Postgres")(error.into()))??;
             cluster.insert(Arc::new(started)).database().await?
@@ -63,12 +63,12 @@ pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Re
     let ledger = Ledger::open(dir);
     ledger.prepare().await?;
     let store = refrain::store::open(&url).await?;
-    // Earlier tasks would be taken for those of this run.
+    // Existing tasks would be mistaken for those of this run.
     if count(&*store, 1).await? > 0 {
         return Err(Error::NotEmpty);
     }
-    let run = Arc::new(Run {
-        fleet: Fleet::start(url.clone(), dir, seed)?,
+    let run = Arc::new(CrashRun {
+        fleet: WorkerFleet::start(url.clone(), dir, seed)?,
         server: Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
             .tasks(store.clone(), worker::options())
             .build()?,
@@ -79,7 +79,7 @@ pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Re
             _ => None,
         },
         cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
-        deeds: Mutex::default(),
+        client_counts: Mutex::default(),
         over: AtomicU32::new(0),
         under_way: Mutex::default(),
         options,
@@ -93,18 +93,18 @@ pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Re
     let mut ended = ended?;
     run.add_stuck(&mut ended).await;
     let evidence = run.evidence(ended, dir).await?;
-    let deeds = run.deeds.lock().clone();
-    Ok(Report {
+    let client_counts = run.client_counts.lock().clone();
+    Ok(CrashReport {
         store: run.options.store.name(),
         seed,
         workers: WORKERS,
         tasks: evidence.ended.len(),
         seconds: begun.elapsed().as_secs_f64(),
-        deeds,
-        kills: evidence.harm.kills.len(),
-        stops: evidence.harm.stops.len(),
-        cuts: evidence.harm.cuts,
-        restarts: evidence.harm.restarts.len(),
+        client_counts,
+        kills: evidence.disruptions.kills.len(),
+        stops: evidence.disruptions.stops.len(),
+        cuts: evidence.disruptions.cuts,
+        restarts: evidence.disruptions.restarts.len(),
         findings: check(&evidence),
     })
 }
@@ -120,9 +120,9 @@ async fn count(store: &dyn Store, most: usize) -> Result<usize, Error> {
     Ok(rows.len())
 }
 
-impl Run {
+impl CrashRun {
     /// Follows all tasks to their ends, or as many as end before none does for too long.
-    async fn all_tasks(self: &Arc<Self>) -> Result<Vec<Ended>, Error> {
+    async fn all_tasks(self: &Arc<Self>) -> Result<Vec<TaskEnd>, Error> {
         let progress = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
         let tasks = self.options.tasks;
         let room = Arc::new(Semaphore::new(self.options.at_once.into()));
@@ -131,7 +131,7 @@ impl Run {
             let (run, room) = (self.clone(), room.clone());
             clients.spawn(async move {
                 let _permit = room.acquire_owned().await;
-                Client::new(&run, number).run().await
+                TaskClient::new(&run, number).run().await
             });
         }
         let mut ended = Vec::new();
@@ -148,13 +148,13 @@ impl Run {
                 Err(_) if last.elapsed() <= STUCK => {}
                 Ok(None) | Err(_) => return Ok(ended),
             }
-            let (over, kills) = (ended.len(), self.fleet.harm.lock().kills.len());
+            let (over, kills) = (ended.len(), self.fleet.disruptions.lock().kills.len());
             progress.set_message(format!("{over} of {tasks} tasks are over, {kills} kills"));
         }
     }
 
     /// Everything that the check needs.
-    async fn evidence(&self, ended: Vec<Ended>, dir: &Path) -> Result<Evidence, Error> {
+    async fn evidence(&self, ended: Vec<TaskEnd>, dir: &Path) -> Result<Evidence, Error> {
         let runs = 0..self.fleet.runs();
         let records: Result<Vec<_>, Error> = runs.map(|run| record::read(dir, run)).collect();
         Ok(Evidence {
@@ -163,21 +163,21 @@ impl Run {
             attempts: self.ledger.attempts().await?,
             effects: self.ledger.effects().await?,
             records: records?,
-            harm: self.fleet.harm.lock().clone(),
+            disruptions: self.fleet.disruptions.lock().clone(),
             lease: LEASE.as_micros() as u64,
         })
     }
 
     /// Adds the tasks that were under way and did not end, with their rows in the store.
-    async fn add_stuck(&self, ended: &mut Vec<Ended>) {
+    async fn add_stuck(&self, ended: &mut Vec<TaskEnd>) {
         let stuck = std::mem::take(&mut *self.under_way.lock());
         for (number, id) in stuck {
             let row = match TaskId::parse(&id) {
                 Some(id) => self.store.find(&id).await,
                 None => Ok(None),
             };
-            let plan = Plan::new(self.seed, number);
-            ended.push(Ended {
+            let plan = TaskPlan::new(self.seed, number);
+            ended.push(TaskEnd {
                 outcome: format!("{row:?}, doing {:?}", plan.parts),
                 plan,
                 id,

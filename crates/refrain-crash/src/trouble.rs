@@ -1,10 +1,10 @@
-//! The trouble for the workers and the database while they work.
+//! Disrupts the workers and the database during a run.
 
 use crate::clock::{micros, retry};
 use crate::error::Error;
 use crate::fleet::WORKERS;
 use crate::random::Random;
-use crate::run::Run;
+use crate::run::CrashRun;
 use crate::worker::LEASE;
 use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
@@ -19,12 +19,12 @@ const KILL_EVERY: Duration = Duration::from_secs(1);
 /// Connections cut at a time, at most.
 const CUT: u64 = 6;
 
-impl Run {
-    /// Makes trouble until it is dropped or fails.
+impl CrashRun {
+    /// Causes disruptions until it is dropped or fails.
     pub(crate) async fn make_trouble(&self) -> Result<Infallible, Error> {
         let mut random = Random::new(self.seed, PURPOSE);
         let (mut kill_all, mut restart) = (true, self.cluster.is_some());
-        // In a fixed order, so that a short run has some of each.
+        // In a fixed order, so that a short run has all kinds.
         let mut turn = 0;
         loop {
             tokio::time::sleep(random.about(KILL_EVERY)).await;
@@ -86,7 +86,7 @@ impl Run {
         let mut connection = retry(|_| true, || PgConnection::connect_with(options)).await?;
         let cut = sqlx::query_scalar(CUT).bind(most as i64);
         let cut: i64 = cut.fetch_one(&mut connection).await?;
-        self.fleet.harm.lock().cuts += cut.unsigned_abs();
+        self.fleet.disruptions.lock().cuts += cut.unsigned_abs();
         Ok(())
     }
 
@@ -97,7 +97,11 @@ impl Run {
         let from = micros();
         let restarted = tokio::task::spawn_blocking(move || cluster.restart()).await;
         restarted.map_err(|error| Error::system("a restart")(error.into()))??;
-        self.fleet.harm.lock().restarts.push((from, micros()));
+        self.fleet
+            .disruptions
+            .lock()
+            .restarts
+            .push((from, micros()));
         Ok(())
     }
 }

@@ -5,9 +5,9 @@
 use crate::clock::{micros, retry};
 use crate::error::Error as RunError;
 use crate::ledger::{AttemptRow, Ledger};
-use crate::plan::{Effect, Part, Plan};
+use crate::plan::{Effect, PlanPart, TaskPlan};
 use crate::random::Random;
-use crate::record::{Event, Record, RecordedStore};
+use crate::record::{RecordEvent, RecordFile, RecordingStore};
 use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::runtime::store::{OpenError, StoreError};
@@ -21,7 +21,7 @@ use tokio::io::BufReader;
 
 /// The tool that the tasks call.
 pub(crate) const TOOL: &str = "errand";
-/// How long a worker has a task before another may take it.
+/// The length of a lease.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause of a step before and after its effect, in milliseconds, so that it may be killed there.
 const PAUSE: u64 = 120;
@@ -46,9 +46,9 @@ pub(crate) struct WorkerOptions {
 }
 
 /// The state that the tool's handlers share.
-struct Desk {
+struct HandlerState {
     ledger: Ledger,
-    record: Arc<Record>,
+    record: Arc<RecordFile>,
     run: u32,
     turns: AtomicU64,
     attempts: AtomicU32,
@@ -70,7 +70,7 @@ pub(crate) fn options() -> TaskOptions {
     }
 }
 
-/// Works until its standard input ends.
+/// Runs until its standard input closes.
 pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -81,8 +81,8 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
     let is_temporary =
         |error: &OpenError| matches!(error, OpenError::Store(StoreError::Unavailable(_)));
     let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
-    let record = Arc::new(Record::create(&dir, run)?);
-    let desk = Desk {
+    let record = Arc::new(RecordFile::create(&dir, run)?);
+    let desk = HandlerState {
         ledger: Ledger::open(&dir),
         record: record.clone(),
         run,
@@ -91,7 +91,7 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
         random: Mutex::new(Random::new(seed, PURPOSE ^ (u64::from(run) << 32))),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
-        .tasks(Arc::new(RecordedStore { store, record }), options())
+        .tasks(Arc::new(RecordingStore { store, record }), options())
         .state(desk)
         .tool(errand())
         .build()?;
@@ -102,18 +102,18 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), RunError> {
 }
 
 #[derive(Deserialize, Elicit)]
-struct Number {
+struct StepNumber {
     number: i64,
 }
 
-/// Does what its plan says.
+/// Executes a plan.
 #[tool(task)]
-async fn errand(cx: Cx, desk: State<Desk>, plan: Plan) -> Result<String> {
+async fn errand(cx: Cx, desk: State<HandlerState>, plan: TaskPlan) -> Result<String> {
     let turn = desk.begin_turn(plan.number);
     let mut words = Vec::new();
     for (at, part) in plan.numbered() {
         let cx = cx.scope(format!("part-{at}"));
-        let work = Work {
+        let work = PartRunner {
             cx: &cx,
             desk: &desk,
             plan: &plan,
@@ -126,34 +126,34 @@ async fn errand(cx: Cx, desk: State<Desk>, plan: Plan) -> Result<String> {
 }
 
 /// One part of a plan at work.
-struct Work<'a> {
+struct PartRunner<'a> {
     cx: &'a Cx,
-    desk: &'a Desk,
-    plan: &'a Plan,
+    desk: &'a HandlerState,
+    plan: &'a TaskPlan,
     turn: u64,
     part: u8,
 }
 
-impl Work<'_> {
-    async fn part(&self, part: Part) -> Result<Vec<String>> {
+impl PartRunner<'_> {
+    async fn part(&self, part: PlanPart) -> Result<Vec<String>> {
         Ok(match part {
-            Part::Steps(count) => self.steps(count).await?,
-            Part::Together(count) => self.together(count).await?,
-            Part::Flaky(times) => vec![self.step("flaky", 0, times).await?],
-            Part::Ask => vec![self.ask("number", 0).await?],
-            Part::Asks => {
+            PlanPart::Steps(count) => self.steps(count).await?,
+            PlanPart::Together(count) => self.together(count).await?,
+            PlanPart::Flaky(times) => vec![self.step("flaky", 0, times).await?],
+            PlanPart::Ask => vec![self.ask("number", 0).await?],
+            PlanPart::Asks => {
                 let (one, other) = tokio::try_join!(self.ask("one", 0), self.ask("other", 1))?;
                 vec![one, other]
             }
-            Part::AskBeside(count) => {
+            PlanPart::AskBeside(count) => {
                 let (answer, steps) = tokio::try_join!(self.ask("number", 0), self.steps(count))?;
                 std::iter::once(answer).chain(steps).collect()
             }
-            Part::Sleep(millis) => {
+            PlanPart::Sleep(millis) => {
                 self.sleep(millis).await?;
                 Vec::new()
             }
-            Part::SleepBeside(millis, count) => {
+            PlanPart::SleepBeside(millis, count) => {
                 let (_, steps) = tokio::try_join!(self.sleep(millis), self.steps(count))?;
                 steps
             }
@@ -169,7 +169,7 @@ impl Work<'_> {
         Ok(values)
     }
 
-    /// Up to four steps side by side.
+    /// Up to four concurrent steps.
     async fn together(&self, count: u8) -> Result<Vec<String>> {
         let side = |name, step| async move {
             match step < count {
@@ -191,7 +191,7 @@ impl Work<'_> {
     /// The message tells the client which ask it is.
     async fn ask(&self, name: &'static str, ask: u8) -> Result<String> {
         let message = self.plan.effect(self.part, ask).to_string();
-        let number: Number = self.cx.elicit(name, message).await?;
+        let number: StepNumber = self.cx.elicit(name, message).await?;
         Ok(number.number.to_string())
     }
 
@@ -201,10 +201,10 @@ impl Work<'_> {
     }
 }
 
-impl Desk {
+impl HandlerState {
     fn begin_turn(&self, number: u32) -> u64 {
         let turn = self.turns.fetch_add(1, Ordering::Relaxed);
-        self.record.write(&Event::Turn { number, turn });
+        self.record.write(&RecordEvent::Turn { number, turn });
         turn
     }
 

@@ -1,9 +1,9 @@
-//! The short form of the crash test: the program itself, with fewer tasks.
+//! A short crash test with fewer tasks.
 
 use serde_json::Value;
 use std::process::Command;
 
-/// Runs it on this kind of store, and gives what it printed.
+/// Runs the crash test on a store and returns its report.
 fn crash(store: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
         .args(["run", "--json", "--store", store])
@@ -16,7 +16,7 @@ fn crash(store: &str) -> Value {
     serde_json::from_str(&printed).expect("JSON")
 }
 
-/// There was trouble, and it was felt. That everything holds is what the exit code says.
+/// Checks that disruptions happened and had an effect. The exit code covers the checks.
 #[track_caller]
 fn assert_trouble(report: &Value) {
     assert_eq!(report["tasks"], 60, "{report:#}");
@@ -37,12 +37,12 @@ fn assert_trouble(report: &Value) {
 }
 
 #[test]
-fn tasks_in_a_file_survive() {
+fn sqlite_tasks_survive_crashes() {
     assert_trouble(&crash("sqlite"));
 }
 
 #[test]
-fn tasks_in_a_database_survive() {
+fn postgres_tasks_survive_crashes() {
     let report = crash("postgres");
     assert_trouble(&report);
     assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
@@ -51,7 +51,7 @@ fn tasks_in_a_database_survive() {
 }
 
 #[test]
-fn a_store_that_is_not_empty_is_refused() {
+fn non_empty_store_is_rejected() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("tasks.db");
     let run = || {

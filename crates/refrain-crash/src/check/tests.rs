@@ -1,17 +1,17 @@
 //! Tests of the check: each fault is put by hand into the evidence of a run without faults.
 
 use super::*;
-use crate::plan::Part;
+use crate::plan::PlanPart;
 
 const LEASE: u64 = 2_000_000;
 
 /// A task of two steps. Run 0 tries the first, is killed, and run 1 does both.
 fn run_with_a_kill() -> Evidence {
-    let plan = Plan {
+    let plan = TaskPlan {
         number: 7,
-        parts: vec![Part::Steps(2)],
+        parts: vec![PlanPart::Steps(2)],
     };
-    let ended = Ended {
+    let ended = TaskEnd {
         id: "id".to_owned(),
         status: "completed".to_owned(),
         outcome: plan.result(),
@@ -34,9 +34,9 @@ fn run_with_a_kill() -> Evidence {
         ],
         effects: vec![effect(FIRST, 0), effect(SECOND, 2)],
         records: vec![first, second],
-        harm: Harm {
-            kills: vec![Kill { run: 0, at: 5_000 }],
-            ..Harm::default()
+        disruptions: Disruptions {
+            kills: vec![WorkerKill { run: 0, at: 5_000 }],
+            ..Disruptions::default()
         },
         lease: LEASE,
         stored: 1,
@@ -51,19 +51,19 @@ const fn step(number: u32, step: u8) -> Effect {
     Effect { number, part, step }
 }
 
-fn hold(fence: u64) -> Hold {
-    Hold {
+fn hold(fence: u64) -> HeldLease {
+    HeldLease {
         task: "id".to_owned(),
         fence,
     }
 }
 
-fn taken(fence: u64, at: u64) -> Event {
+fn taken(fence: u64, at: u64) -> RecordEvent {
     taken_with(fence, at, &[])
 }
 
-fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> Event {
-    Event::Taken {
+fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> RecordEvent {
+    RecordEvent::Taken {
         hold: hold(fence),
         asked: at,
         done: at + 10,
@@ -72,21 +72,21 @@ fn taken_with(fence: u64, at: u64, journal: &[Effect]) -> Event {
 }
 
 /// A stop of run 0.
-fn stop(from: u64, to: u64) -> Stop {
-    Stop { run: 0, from, to }
+fn stop(from: u64, to: u64) -> WorkerStop {
+    WorkerStop { run: 0, from, to }
 }
 
-fn extended(fence: u64, asked: u64) -> Event {
+fn extended(fence: u64, asked: u64) -> RecordEvent {
     let holds = vec![hold(fence)];
-    Event::Extended { holds, asked }
+    RecordEvent::Extended { holds, asked }
 }
 
-fn turn(turn: u64) -> Event {
-    Event::Turn { number: 7, turn }
+fn turn(turn: u64) -> RecordEvent {
+    RecordEvent::Turn { number: 7, turn }
 }
 
-fn wrote(fence: u64, then: After, at: u64, journal: &[Effect]) -> Event {
-    Event::Wrote {
+fn wrote(fence: u64, then: After, at: u64, journal: &[Effect]) -> RecordEvent {
+    RecordEvent::Wrote {
         hold: hold(fence),
         then,
         asked: at,
@@ -136,11 +136,11 @@ fn kill_explains_a_second_attempt() {
 #[test]
 fn expired_lease_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
+    evidence.disruptions.kills.clear();
     assert_eq!(check(&evidence).second_attempts.lease_lost, 1);
-    evidence.harm.restarts.push((1_000_000, 1_500_000));
+    evidence.disruptions.restarts.push((1_000_000, 1_500_000));
     assert_eq!(check(&evidence).second_attempts.restarted, 1);
-    evidence.harm.stops.push(stop(10_000, 3_000_000));
+    evidence.disruptions.stops.push(stop(10_000, 3_000_000));
     let findings = check(&evidence);
     assert_eq!(findings.second_attempts.stopped, 1);
     assert_eq!(findings.faults, Vec::<String>::new());
@@ -149,7 +149,7 @@ fn expired_lease_explains_a_second_attempt() {
 #[test]
 fn retry_explains_a_second_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
+    evidence.disruptions.kills.clear();
     evidence.records[0].push(wrote(1, After::Retry, 3_000, &[]));
     let findings = check(&evidence);
     assert_eq!(findings.second_attempts.retried, 1);
@@ -171,7 +171,7 @@ fn tasks_must_end_as_planned() {
 }
 
 #[test]
-fn effects_must_be_there_once() {
+fn effects_must_exist_exactly_once() {
     assert_fault("<7:0.1> was not done", |it| drop(it.effects.pop()));
     assert_fault("<7:0.1> was done 2 times", |it| {
         let mut again = effect(SECOND, 2);
@@ -185,7 +185,7 @@ fn effects_must_be_there_once() {
 }
 
 #[test]
-fn keys_belong_to_one_step_and_stay() {
+fn idempotency_key_is_unique_and_stable() {
     assert_fault("<7:0.0> had two idempotency keys", |it| {
         it.attempts[1].idempotency_key = "another".to_owned();
     });
@@ -208,7 +208,7 @@ fn second_attempt_needs_an_explanation() {
 }
 
 #[test]
-fn nothing_is_tried_after_it_was_journaled() {
+fn attempt_after_journaling_is_a_fault() {
     assert_fault("was in the journal since fence 1", |it| {
         it.records[0].push(wrote(1, After::Keep, 3_000, &[FIRST]));
     });
@@ -231,10 +231,10 @@ fn nothing_is_tried_after_it_was_journaled() {
 }
 
 #[test]
-fn stop_can_catch_one_handler_unawares() {
+fn stop_excuses_only_one_late_attempt() {
     let mut evidence = run_with_a_kill();
-    evidence.harm.kills.clear();
-    evidence.harm.stops.push(stop(1_900, 2_350_000));
+    evidence.disruptions.kills.clear();
+    evidence.disruptions.stops.push(stop(1_900, 2_350_000));
     evidence.attempts[0].at = 2_350_000;
     let findings = check(&evidence);
     assert_eq!(findings.faults, Vec::<String>::new());
@@ -247,7 +247,7 @@ fn stop_can_catch_one_handler_unawares() {
 }
 
 #[test]
-fn leases_are_taken_when_they_have_run_out_and_needed_to_write() {
+fn early_takeover_and_unleased_write_are_faults() {
     let early = "took it 899 ms before the lease of run 0 had run out";
     assert_fault(early, |it| it.records[0].push(extended(1, 1_000_000)));
     let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
