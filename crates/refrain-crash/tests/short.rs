@@ -67,5 +67,5 @@ fn non_empty_store_is_rejected() {
     let second = run();
     assert!(!second.status.success(), "{second:?}");
     let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("name an empty one"), "{said}");
+    assert!(said.contains("use an empty one"), "{said}");
 }
