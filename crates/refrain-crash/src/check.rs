@@ -11,7 +11,7 @@ use crate::fleet::{Disruptions, WorkerKill, WorkerStop};
 use crate::history::{History, LeaseHistory};
 use crate::ledger::{AttemptRow, EffectRow};
 use crate::plan::{Effect, TaskPlan};
-use crate::record::{After, HeldLease, RecordEvent};
+use crate::record::{After, LeaseRef, RecordEvent};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -70,7 +70,7 @@ pub(crate) struct Findings {
 /// An attempt and the lease that it was made under.
 struct Attempt<'a> {
     row: &'a AttemptRow,
-    hold: &'a HeldLease,
+    hold: &'a LeaseRef,
 }
 
 /// Checks everything.
@@ -179,7 +179,7 @@ impl<'a> Checker<'a> {
         // Allow for small clock adjustments.
         let leeway = self.evidence.lease / 20;
         for (hold, lived) in &history.leases {
-            let (HeldLease { task, fence }, run) = (hold, lived.run);
+            let (LeaseRef { task, fence }, run) = (hold, lived.run);
             let Some((next, taker)) = history.next(hold) else {
                 continue;
             };
@@ -245,7 +245,7 @@ impl<'a> Checker<'a> {
             if one.row.idempotency_key != other.row.idempotency_key {
                 self.fault(format!("{effect} had two idempotency keys"));
             }
-            let HeldLease { fence, .. } = one.hold;
+            let LeaseRef { fence, .. } = one.hold;
             if one.hold == other.hold {
                 self.fault(format!("{effect} was tried twice under fence {fence}"));
                 continue;

@@ -1,7 +1,7 @@
 //! The history of all leases, from the records of all workers: their holders, and the writes under each fence.
 
 use crate::plan::Effect;
-use crate::record::{After, HeldLease, RecordEvent};
+use crate::record::{After, LeaseRef, RecordEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
@@ -36,10 +36,10 @@ pub(crate) struct Journaled {
 /// All leases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    pub(crate) leases: BTreeMap<HeldLease, LeaseHistory>,
+    pub(crate) leases: BTreeMap<LeaseRef, LeaseHistory>,
     pub(crate) journaled: HashMap<Effect, Journaled>,
     /// The lease under which each turn of a handler ran, by run and turn.
-    pub(crate) turns: HashMap<(u32, u64), HeldLease>,
+    pub(crate) turns: HashMap<(u32, u64), LeaseRef>,
     /// Contradictions between the records.
     pub(crate) faults: Vec<String>,
 }
@@ -49,7 +49,7 @@ impl History {
     pub(crate) fn new(records: &[Vec<RecordEvent>], ids: &HashMap<u32, &str>) -> Self {
         let mut history = Self::default();
         for (run, record) in (0..).zip(records) {
-            let mut latest: HashMap<&str, &HeldLease> = HashMap::new();
+            let mut latest: HashMap<&str, &LeaseRef> = HashMap::new();
             for event in record {
                 if let RecordEvent::Taken { hold, .. } = event {
                     latest.insert(&hold.task, hold);
@@ -92,7 +92,7 @@ impl History {
                     wrote: Vec::new(),
                 };
                 if let Some(other) = self.leases.insert(hold.clone(), lived) {
-                    let (HeldLease { task, fence }, other) = (hold, other.run);
+                    let (LeaseRef { task, fence }, other) = (hold, other.run);
                     self.faults.push(format!(
                         "task {task}: fence {fence} was given to run {other} and to run {run}"
                     ));
@@ -124,9 +124,9 @@ impl History {
         }
     }
 
-    fn write(&mut self, run: u32, hold: &HeldLease, then: After, asked: u64, journal: &[Effect]) {
+    fn write(&mut self, run: u32, hold: &LeaseRef, then: After, asked: u64, journal: &[Effect]) {
         let Some(lived) = self.leases.get_mut(hold).filter(|lived| lived.run == run) else {
-            let HeldLease { task, fence } = hold;
+            let LeaseRef { task, fence } = hold;
             self.faults.push(format!(
                 "task {task}: run {run} wrote under fence {fence}, which it was never given"
             ));
@@ -152,12 +152,12 @@ impl History {
     }
 
     /// The lease that was taken after this one, as far as is known.
-    pub(crate) fn next(&self, hold: &HeldLease) -> Option<(&HeldLease, &LeaseHistory)> {
-        let last = HeldLease {
+    pub(crate) fn next(&self, hold: &LeaseRef) -> Option<(&LeaseRef, &LeaseHistory)> {
+        let last = LeaseRef {
             task: hold.task.clone(),
             fence: u64::MAX,
         };
         let after = (Bound::Excluded(hold), Bound::Included(&last));
-        self.leases.range::<HeldLease, _>(after).next()
+        self.leases.range::<LeaseRef, _>(after).next()
     }
 }

@@ -29,7 +29,7 @@ mod trouble;
 mod worker;
 
 use crate::error::{Error, InvalidStore};
-use crate::report::CrashReport;
+use crate::report::CrashTestReport;
 use crate::worker::WorkerOptions;
 use clap::{Args, Parser, Subcommand};
 use std::io::Write as _;
@@ -47,14 +47,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run tasks with disruptions, check the results, and print a table. The exit code is 1 if a check fails.
-    Run(RunOptions),
+    Run(CrashOptions),
     /// Run a worker process. `run` starts these.
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
 
 #[derive(Args)]
-struct RunOptions {
+struct CrashOptions {
     /// The task store: `sqlite` or `postgres` for a new one, or the URL of an empty one.
     #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreSelection::parse)]
     store: StoreSelection,
@@ -119,7 +119,7 @@ async fn main() -> ExitCode {
 }
 
 /// Runs the test. Returns `true` if all checks pass.
-async fn run_all(options: RunOptions) -> Result<bool, Error> {
+async fn run_all(options: CrashOptions) -> Result<bool, Error> {
     let json = options.json;
     let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
     let dir = dir.map_err(Error::system("no directory for the run"))?;
@@ -135,7 +135,7 @@ async fn run_all(options: RunOptions) -> Result<bool, Error> {
         _ = terminate.recv() => Err(Error::Interrupted),
         _ = tokio::signal::ctrl_c() => Err(Error::Interrupted),
     };
-    let holds = report.as_ref().is_ok_and(CrashReport::holds);
+    let holds = report.as_ref().is_ok_and(CrashTestReport::holds);
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(

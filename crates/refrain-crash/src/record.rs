@@ -24,37 +24,37 @@ use tokio::sync::broadcast;
 pub(crate) enum RecordEvent {
     /// A lease was taken, by a claim or by creating a task.
     Taken {
-        hold: HeldLease,
+        hold: LeaseRef,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
     /// Leases were extended.
-    Extended { holds: Vec<HeldLease>, asked: u64 },
+    Extended { holds: Vec<LeaseRef>, asked: u64 },
     /// A task is about to be given up. A worker that is stopped or killed now may have done it.
-    GivesUp { hold: HeldLease, then: After },
+    GivesUp { hold: LeaseRef, then: After },
     /// A commit succeeded.
     Wrote {
-        hold: HeldLease,
+        hold: LeaseRef,
         then: After,
         asked: u64,
         done: u64,
         journal: Vec<Effect>,
     },
     /// A commit failed. `lost`: nothing was written, since the lease was lost; otherwise that is unknown.
-    NotWritten { hold: HeldLease, lost: bool },
+    NotWritten { hold: LeaseRef, lost: bool },
     /// A handler was begun from the top.
     Turn { number: u32, turn: u64 },
 }
 
 /// A task, by its id, and a fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct HeldLease {
+pub(crate) struct LeaseRef {
     pub(crate) task: String,
     pub(crate) fence: u64,
 }
 
-impl From<&Lease> for HeldLease {
+impl From<&Lease> for LeaseRef {
     fn from(lease: &Lease) -> Self {
         Self {
             task: lease.task.to_string(),
@@ -188,7 +188,7 @@ impl TaskStore for RecordingStore {
         Box::pin(async move {
             let asked = micros();
             let held = self.store.extend(leases, lease).await?;
-            let holds = held.iter().map(HeldLease::from).collect();
+            let holds = held.iter().map(LeaseRef::from).collect();
             self.record.write(&RecordEvent::Extended { holds, asked });
             Ok(held)
         })

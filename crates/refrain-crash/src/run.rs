@@ -7,9 +7,9 @@ use crate::error::Error;
 use crate::fleet::{WORKERS, WorkerFleet};
 use crate::ledger::Ledger;
 use crate::plan::TaskPlan;
-use crate::report::CrashReport;
+use crate::report::CrashTestReport;
 use crate::worker::{self, LEASE};
-use crate::{RunOptions, StoreSelection, record};
+use crate::{CrashOptions, StoreSelection, record};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
 use refrain::runtime::store::cluster::Cluster;
@@ -29,7 +29,7 @@ const STUCK: Duration = Duration::from_secs(120);
 
 /// A run, as its clients and its trouble see it.
 pub(crate) struct CrashRun {
-    pub(crate) options: RunOptions,
+    pub(crate) options: CrashOptions,
     pub(crate) seed: u64,
     pub(crate) fleet: WorkerFleet,
     /// An instance that runs no tasks, for requests about them.
@@ -48,7 +48,11 @@ pub(crate) struct CrashRun {
 }
 
 /// Does a run, in this directory.
-pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<CrashReport, Error> {
+pub(crate) async fn run(
+    options: CrashOptions,
+    seed: u64,
+    dir: &Path,
+) -> Result<CrashTestReport, Error> {
     let begun = Instant::now();
     let mut cluster = None;
     let url = match &options.store {
@@ -94,7 +98,7 @@ pub(crate) async fn run(options: RunOptions, seed: u64, dir: &Path) -> Result<Cr
     run.add_stuck(&mut ended).await;
     let evidence = run.evidence(ended, dir).await?;
     let client_counts = run.client_counts.lock().clone();
-    Ok(CrashReport {
+    Ok(CrashTestReport {
         store: run.options.store.name(),
         seed,
         workers: WORKERS,

@@ -51,8 +51,8 @@ const fn step(number: u32, step: u8) -> Effect {
     Effect { number, part, step }
 }
 
-fn hold(fence: u64) -> HeldLease {
-    HeldLease {
+fn hold(fence: u64) -> LeaseRef {
+    LeaseRef {
         task: "id".to_owned(),
         fence,
     }
