@@ -178,7 +178,7 @@ fn effects_must_exist_exactly_once() {
         again.idempotency_key = "another".to_owned();
         it.effects.push(again);
     });
-    assert_fault("<8:0.0> was done, and is in no plan", |it| {
+    assert_fault("<8:0.0> was done but is not in a plan", |it| {
         it.effects.push(effect(step(8, 0), 2));
     });
     assert_fault("without an attempt at it", |it| it.effects[0].attempt = 9);
@@ -248,7 +248,7 @@ fn stop_excuses_only_one_late_attempt() {
 
 #[test]
 fn early_takeover_and_unleased_write_are_faults() {
-    let early = "took it 899 ms before the lease of run 0 had run out";
+    let early = "took it 899 ms before the lease of run 0 expired";
     assert_fault(early, |it| it.records[0].push(extended(1, 1_000_000)));
     let stale = "run 0 wrote under fence 1 when run 1 had it under fence 2";
     assert_fault(stale, |it| {
