@@ -73,7 +73,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
 }
 
-/// RequestCounts the cost of one workload on one server.
+/// Counts the cost of one workload on one server.
 pub(crate) async fn count(
     program: &Program,
     workload: Workload,

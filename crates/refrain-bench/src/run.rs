@@ -150,7 +150,7 @@ async fn time(
     Ok(())
 }
 
-/// RequestCounts under valgrind. Returns the reason if that is impossible here.
+/// Counts with valgrind. Returns the reason if valgrind cannot be used.
 async fn count(
     programs: &[Program],
     options: &RunOptions,

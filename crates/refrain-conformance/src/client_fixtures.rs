@@ -183,7 +183,7 @@ impl Drop for RecordDrop<'_> {
 }
 
 #[derive(Deserialize, JsonSchema)]
-struct CallKey {
+struct FixtureKey {
     /// The key of the call.
     key: String,
 }
@@ -193,7 +193,7 @@ struct CallKey {
 async fn stream(
     cx: Cx,
     calls: State<CallStates>,
-    CallKey { key }: CallKey,
+    FixtureKey { key }: FixtureKey,
 ) -> Result<&'static str> {
     for step in 1..=5 {
         let name = format!("step {step}");
@@ -209,7 +209,7 @@ async fn stream(
 async fn release(
     _cx: Cx,
     calls: State<CallStates>,
-    CallKey { key }: CallKey,
+    FixtureKey { key }: FixtureKey,
 ) -> Result<&'static str> {
     calls.set(&key, CallState::Released);
     Ok("Done.")
@@ -217,7 +217,11 @@ async fn release(
 
 /// Waits until it is cancelled.
 #[tool(name = "test_wait")]
-async fn wait(cx: Cx, calls: State<CallStates>, CallKey { key }: CallKey) -> Result<&'static str> {
+async fn wait(
+    cx: Cx,
+    calls: State<CallStates>,
+    FixtureKey { key }: FixtureKey,
+) -> Result<&'static str> {
     let _record = RecordDrop {
         calls: &calls,
         key: &key,

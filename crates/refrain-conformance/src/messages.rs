@@ -75,7 +75,7 @@ pub(crate) fn check(options: &CheckOptions) -> Result<String, CheckError> {
         let text = at(path, std::fs::read_to_string(path))?;
         at(path, serde_json::from_str(&text)).map(Schema::new)
     };
-    let mut checker = Checker {
+    let mut checker = SchemaChecker {
         protocol: read_schema(&options.schema)?,
         tasks: options.tasks.as_ref().map(read_schema).transpose()?,
         legacy: options.legacy.as_ref().map(read_schema).transpose()?,
@@ -142,13 +142,13 @@ fn read_recorded(directory: &Path) -> Result<Vec<RecordedMessage>, CheckError> {
 }
 
 /// The schemas of the protocol, the tasks extension and the last legacy revision.
-struct Checker {
+struct SchemaChecker {
     protocol: Schema,
     tasks: Option<Schema>,
     legacy: Option<Schema>,
 }
 
-impl Checker {
+impl SchemaChecker {
     /// Checks a message and returns its kind.
     fn check(&mut self, sent: &RecordedMessage) -> Result<String, InvalidMessage> {
         // For legacy clients, the recorder writes the revision before the method.
@@ -347,7 +347,7 @@ impl Schema {
 mod tests {
     use super::*;
 
-    fn checker(tasks: Option<Value>, legacy: Option<Value>) -> Checker {
+    fn checker(tasks: Option<Value>, legacy: Option<Value>) -> SchemaChecker {
         let protocol = json!({"$defs": {
             "ServerNotification": {"anyOf": [{"$ref": "#/$defs/Ping"}]},
             "Ping": {"properties": {"method": {"const": "notifications/ping"}}, "required": ["params"]},
@@ -356,7 +356,7 @@ mod tests {
             "CallToolResult": {"required": ["content"]},
             "InputRequiredResult": {"required": ["resultType"]},
         }});
-        Checker {
+        SchemaChecker {
             protocol: Schema::new(protocol),
             tasks: tasks.map(Schema::new),
             legacy: legacy.map(Schema::new),
@@ -364,7 +364,7 @@ mod tests {
     }
 
     fn check(
-        checker: &mut Checker,
+        checker: &mut SchemaChecker,
         method: &str,
         message: &Value,
     ) -> Result<String, InvalidMessage> {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn assert_invalid<const N: usize>(checker: &mut Checker, messages: [(&str, Value); N]) {
+    fn assert_invalid<const N: usize>(checker: &mut SchemaChecker, messages: [(&str, Value); N]) {
         for (method, message) in messages {
             assert!(check(checker, method, &message).is_err(), "{message}");
         }
