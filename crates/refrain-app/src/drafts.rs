@@ -118,11 +118,12 @@ impl DraftServers {
         output: impl AsyncWrite + Unpin + Send + 'static,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), AppError> {
-        Ok(match self.0.into_iter().next() {
+        match self.0.into_iter().next() {
             Some((draft, server)) => {
                 drafts::serve_stdio(draft, server, input, output, stop).await?;
             }
             None => serve_stdio(main, input, output, stop).await?,
-        })
+        }
+        Ok(())
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct CommandError {
     pub(super) message: String,
     remarks: String,
     /// The members of the JSON object.
-    facts: Map<String, Value>,
+    facts: Box<Map<String, Value>>,
     /// Whether JSON was printed already.
     is_reported: bool,
 }
@@ -57,7 +57,7 @@ impl CommandError {
             code,
             message,
             remarks: String::new(),
-            facts: Map::from_iter([("error".to_owned(), error)]),
+            facts: Box::new(Map::from_iter([("error".to_owned(), error)])),
             is_reported: false,
         }
     }
@@ -87,9 +87,9 @@ impl CommandError {
 
     /// Replaces the error in the JSON object by the open asks.
     pub(super) fn with_asks(mut self, asks: Vec<Value>) -> Self {
-        let facts = std::mem::take(&mut self.facts).into_iter();
+        let facts = std::mem::take(&mut *self.facts).into_iter();
         let facts = facts.filter(|(name, _)| name != "error");
-        self.facts = std::iter::once(("asked".to_owned(), asks.into()))
+        *self.facts = std::iter::once(("asked".to_owned(), asks.into()))
             .chain(facts)
             .collect();
         self
@@ -104,7 +104,7 @@ impl CommandError {
     }
 
     pub(super) fn to_json(&self) -> Option<Value> {
-        (!self.is_reported).then(|| Value::Object(self.facts.clone()))
+        (!self.is_reported).then(|| Value::Object(*self.facts.clone()))
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) async fn work_item(world: &mut World) -> Result<(), AppError> {
     world.claim("Three rounds are served by three instances", three)?;
     let in_turn = asked(&rounds) == [vec!["resolution"], vec!["duplicate_of"], vec![]];
     world.claim("Each rule asks once, one after the other", in_turn)?;
-    let expected = "Bug #4522 resolved as Duplicate of Bug #4301. BalancerState set to Resolved and \
+    let expected = "Bug #4522 resolved as Duplicate of Bug #4301. State set to Resolved and \
                     duplicate link created.";
     let same = result(&rounds) == Some(expected);
     world.claim(
