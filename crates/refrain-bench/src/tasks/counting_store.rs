@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
-    Claim, Claimed, Commit, Committed, Created, Hint, Lease, ListTasks, NewTask, Store,
-    StoreFuture, Swept, Task, TaskId, TaskRow, TaskStore,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Store,
+    StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use tokio::sync::broadcast;
 
@@ -68,11 +68,15 @@ impl CountingStore {
 }
 
 impl TaskStore for CountingStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Created> {
+    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.count_call("create", self.store.create(new))
     }
 
-    fn get<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, Option<Task>> {
+    fn get<'a>(
+        &'a self,
+        id: &'a TaskId,
+        owner: &'a Principal,
+    ) -> StoreFuture<'a, Option<StoredTask>> {
         self.count_call("get", self.store.get(id, owner))
     }
 
@@ -89,7 +93,7 @@ impl TaskStore for CountingStore {
         self.count_call("cancel", self.store.cancel(id, owner))
     }
 
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<Claimed>> {
+    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         self.count_call("claim", self.store.claim(claim))
     }
 
@@ -97,7 +101,7 @@ impl TaskStore for CountingStore {
         self.count_call("extend", self.store.extend(leases, lease))
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, Committed> {
+    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         self.count_call("commit", self.store.commit(lease, commit))
     }
 
@@ -121,7 +125,7 @@ impl TaskStore for CountingStore {
         self.count_call("spilled", self.store.spilled(id))
     }
 
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, Swept> {
+    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
         self.count_call("sweep", self.store.sweep(keep, most))
     }
 

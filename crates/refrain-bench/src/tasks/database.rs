@@ -246,7 +246,7 @@ impl Database {
 
     /// Claims due tasks of the floor, and reads their journals and answers.
     pub(crate) async fn claim(&self, lease: i64, max: i64) -> DbResult<Vec<String>> {
-        type Claimed = (String, Vec<u8>, Vec<u8>);
+        type ClaimedTask = (String, Vec<u8>, Vec<u8>);
         const CLAIM: &str = "
 UPDATE floor_tasks SET worker = 'worker', due = $2
 WHERE id IN (SELECT id FROM floor_tasks WHERE due <= $1 ORDER BY due LIMIT $3)
@@ -263,7 +263,7 @@ RETURNING id, call, journal";
             let now = now();
             [now, now + lease, max].map(Value::Int)
         };
-        let ids = |claimed: Vec<Claimed>| claimed.into_iter().map(|(id, ..)| id).collect();
+        let ids = |claimed: Vec<ClaimedTask>| claimed.into_iter().map(|(id, ..)| id).collect();
         match self {
             Self::Sqlite { writer, .. } => {
                 let mut writer = writer.lock().await;

@@ -238,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_commits_to_postgres_are_counted() {
-        let cluster = Cluster::shared().unwrap();
+        let cluster = TestPostgres::shared().unwrap();
         assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }
 }
