@@ -40,7 +40,7 @@ const client = new Client(
     { name: 'refrain-tests', version: '0' },
     {
         capabilities: { elicitation: { form: {} }, sampling: {} },
-        // Without this the SDK speaks the older revision and never sees an incomplete result.
+        // Without this the SDK speaks the legacy revision and never sees an incomplete result.
         versionNegotiation: { mode: 'auto' }
     }
 );
@@ -75,7 +75,7 @@ const callTool = (name, args) => client.callTool({ name, arguments: args }, { ti
 
 const checks = {
     async discover() {
-        // In mode 'auto' the SDK falls back to the older handshake without a word.
+        // In mode 'auto' the SDK falls back to the legacy handshake without a word.
         const version = client.getNegotiatedProtocolVersion();
         expect(version === PROTOCOL_VERSION, `negotiated ${version}`);
     },

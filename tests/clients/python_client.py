@@ -89,7 +89,7 @@ def text_of(result: CallToolResult) -> str:
 
 
 async def discover(client: Client, user: User) -> None:
-    # The SDK falls back to the older handshake without a word, so the version is checked.
+    # The SDK falls back to the legacy handshake without a word, so the version is checked.
     expect(client.protocol_version == PROTOCOL_VERSION, f"negotiated {client.protocol_version}")
 
 

@@ -55,7 +55,7 @@ const DERIVED_KEYS: usize = 1024;
 
 /// A kind of sealed data.
 #[derive(Clone, Copy)]
-enum Format {
+enum SealFormat {
     Token,
     Live,
     AtRest,
@@ -68,7 +68,7 @@ enum Cipher {
     Gcm,
 }
 
-impl Format {
+impl SealFormat {
     /// The first byte of sealed data.
     const fn version(self, cipher: Cipher) -> u8 {
         match (self, cipher) {
@@ -336,7 +336,7 @@ impl Sealer {
 
     /// Seals bytes for a store. They open only with the same `context`, such as the key of the record.
     pub fn seal_bytes(&self, context: &[u8], content: &[u8]) -> Vec<u8> {
-        let (minter, header) = self.header(Format::AtRest, self.source.unix_seconds());
+        let (minter, header) = self.header(SealFormat::AtRest, self.source.unix_seconds());
         let mut bytes = Vec::with_capacity(HEADER + content.len() + TAG);
         bytes.extend_from_slice(&header);
         bytes.extend_from_slice(content);
@@ -348,7 +348,7 @@ impl Sealer {
     /// Opens the output of [`seal_bytes`](Self::seal_bytes) with the same `context`.
     pub fn open_bytes(&self, context: &[u8], mut sealed: Vec<u8>) -> Result<Vec<u8>, OpenError> {
         let length = self
-            .unseal(Format::AtRest, &at_rest(context), &mut sealed)?
+            .unseal(SealFormat::AtRest, &at_rest(context), &mut sealed)?
             .len();
         sealed.drain(..HEADER);
         sealed.truncate(length);
@@ -356,7 +356,7 @@ impl Sealer {
     }
 
     /// Returns the minter and the header of its next token.
-    fn header(&self, format: Format, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
+    fn header(&self, format: SealFormat, now: u64) -> (Arc<Minter>, [u8; HEADER]) {
         let minter = self.minter(now);
         let mut header = [0; HEADER];
         let DerivedKey {
@@ -374,7 +374,7 @@ impl Sealer {
     /// Opens sealed bytes in place and returns the content.
     fn unseal<'a>(
         &self,
-        format: Format,
+        format: SealFormat,
         binding: &[u8],
         bytes: &'a mut [u8],
     ) -> Result<&'a [u8], OpenError> {
@@ -421,7 +421,7 @@ impl Sealer {
             expires: now.saturating_add(self.options.ttl.as_secs()),
             version,
         };
-        let (minter, header) = self.header(Format::Token, now);
+        let (minter, header) = self.header(SealFormat::Token, now);
         let mut small = [0; SMALL];
         let mut large;
         let journal = &mut small[HEADER..SMALL - TAG];
@@ -477,7 +477,7 @@ impl Sealer {
                 .map_err(|_| OpenError::Encoding)?;
             &mut large[..]
         };
-        let plain = self.unseal(Format::Token, binding.as_bytes(), sealed)?;
+        let plain = self.unseal(SealFormat::Token, binding.as_bytes(), sealed)?;
         let (claims, snapshot) = Snapshot::decode(plain).ok_or(OpenError::Content)?;
         self.check_time(claims.issued, claims.expires.min(snapshot.deadline))?;
         Ok(snapshot)

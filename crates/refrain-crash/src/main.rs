@@ -30,7 +30,7 @@ mod run;
 mod worker;
 
 use crate::error::{CrashError, InvalidStore};
-use crate::report::CrashReport;
+use crate::report::RunReport;
 use crate::worker::WorkerOptions;
 use clap::{Args, Parser, Subcommand};
 use std::io::Write as _;
@@ -48,14 +48,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run tasks, disrupt them, check, and print a table. The exit code is 1 if a check fails.
-    Run(RunOptions),
+    Run(CrashOptions),
     /// Run a worker process. `run` starts these.
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
 
 #[derive(Args)]
-struct RunOptions {
+struct CrashOptions {
     /// The task store: `sqlite` or `postgres` for a new one, or the URL of an empty one.
     #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreChoice::parse)]
     store: StoreChoice,
@@ -120,7 +120,7 @@ async fn main() -> ExitCode {
 }
 
 /// Runs the test. Returns whether all checks passed.
-async fn run_all(options: RunOptions) -> Result<bool, CrashError> {
+async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
     let json = options.json;
     let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
     let dir = dir.map_err(CrashError::system("no directory for the run"))?;
@@ -136,7 +136,7 @@ async fn run_all(options: RunOptions) -> Result<bool, CrashError> {
         _ = terminate.recv() => Err(CrashError::Interrupted),
         _ = tokio::signal::ctrl_c() => Err(CrashError::Interrupted),
     };
-    let holds = report.as_ref().is_ok_and(CrashReport::holds);
+    let holds = report.as_ref().is_ok_and(RunReport::holds);
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(

@@ -15,7 +15,7 @@ const SHOWN: usize = 30;
 
 /// The report of a run.
 #[derive(Debug, Serialize)]
-pub(crate) struct CrashReport {
+pub(crate) struct RunReport {
     pub(crate) store: &'static str,
     pub(crate) seed: u64,
     pub(crate) workers: usize,
@@ -31,7 +31,7 @@ pub(crate) struct CrashReport {
     pub(crate) findings: Findings,
 }
 
-impl CrashReport {
+impl RunReport {
     pub(crate) fn holds(&self) -> bool {
         self.findings.faults.is_empty()
     }

@@ -7,9 +7,9 @@ use crate::error::CrashError;
 use crate::fleet::{WORKERS, WorkerFleet};
 use crate::ledger::EffectLedger;
 use crate::plan::TaskPlan;
-use crate::report::CrashReport;
+use crate::report::RunReport;
 use crate::worker::{self, LEASE};
-use crate::{RunOptions, StoreChoice, record};
+use crate::{CrashOptions, StoreChoice, record};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
 use refrain::runtime::store::test_postgres::TestPostgres;
@@ -29,7 +29,7 @@ const STUCK: Duration = Duration::from_secs(120);
 
 /// The state of a run that its clients and disruptions share.
 pub(crate) struct CrashRun {
-    pub(crate) options: RunOptions,
+    pub(crate) options: CrashOptions,
     pub(crate) seed: u64,
     pub(crate) fleet: WorkerFleet,
     /// An instance that runs no tasks, for requests about them.
@@ -49,10 +49,10 @@ pub(crate) struct CrashRun {
 
 /// Runs the test in this directory.
 pub(crate) async fn run(
-    options: RunOptions,
+    options: CrashOptions,
     seed: u64,
     dir: &Path,
-) -> Result<CrashReport, CrashError> {
+) -> Result<RunReport, CrashError> {
     let begun = Instant::now();
     let mut cluster = None;
     let url = match &options.store {
@@ -98,7 +98,7 @@ pub(crate) async fn run(
     run.add_stuck(&mut ended).await;
     let evidence = run.evidence(ended, dir).await?;
     let counts = run.counts.lock().clone();
-    Ok(CrashReport {
+    Ok(RunReport {
         store: run.options.store.name(),
         seed,
         workers: WORKERS,

@@ -19,7 +19,7 @@ mod target;
 #[cfg(feature = "metrics")]
 mod text;
 
-pub(crate) use label::{Counts, Label, LiveCallEvent, Other, Refusal, RoundOutcome, TaskEvent};
+pub(crate) use label::{Counts, Label, LiveCallEvent, Other, Refusal, RoundLabel, TaskEvent};
 pub(crate) use target::TargetCounts;
 #[cfg(feature = "metrics")]
 pub use text::METRICS_CONTENT_TYPE;
@@ -112,7 +112,7 @@ impl Metrics {
         &self,
         kind: CallKind,
         target: Option<&TargetCounts>,
-        outcome: RoundOutcome,
+        outcome: RoundLabel,
         duration: Option<Duration>,
     ) {
         self.targets.or_other(kind, target).rounds.add(outcome);

@@ -4,13 +4,13 @@ use crate::Closure;
 use crate::crash::CrashReport;
 use crate::dialogue::Dialogue;
 use crate::fleet::Fleet;
-use crate::outcome::{CrashPoint, Outcome};
+use crate::outcome::{CallOutcome, CrashPoint};
 use crate::script::Script;
 use serde_json::Value;
 
 /// Which reply a client uses when its request was delivered twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeepReply {
     /// The reply to the first delivery.
     First,
     /// The reply to the second delivery.
@@ -24,18 +24,18 @@ pub(crate) struct Faults {
     pub(crate) lost_responses: Vec<usize>,
     pub(crate) loses_every_response: bool,
     pub(crate) draining: Vec<usize>,
-    pub(crate) doubled: Option<Keep>,
+    pub(crate) doubled: Option<KeepReply>,
     /// Whether the two deliveries of a doubled request run at the same time.
     pub(crate) races: bool,
     pub(crate) crash: Option<CrashPoint>,
 }
 
-type Inspect<'f> = Box<dyn FnMut(&Outcome) + 'f>;
+type Inspect<'f> = Box<dyn FnMut(&CallOutcome) + 'f>;
 
-/// A call: set the client's answers and the faults, then [`run`](Call::run) it.
+/// A call: set the client's answers and the faults, then [`run`](TestCall::run) it.
 #[derive(Debug)]
 #[must_use = "a call is made when it is run"]
-pub struct Call<'f> {
+pub struct TestCall<'f> {
     pub(crate) fleet: &'f Fleet,
     pub(crate) method: &'static str,
     pub(crate) params: Value,
@@ -46,7 +46,7 @@ pub struct Call<'f> {
     inspect: Option<Closure<Inspect<'f>>>,
 }
 
-impl<'f> Call<'f> {
+impl<'f> TestCall<'f> {
     pub(crate) fn new(fleet: &'f Fleet, method: &'static str, params: Value) -> Self {
         Self {
             fleet,
@@ -97,13 +97,13 @@ impl<'f> Call<'f> {
     }
 
     /// Delivers every request to two instances, one after the other.
-    pub fn double_requests(mut self, keep: Keep) -> Self {
+    pub fn double_requests(mut self, keep: KeepReply) -> Self {
         (self.faults.doubled, self.faults.races) = (Some(keep), false);
         self
     }
 
     /// Delivers every request to two instances at the same time.
-    pub fn race_requests(mut self, keep: Keep) -> Self {
+    pub fn race_requests(mut self, keep: KeepReply) -> Self {
         (self.faults.doubled, self.faults.races) = (Some(keep), true);
         self
     }
@@ -123,9 +123,9 @@ impl<'f> Call<'f> {
         self
     }
 
-    /// Calls a function with the outcome of every run. [`crash_everywhere`](Call::crash_everywhere) makes many runs;
-    /// [`Outcome::crash`] is `None` in those that ended before the crash point.
-    pub fn inspect(mut self, inspect: impl FnMut(&Outcome) + 'f) -> Self {
+    /// Calls a function with the outcome of every run. [`crash_everywhere`](TestCall::crash_everywhere) makes many runs;
+    /// [`CallOutcome::crash`] is `None` in those that ended before the crash point.
+    pub fn inspect(mut self, inspect: impl FnMut(&CallOutcome) + 'f) -> Self {
         self.inspect = Some(Closure(Box::new(inspect)));
         self
     }
@@ -140,7 +140,7 @@ impl<'f> Call<'f> {
     /// # Panics
     ///
     /// If the script has no answer to an ask, or the call takes too many rounds.
-    pub async fn run(mut self) -> Outcome {
+    pub async fn run(mut self) -> CallOutcome {
         self.run_once(0).await
     }
 
@@ -174,12 +174,12 @@ impl<'f> Call<'f> {
     ///
     /// # Panics
     ///
-    /// As [`run`](Call::run) does.
+    /// As [`run`](TestCall::run) does.
     pub async fn crash_everywhere(self) -> CrashReport {
         CrashReport::of(self).await
     }
 
-    pub(crate) async fn run_once(&mut self, run: usize) -> Outcome {
+    pub(crate) async fn run_once(&mut self, run: usize) -> CallOutcome {
         let mut dialogue = Dialogue::new(self, run);
         while dialogue.next().await.is_some() {
             let rounds = dialogue.rounds().len();

@@ -19,10 +19,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// assert_eq!(clock.now(), before + Duration::from_secs(60));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Clock(Arc<Mutex<State>>);
+pub struct Clock(Arc<Mutex<ClockState>>);
 
 #[derive(Debug)]
-struct State {
+struct ClockState {
     now: SystemTime,
     random: u64,
 }
@@ -33,7 +33,7 @@ const START: u64 = 1_785_196_800;
 impl Clock {
     /// A clock whose random bytes follow from this seed.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(ClockState {
             now: UNIX_EPOCH + Duration::from_secs(START),
             random: seed,
         })))

@@ -1,7 +1,7 @@
 //! A crash at every await.
 
-use crate::call::Call;
-use crate::outcome::{CrashPoint, Outcome};
+use crate::call::TestCall;
+use crate::outcome::{CallOutcome, CrashPoint};
 
 /// The number of runs after which a handler is taken to be endless.
 const MOST: usize = 10_000;
@@ -9,12 +9,12 @@ const MOST: usize = 10_000;
 /// The outcomes of a call with a crash at every await.
 #[derive(Clone, Debug)]
 pub struct CrashReport {
-    undisturbed: Outcome,
-    crashed: Vec<Outcome>,
+    undisturbed: CallOutcome,
+    crashed: Vec<CallOutcome>,
 }
 
 impl CrashReport {
-    pub(crate) async fn of(mut call: Call<'_>) -> Self {
+    pub(crate) async fn of(mut call: TestCall<'_>) -> Self {
         call.faults.crash = None;
         let undisturbed = call.run_once(0).await;
         let mut crashed = Vec::new();
@@ -48,12 +48,12 @@ impl CrashReport {
     }
 
     /// The outcome without a crash.
-    pub fn undisturbed(&self) -> &Outcome {
+    pub fn undisturbed(&self) -> &CallOutcome {
         &self.undisturbed
     }
 
-    /// The outcomes with a crash; each says [where](Outcome::crash).
-    pub fn crashed(&self) -> &[Outcome] {
+    /// The outcomes with a crash; each says [where](CallOutcome::crash).
+    pub fn crashed(&self) -> &[CallOutcome] {
         &self.crashed
     }
 
@@ -66,7 +66,7 @@ impl CrashReport {
     ///
     /// # Panics
     ///
-    /// If one of them [ended](Outcome::ends_like) in another way.
+    /// If one of them [ended](CallOutcome::ends_like) in another way.
     #[track_caller]
     pub fn assert_same(&self) {
         for outcome in &self.crashed {

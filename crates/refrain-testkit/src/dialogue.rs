@@ -1,9 +1,9 @@
 //! A call round by round: requests, deliveries, faults and answers.
 
-use crate::call::{Call, Faults, Keep};
+use crate::call::{Faults, KeepReply, TestCall};
 use crate::fleet::{Fleet, parse};
-use crate::outcome::{CrashPoint, Outcome, RoundReport, note};
-use crate::script::{Asked, Player, Script};
+use crate::outcome::{CallOutcome, CrashPoint, RoundReport, note};
+use crate::script::{Player, ReceivedAsk, Script};
 use refrain::runtime::server::Status;
 use serde_json::{Map, Value, json};
 
@@ -25,7 +25,7 @@ pub struct Dialogue<'f> {
 type Delivery = (RoundReport, Option<Value>);
 
 impl<'f> Dialogue<'f> {
-    pub(crate) fn new(call: &Call<'f>, run: usize) -> Self {
+    pub(crate) fn new(call: &TestCall<'f>, run: usize) -> Self {
         let mut params = call.params.clone();
         params["_meta"] = call.script.meta(run);
         Self {
@@ -90,8 +90,8 @@ impl<'f> Dialogue<'f> {
     ///
     /// If the call is not over.
     #[track_caller]
-    pub fn into_outcome(self) -> Outcome {
-        Outcome {
+    pub fn into_outcome(self) -> CallOutcome {
+        CallOutcome {
             rounds: self.rounds,
             reply: self.end.expect("the call is not over"),
             crash: self.crash,
@@ -105,7 +105,7 @@ impl<'f> Dialogue<'f> {
         asks.sort_by_key(|&(key, _)| key);
         let mut answers = Map::new();
         for (key, request) in asks {
-            let mut asked = Asked {
+            let mut asked = ReceivedAsk {
                 key: key.clone(),
                 request: request.clone(),
                 answer: None,
@@ -156,8 +156,8 @@ impl<'f> Dialogue<'f> {
                     (first.await, second.await)
                 };
                 match keep {
-                    Keep::First => first,
-                    Keep::Second => second,
+                    KeepReply::First => first,
+                    KeepReply::Second => second,
                 }
             }
         };

@@ -1,7 +1,7 @@
 //! Instances that share their keys.
 
 use crate::Closure;
-use crate::call::Call;
+use crate::call::TestCall;
 use crate::clock::Clock;
 use refrain::auth::Caller;
 use refrain::server::{KeyRing, Server, ServerBuilder};
@@ -73,20 +73,20 @@ impl Fleet {
     }
 
     /// A call of this tool.
-    pub fn call(&self, tool: impl Into<String>, arguments: impl Into<Value>) -> Call<'_> {
+    pub fn call(&self, tool: impl Into<String>, arguments: impl Into<Value>) -> TestCall<'_> {
         let params = json!({"name": tool.into(), "arguments": arguments.into()});
-        Call::new(self, "tools/call", params)
+        TestCall::new(self, "tools/call", params)
     }
 
     /// A call for this prompt.
-    pub fn prompt(&self, prompt: impl Into<String>, arguments: impl Into<Value>) -> Call<'_> {
+    pub fn prompt(&self, prompt: impl Into<String>, arguments: impl Into<Value>) -> TestCall<'_> {
         let params = json!({"name": prompt.into(), "arguments": arguments.into()});
-        Call::new(self, "prompts/get", params)
+        TestCall::new(self, "prompts/get", params)
     }
 
     /// A call to read this resource.
-    pub fn resource(&self, uri: impl Into<String>) -> Call<'_> {
-        Call::new(self, "resources/read", json!({"uri": uri.into()}))
+    pub fn resource(&self, uri: impl Into<String>) -> TestCall<'_> {
+        TestCall::new(self, "resources/read", json!({"uri": uri.into()}))
     }
 
     /// Sends one message, valid or not, to a new instance of the first version, and returns the messages it sends back.

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use refrain::prelude::*;
-//! use refrain_testkit::{Effects, Fleet, Keep, Script};
+//! use refrain_testkit::{Effects, Fleet, KeepReply, Script};
 //! use serde_json::json;
 //!
 //! #[derive(Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@
 //! let outcome = fleet
 //!     .call("order", json!({"item": "a lamp"}))
 //!     .script(script)
-//!     .double_requests(Keep::Second)
+//!     .double_requests(KeepReply::Second)
 //!     .lose_responses([1])
 //!     .run()
 //!     .await;
@@ -53,13 +53,13 @@
 //! | --- | --- |
 //! | run a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
 //! | answer, decline, cancel, authenticate | [`Script`] |
-//! | lose a request or a reply | [`Call::lose_requests`], [`Call::lose_responses`] |
-//! | deliver a request twice | [`Call::double_requests`], [`Call::race_requests`] |
-//! | crash at every await | [`Call::crash_everywhere`] |
-//! | hand a flow on from an instance that shuts down | [`Call::draining`] |
+//! | lose a request or a reply | [`TestCall::lose_requests`], [`TestCall::lose_responses`] |
+//! | deliver a request twice | [`TestCall::double_requests`], [`TestCall::race_requests`] |
+//! | crash at every await | [`TestCall::crash_everywhere`] |
+//! | hand a flow on from an instance that shuts down | [`TestCall::draining`] |
 //! | let time pass | [`Clock::advance`] |
 //! | count side effects | [`Effects`] |
-//! | step through a call, tamper with its requests | [`Call::begin`], [`Dialogue::request`] |
+//! | step through a call, tamper with its requests | [`TestCall::begin`], [`Dialogue::request`] |
 //!
 //! Tests need a tokio runtime with its timer, as `#[tokio::test]` has.
 
@@ -75,16 +75,16 @@ pub mod net;
 mod outcome;
 mod script;
 
-pub use call::{Call, Keep};
+pub use call::{KeepReply, TestCall};
 pub use clock::Clock;
 pub use crash::CrashReport;
 pub use dialogue::Dialogue;
 pub use effects::Effects;
 pub use fleet::Fleet;
-pub use outcome::{CallError, CrashPoint, Outcome, RoundReport};
+pub use outcome::{CallError, CallOutcome, CrashPoint, RoundReport};
 pub use refrain_core::Note;
 pub use refrain_wire::Capability;
-pub use script::{Asked, Given, Script};
+pub use script::{ReceivedAsk, Script, ScriptedAnswer};
 
 /// A closure in a type that derives `Debug`.
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! The outcome of a call.
 
-use crate::script::Asked;
+use crate::script::ReceivedAsk;
 use refrain_core::Note;
 use refrain_wire::LogLevel;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use serde_json::Value;
 /// One round of a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RoundReport {
-    pub(crate) asks: Vec<Asked>,
+    pub(crate) asks: Vec<ReceivedAsk>,
     pub(crate) token: Option<String>,
     pub(crate) notes: Vec<Note>,
     pub(crate) version: usize,
@@ -19,13 +19,13 @@ pub struct RoundReport {
 
 impl RoundReport {
     /// The asks and their answers, sorted by key.
-    pub fn asks(&self) -> &[Asked] {
+    pub fn asks(&self) -> &[ReceivedAsk] {
         &self.asks
     }
 
     /// The keys of the asks.
     pub fn keys(&self) -> Vec<&str> {
-        self.asks.iter().map(Asked::key).collect()
+        self.asks.iter().map(ReceivedAsk::key).collect()
     }
 
     /// The token of the reply; `None` in the last round.
@@ -81,13 +81,13 @@ pub struct CallError {
 
 /// The outcome of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct CallOutcome {
     pub(crate) rounds: Vec<RoundReport>,
     pub(crate) reply: Value,
     pub(crate) crash: Option<CrashPoint>,
 }
 
-impl Outcome {
+impl CallOutcome {
     /// The texts in the result of a tool, prompt or resource, one per line.
     ///
     /// # Panics
@@ -142,7 +142,7 @@ impl Outcome {
     }
 
     /// The asks of all rounds.
-    pub fn asks(&self) -> impl Iterator<Item = &Asked> {
+    pub fn asks(&self) -> impl Iterator<Item = &ReceivedAsk> {
         self.rounds.iter().flat_map(RoundReport::asks)
     }
 

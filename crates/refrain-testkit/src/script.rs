@@ -12,13 +12,13 @@ use std::sync::Arc;
 
 /// An ask, and the client's answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Asked {
+pub struct ReceivedAsk {
     pub(crate) key: String,
     pub(crate) request: Value,
     pub(crate) answer: Option<Value>,
 }
 
-impl Asked {
+impl ReceivedAsk {
     /// The key.
     pub fn key(&self) -> &str {
         &self.key
@@ -70,9 +70,9 @@ impl Asked {
 
 /// One answer of a [`Script`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Given(Option<Value>);
+pub struct ScriptedAnswer(Option<Value>);
 
-impl Given {
+impl ScriptedAnswer {
     /// An accepted form with this content.
     pub fn form(content: impl Into<Value>) -> Self {
         Self::raw(json!({"action": "accept", "content": content.into()}))
@@ -120,7 +120,7 @@ impl Given {
     }
 }
 
-type React = Closure<Arc<dyn Fn(&Asked) -> Given + Send + Sync>>;
+type React = Closure<Arc<dyn Fn(&ReceivedAsk) -> ScriptedAnswer + Send + Sync>>;
 
 /// The answers, identity and capabilities of a client.
 ///
@@ -128,7 +128,7 @@ type React = Closure<Arc<dyn Fn(&Asked) -> Given + Send + Sync>>;
 /// repeated. An ask without an answer fails the test.
 ///
 /// ```
-/// use refrain_testkit::{Given, Script};
+/// use refrain_testkit::{ScriptedAnswer, Script};
 /// use serde_json::json;
 ///
 /// let script = Script::new()
@@ -137,8 +137,8 @@ type React = Closure<Arc<dyn Fn(&Asked) -> Given + Send + Sync>>;
 ///     .sample("summary", "All is well.")
 ///     .roots(["file:///home/octocat"])
 ///     .react("age", |asked| match asked.message() {
-///         "How old are you?" => Given::form(json!({"age": 30})),
-///         _ => Given::cancel(),
+///         "How old are you?" => ScriptedAnswer::form(json!({"age": 30})),
+///         _ => ScriptedAnswer::cancel(),
 ///     })
 ///     .principal("octocat");
 /// # let _ = script;
@@ -147,7 +147,7 @@ type React = Closure<Arc<dyn Fn(&Asked) -> Given + Send + Sync>>;
 pub struct Script {
     rules: Vec<(String, React)>,
     otherwise: Option<React>,
-    roots: Option<Given>,
+    roots: Option<ScriptedAnswer>,
     capabilities: Capabilities,
     pub(crate) caller: Caller,
     progress: bool,
@@ -183,37 +183,37 @@ impl Script {
 
     /// Fills in the form with this key.
     pub fn answer(self, key: impl Into<String>, content: impl Into<Value>) -> Self {
-        self.give(key, Given::form(content))
+        self.give(key, ScriptedAnswer::form(content))
     }
 
     /// Declines the ask with this key.
     pub fn decline(self, key: impl Into<String>) -> Self {
-        self.give(key, Given::decline())
+        self.give(key, ScriptedAnswer::decline())
     }
 
     /// Cancels the ask with this key.
     pub fn cancel(self, key: impl Into<String>) -> Self {
-        self.give(key, Given::cancel())
+        self.give(key, ScriptedAnswer::cancel())
     }
 
     /// Consents to open the URL with this key.
     pub fn consent(self, key: impl Into<String>) -> Self {
-        self.give(key, Given::consent())
+        self.give(key, ScriptedAnswer::consent())
     }
 
     /// Answers the sampling with this key.
     pub fn sample(self, key: impl Into<String>, text: impl Into<String>) -> Self {
-        self.give(key, Given::sample(text))
+        self.give(key, ScriptedAnswer::sample(text))
     }
 
     /// Answers every ask for roots with these URIs.
     pub fn roots<U: Into<String>>(mut self, uris: impl IntoIterator<Item = U>) -> Self {
-        self.roots = Some(Given::roots(uris));
+        self.roots = Some(ScriptedAnswer::roots(uris));
         self
     }
 
     /// Gives this answer to the ask with this key.
-    pub fn give(self, key: impl Into<String>, given: Given) -> Self {
+    pub fn give(self, key: impl Into<String>, given: ScriptedAnswer) -> Self {
         self.react(key, move |_| given.clone())
     }
 
@@ -221,14 +221,17 @@ impl Script {
     pub fn react(
         mut self,
         key: impl Into<String>,
-        react: impl Fn(&Asked) -> Given + Send + Sync + 'static,
+        react: impl Fn(&ReceivedAsk) -> ScriptedAnswer + Send + Sync + 'static,
     ) -> Self {
         self.rules.push((key.into(), Closure(Arc::new(react))));
         self
     }
 
     /// Computes the answer to every other ask.
-    pub fn otherwise(mut self, react: impl Fn(&Asked) -> Given + Send + Sync + 'static) -> Self {
+    pub fn otherwise(
+        mut self,
+        react: impl Fn(&ReceivedAsk) -> ScriptedAnswer + Send + Sync + 'static,
+    ) -> Self {
         self.otherwise = Some(Closure(Arc::new(react)));
         self
     }
@@ -306,7 +309,7 @@ impl Player {
     }
 
     /// The answer to an ask, unless it is left out.
-    pub(crate) fn answer(&mut self, asked: &Asked) -> Option<Value> {
+    pub(crate) fn answer(&mut self, asked: &ReceivedAsk) -> Option<Value> {
         let rules = self.script.rules.iter();
         let mut rules = rules.filter(|(key, _)| *key == asked.key);
         let turn = self.given.entry(asked.key.clone()).or_default();

@@ -95,7 +95,7 @@ function transportTo({ url, command }) {
 export async function connected(server, user, use, { capabilities = CAPABILITIES, ...options } = {}) {
     const client = new Client(
         { name: 'refrain-tests', version: '0' },
-        // Pinned: otherwise the SDK falls back to the older handshake without a word.
+        // Pinned: otherwise the SDK falls back to the legacy handshake without a word.
         { capabilities, versionNegotiation: { mode: { pin: PROTOCOL_VERSION } }, ...options }
     );
     if (capabilities.elicitation) {

@@ -119,7 +119,7 @@ async def connected(server: Server, user: User, **options: Any) -> AsyncIterator
         "read_timeout_seconds": SECONDS_FOR_ONE_ROUND,
     }
     async with Client(server, **(settings | options)) as client:
-        # The SDK falls back to the older handshake without a word.
+        # The SDK falls back to the legacy handshake without a word.
         same(client.protocol_version, PROTOCOL_VERSION, "negotiated")
         yield client
 

@@ -31,11 +31,11 @@ const MAX_POLLS: u32 = 15;
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
 #[derive(Deserialize)]
-struct LoginForm {
+struct BenchLogin {
     name: String,
 }
 
-impl Elicit for LoginForm {
+impl Elicit for BenchLogin {
     fn form() -> &'static Form {
         static FORM: OnceLock<Form> = OnceLock::new();
         FORM.get_or_init(|| Form::new([Field::string("name")]))
@@ -50,7 +50,7 @@ struct Weather {
 
 /// The example tool of the MRTR proposal, which asks once.
 async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
-    let login: LoginForm = cx
+    let login: BenchLogin = cx
         .elicit("github_login", "Please provide your GitHub username")
         .await?;
     let (name, location) = (login.name, args.location);

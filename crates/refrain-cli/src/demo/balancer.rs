@@ -48,7 +48,7 @@ impl RecordedExchange {
 
 /// A handle to the balancer, which runs until the runtime ends.
 #[derive(Clone)]
-pub(super) struct Balancer {
+pub(super) struct DemoBalancer {
     pub(super) address: SocketAddr,
     state: Arc<Mutex<BalancerState>>,
 }
@@ -60,7 +60,7 @@ struct BalancerState {
     exchanges: Vec<RecordedExchange>,
 }
 
-impl Balancer {
+impl DemoBalancer {
     pub(super) async fn start() -> Result<Self, AppError> {
         let listener = TcpListener::bind(("127.0.0.1", 0))
             .await

@@ -2,7 +2,7 @@
 //!
 //! The balancer reports which instance served a round; `refrain-client` reports the asks and the result.
 
-use super::balancer::{Balancer, RecordedExchange};
+use super::balancer::{DemoBalancer, RecordedExchange};
 use crate::AppError;
 use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 const ROUNDS_MAX: u32 = 10;
 
 /// The answers of a caller, by the key of the ask.
-pub(super) type Script<'a> = &'a [(&'a str, Value)];
+pub(super) type DemoScript<'a> = &'a [(&'a str, Value)];
 
 /// The result of a call if it is done, or a JSON-RPC error.
 type DemoReply = Result<Option<Value>, RpcFailure>;
@@ -25,7 +25,7 @@ pub(super) struct DemoCaller {
     pub(super) principal: &'static str,
     client: Client,
     secret: String,
-    balancer: Balancer,
+    balancer: DemoBalancer,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -69,7 +69,7 @@ pub(super) enum RoundReply {
 /// A request about a task, and its reply.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct TaskReply {
+pub(super) struct DemoTaskReply {
     pub(super) request: String,
     #[serde(flatten)]
     pub(super) exchange: RecordedExchange,
@@ -87,7 +87,7 @@ pub(super) struct TaskReply {
 }
 
 #[derive(Clone)]
-pub(super) struct Dialogue {
+pub(super) struct DemoDialogue {
     pub(super) caller: DemoCaller,
     pub(super) pending: PendingCall,
     rounds: u32,
@@ -98,7 +98,7 @@ impl DemoCaller {
     pub(super) async fn connect(
         principal: &'static str,
         secret: &str,
-        balancer: &Balancer,
+        balancer: &DemoBalancer,
         draft: Option<Draft>,
     ) -> Result<Self, AppError> {
         let info = Implementation {
@@ -139,7 +139,7 @@ pub(super) fn tool(name: &str, arguments: &Value) -> CallSpec {
     CallSpec::tool(name).with_arguments(object(arguments))
 }
 
-impl Dialogue {
+impl DemoDialogue {
     pub(super) fn new(caller: &DemoCaller, name: &str, arguments: &Value) -> Self {
         Self {
             pending: caller.client.prepare(tool(name, arguments)),
@@ -186,7 +186,7 @@ impl Dialogue {
     }
 
     /// Answers all open asks from the script, and returns the answers.
-    fn answer(&mut self, script: Script<'_>) -> Result<Map<String, Value>, AppError> {
+    fn answer(&mut self, script: DemoScript<'_>) -> Result<Map<String, Value>, AppError> {
         let mut answers = Map::new();
         for ask in self.pending.unanswered() {
             let key = ask.key();
@@ -223,7 +223,7 @@ impl Dialogue {
     }
 
     /// Sends the next round, with the answers to the asks of the last one.
-    pub(super) async fn next(&mut self, script: Script<'_>) -> Result<DemoRound, AppError> {
+    pub(super) async fn next(&mut self, script: DemoScript<'_>) -> Result<DemoRound, AppError> {
         let tool = self.pending.call().target().to_owned();
         if self.rounds == ROUNDS_MAX {
             return Err(format!("{tool} is not done after {ROUNDS_MAX} rounds").into());
@@ -256,7 +256,7 @@ impl Dialogue {
     }
 
     /// Makes the call, gets the task's status or, with a script, answers the task's asks.
-    pub(super) async fn task(&mut self, script: Script<'_>) -> Result<TaskReply, AppError> {
+    pub(super) async fn task(&mut self, script: DemoScript<'_>) -> Result<DemoTaskReply, AppError> {
         let answers = match script {
             [] => Map::new(),
             script => self.answer(script)?,
@@ -272,7 +272,7 @@ impl Dialogue {
         let reply = exchange.json();
         let result = &reply["result"];
         let text = |value: &Value| value.as_str().map(str::to_owned);
-        Ok(TaskReply {
+        Ok(DemoTaskReply {
             request: exchange.method.clone(),
             answers,
             task_id: id.to_owned(),
@@ -330,7 +330,7 @@ impl DemoRound {
     }
 }
 
-impl TaskReply {
+impl DemoTaskReply {
     pub(super) fn has_status(&self, status: &str) -> bool {
         self.status.as_deref() == Some(status)
     }

@@ -40,7 +40,7 @@ impl InstanceSpec {
     }
 }
 
-pub(super) struct Instance {
+pub(super) struct DemoInstance {
     pub(super) spec: InstanceSpec,
     pub(super) address: SocketAddr,
     pub(super) process: u32,
@@ -53,16 +53,16 @@ pub(super) struct Instance {
 struct LogTail(Arc<Mutex<VecDeque<String>>>);
 
 /// The instances, and the files that they share.
-pub(super) struct Fleet {
+pub(super) struct DemoFleet {
     pub(super) keys: PathBuf,
     pub(super) tokens: PathBuf,
     pub(super) ledger: PathBuf,
     /// Whether the instances serve the drafts, too.
     pub(super) drafts: bool,
-    pub(super) instances: Vec<Instance>,
+    pub(super) instances: Vec<DemoInstance>,
 }
 
-impl Fleet {
+impl DemoFleet {
     /// Starts instances in parallel, and waits until all of them listen.
     pub(super) async fn start(
         &mut self,
@@ -75,12 +75,12 @@ impl Fleet {
             .collect::<Result<_, AppError>>()?;
         for (child, spec) in spawned {
             self.instances
-                .push(Instance::wait_until_listening(spec, child).await?);
+                .push(DemoInstance::wait_until_listening(spec, child).await?);
         }
         Ok(())
     }
 
-    pub(super) fn get(&self, name: &str) -> Result<&Instance, AppError> {
+    pub(super) fn get(&self, name: &str) -> Result<&DemoInstance, AppError> {
         Ok(&self.instances[self.position(name)?])
     }
 
@@ -147,7 +147,7 @@ impl Fleet {
     }
 }
 
-impl Instance {
+impl DemoInstance {
     async fn wait_until_listening(spec: InstanceSpec, mut child: Child) -> Result<Self, AppError> {
         let (Some(process), Some(stderr)) = (child.id(), child.stderr.take()) else {
             return Err("an instance ended at once".into());

@@ -2,9 +2,9 @@
 //!
 //! Text has a column of labels and a column of contents. No line is wider than [`WIDTH`].
 
-use super::balancer::{Balancer, RecordedExchange};
-use super::caller::{DemoRound, Dialogue, RoundReply, TaskReply};
-use super::fleet::Instance;
+use super::balancer::{DemoBalancer, RecordedExchange};
+use super::caller::{DemoDialogue, DemoRound, DemoTaskReply, RoundReply};
+use super::fleet::DemoInstance;
 use super::stories::Story;
 use crate::style::{BOLD, DIM, PLAIN};
 use crate::terminal::display_text::wrapped;
@@ -75,10 +75,14 @@ impl Printer {
         Ok(())
     }
 
-    pub(super) fn fleet(&mut self, instances: &[Instance], balancer: &Balancer) -> io::Result<()> {
+    pub(super) fn fleet(
+        &mut self,
+        instances: &[DemoInstance],
+        balancer: &DemoBalancer,
+    ) -> io::Result<()> {
         let balancer = balancer.address;
         if self.json {
-            let started = |instance: &Instance| {
+            let started = |instance: &DemoInstance| {
                 json!({
                     "name": instance.spec.name,
                     "process": instance.process,
@@ -94,7 +98,7 @@ impl Printer {
             self.out,
             "{BOLD}Three instances that share only a key, behind a round-robin balancer{BOLD:#}\n"
         )?;
-        for Instance {
+        for DemoInstance {
             spec,
             address,
             process,
@@ -151,9 +155,9 @@ impl Printer {
         self.labelled(label, style, claim)
     }
 
-    pub(super) fn failure(&mut self, problem: &str, instances: &[Instance]) -> io::Result<()> {
+    pub(super) fn failure(&mut self, problem: &str, instances: &[DemoInstance]) -> io::Result<()> {
         let log =
-            |instance: &Instance| json!({"name": instance.spec.name, "lines": instance.log()});
+            |instance: &DemoInstance| json!({"name": instance.spec.name, "lines": instance.log()});
         let logs: Vec<Value> = instances.iter().map(log).collect();
         let members = json!({"problem": problem, "logs": logs});
         if !self.print_json("broke", members, &())? {
@@ -179,7 +183,7 @@ impl Printer {
     /// Prints a round of a call. `attempt` describes the use of its token, in the story about tokens.
     pub(super) fn round(
         &mut self,
-        dialogue: &Dialogue,
+        dialogue: &DemoDialogue,
         attempt: Option<&str>,
         round: &DemoRound,
     ) -> io::Result<()> {
@@ -234,8 +238,8 @@ impl Printer {
     /// Prints a request about a task, and the task's status. `is_call` is true for the call that becomes the task.
     pub(super) fn task(
         &mut self,
-        task: &Dialogue,
-        reply: &TaskReply,
+        task: &DemoDialogue,
+        reply: &DemoTaskReply,
         is_call: bool,
     ) -> io::Result<()> {
         let members = json!({"principal": task.caller.principal});
@@ -391,7 +395,7 @@ fn answers(answers: &Map<String, Value>) -> Vec<String> {
     answers.iter().map(line).collect()
 }
 
-fn called(dialogue: &Dialogue) -> String {
+fn called(dialogue: &DemoDialogue) -> String {
     let (principal, call) = (dialogue.caller.principal, dialogue.pending.call());
     format!(
         "{principal} calls {} {}",

@@ -6,7 +6,7 @@ mod handover;
 mod task;
 mod tokens;
 
-use super::caller::{DemoCaller, DemoRound, Dialogue};
+use super::caller::{DemoCaller, DemoDialogue, DemoRound};
 use super::world::World;
 use crate::AppError;
 use clap::ValueEnum;
@@ -135,22 +135,22 @@ impl Story {
 
 const WEATHER: &str = "Current weather in New York:\nTemperature: 72°F\nConditions: Partly cloudy";
 
-fn weather_call(caller: &DemoCaller) -> Dialogue {
-    Dialogue::new(caller, "get_weather", &json!({"location": "New York"}))
+fn weather_call(caller: &DemoCaller) -> DemoDialogue {
+    DemoDialogue::new(caller, "get_weather", &json!({"location": "New York"}))
 }
 
 fn github_login() -> (&'static str, Value) {
     ("github_login", form(&json!({"name": "octocat"})))
 }
 
-fn work_item_call(caller: &DemoCaller) -> (Dialogue, [(&'static str, Value); 2]) {
+fn work_item_call(caller: &DemoCaller) -> (DemoDialogue, [(&'static str, Value); 2]) {
     let arguments = json!({"workItemId": 4522, "fields": {"System.State": "Resolved"}});
     let script = [
         ("resolution", form(&json!({"resolution": "Duplicate"}))),
         ("duplicate_of", form(&json!({"duplicateOfId": 4301}))),
     ];
     (
-        Dialogue::new(caller, "update_work_item", &arguments),
+        DemoDialogue::new(caller, "update_work_item", &arguments),
         script,
     )
 }

@@ -1,8 +1,8 @@
 //! The environment of a story: the fleet, the balancer, two callers and the printer.
 
-use super::balancer::Balancer;
-use super::caller::{DemoCaller, DemoRound, Dialogue, RoundReply, Script};
-use super::fleet::{Fleet, InstanceSpec};
+use super::balancer::DemoBalancer;
+use super::caller::{DemoCaller, DemoDialogue, DemoRound, DemoScript, RoundReply};
+use super::fleet::{DemoFleet, InstanceSpec};
 use super::printer::Printer;
 use super::stories::Story;
 use crate::AppError;
@@ -19,8 +19,8 @@ const INSTANCES: [&str; 3] = ["a", "b", "c"];
 pub(super) struct World {
     pub(super) alice: DemoCaller,
     pub(super) bob: DemoCaller,
-    pub(super) balancer: Balancer,
-    pub(super) fleet: Fleet,
+    pub(super) balancer: DemoBalancer,
+    pub(super) fleet: DemoFleet,
     pub(super) printer: Printer,
     started: Instant,
     // Dropped last: the processes use its files.
@@ -36,11 +36,11 @@ impl World {
         let dir = dir.prefix("refrain-demo-").tempdir().map_err(|error| {
             format!("cannot create a temporary directory: {error}\nhint: set $TMPDIR to another directory")
         })?;
-        let balancer = Balancer::start().await?;
+        let balancer = DemoBalancer::start().await?;
         let (alice, bob) = (secret(), secret());
         let tokens = format!("alice {alice}\nbob {bob}\n");
         let keys = KeyRing::generate(&SystemSource::new());
-        let mut fleet = Fleet {
+        let mut fleet = DemoFleet {
             keys: write(&dir, "keys", &keys.to_text())?,
             tokens: write(&dir, "tokens", &tokens)?,
             ledger: write(&dir, "ledger", "")?,
@@ -83,8 +83,8 @@ impl World {
 
     pub(super) async fn round(
         &mut self,
-        dialogue: &mut Dialogue,
-        script: Script<'_>,
+        dialogue: &mut DemoDialogue,
+        script: DemoScript<'_>,
     ) -> Result<DemoRound, AppError> {
         let round = dialogue.next(script).await?;
         self.printer.round(dialogue, None, &round)?;
@@ -93,8 +93,8 @@ impl World {
 
     pub(super) async fn play(
         &mut self,
-        dialogue: &mut Dialogue,
-        script: Script<'_>,
+        dialogue: &mut DemoDialogue,
+        script: DemoScript<'_>,
     ) -> Result<Vec<DemoRound>, AppError> {
         let mut rounds = Vec::new();
         loop {

@@ -30,8 +30,8 @@ ok get_weather declined
 /// The time limit for a client in seconds. The checks take two; the client itself gives up after 180.
 const CLIENT_TIME: &str = "240";
 
-const PYTHON: [&str; 2] = [".tools/bin/python-older", "tests/clients/older_python.py"];
-const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/older_npm.mjs"];
+const PYTHON: [&str; 2] = [".tools/bin/python-legacy", "tests/clients/legacy_python.py"];
+const NPM: [&str; 2] = [".tools/bin/node", "tests/clients/legacy_npm.mjs"];
 
 async fn check(client: [&str; 2], args: &[&OsStr]) {
     assert_eq!(run_tool(CLIENT_TIME, &client, args).await, CHECKS);

@@ -1,12 +1,12 @@
 //! A parser for `WWW-Authenticate` challenges. Malformed parts are skipped.
 
-use super::grant::ScopeSet;
+use super::grant::GrantScopes;
 use http::{HeaderMap, header};
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct AuthChallenge {
     pub(super) resource_metadata: Option<String>,
-    pub(super) scopes: Option<ScopeSet>,
+    pub(super) scopes: Option<GrantScopes>,
     pub(super) error: Option<String>,
     pub(super) dpop: bool,
 }
@@ -39,7 +39,11 @@ impl AuthChallenge {
     fn set(&mut self, name: &str, value: String) {
         match name.to_ascii_lowercase().as_str() {
             "resource_metadata" => _ = self.resource_metadata.get_or_insert(value),
-            "scope" => _ = self.scopes.get_or_insert_with(|| ScopeSet::parse(&value)),
+            "scope" => {
+                _ = self
+                    .scopes
+                    .get_or_insert_with(|| GrantScopes::parse(&value))
+            }
             "error" => _ = self.error.get_or_insert(value),
             _ => {}
         }
@@ -117,8 +121,8 @@ mod tests {
         AuthChallenge::read(&headers)
     }
 
-    fn scopes(text: &str) -> Option<ScopeSet> {
-        Some(ScopeSet::parse(text))
+    fn scopes(text: &str) -> Option<GrantScopes> {
+        Some(GrantScopes::parse(text))
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::challenge::AuthChallenge;
 use super::client::{ClientAuth, ClientId, RegisteredClient};
 use super::dpop::{self, DpopKey};
 use super::error::{AuthError, AuthResult, sanitize};
-use super::grant::{Grant, ScopeSet};
+use super::grant::{Grant, GrantScopes};
 use super::metadata::{IssuerMetadata, ProtectedResource};
 use super::oauth::{Hook, IdentityProvider, OAuthFlow};
 use super::redirect;
@@ -88,7 +88,7 @@ impl ServerAuth {
         prior: Option<&Grant>,
         resource: &ProtectedResource,
         issuer: &IssuerMetadata,
-    ) -> ScopeSet {
+    ) -> GrantScopes {
         let mut scopes = prior.map(|prior| prior.scopes.clone()).unwrap_or_default();
         scopes = scopes.with(&self.setup.scopes);
         match &challenge.scopes {
@@ -96,7 +96,7 @@ impl ServerAuth {
             None if scopes.is_empty() => scopes = resource.scopes_supported.clone(),
             None => {}
         }
-        let offline = ScopeSet::parse(OFFLINE);
+        let offline = GrantScopes::parse(OFFLINE);
         let is_person = matches!(self.setup.flow, OAuthFlow::Browser { .. });
         if is_person && issuer.scopes_supported.contains_all(&offline) {
             scopes = scopes.with(&offline);
@@ -187,7 +187,7 @@ struct GrantRequest<'a> {
     resource: String,
     client: ClientId,
     key: Option<DpopKey>,
-    scopes: ScopeSet,
+    scopes: GrantScopes,
 }
 
 impl GrantRequest<'_> {

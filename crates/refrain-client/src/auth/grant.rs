@@ -32,7 +32,7 @@ pub struct Grant {
     pub(super) obtained: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires: Option<u64>,
-    pub(super) scopes: ScopeSet,
+    pub(super) scopes: GrantScopes,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<DpopKey>,
 }
@@ -92,9 +92,9 @@ pub trait Grants: Send + Sync + 'static {
 /// A set of scopes, separated by spaces in messages.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(super) struct ScopeSet(pub(super) BTreeSet<String>);
+pub(super) struct GrantScopes(pub(super) BTreeSet<String>);
 
-impl ScopeSet {
+impl GrantScopes {
     pub(super) fn parse(text: &str) -> Self {
         Self(text.split_ascii_whitespace().map(str::to_owned).collect())
     }
@@ -113,7 +113,7 @@ impl ScopeSet {
     }
 }
 
-impl fmt::Display for ScopeSet {
+impl fmt::Display for GrantScopes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words: Vec<&str> = self.0.iter().map(String::as_str).collect();
         f.write_str(&words.join(" "))

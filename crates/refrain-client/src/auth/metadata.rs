@@ -5,7 +5,7 @@
 
 use super::challenge::AuthChallenge;
 use super::error::{AuthError, AuthResult, sanitize};
-use super::grant::ScopeSet;
+use super::grant::GrantScopes;
 use super::http::safe_url;
 use super::server::ServerAuth;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ pub(super) struct ProtectedResource {
     #[serde(default)]
     authorization_servers: Vec<String>,
     #[serde(default)]
-    pub(super) scopes_supported: ScopeSet,
+    pub(super) scopes_supported: GrantScopes,
     #[serde(default)]
     dpop_bound_access_tokens_required: bool,
     #[serde(default)]
@@ -56,7 +56,7 @@ pub(super) struct IssuerMetadata {
     token_endpoint: Option<String>,
     registration_endpoint: Option<String>,
     #[serde(default)]
-    pub(super) scopes_supported: ScopeSet,
+    pub(super) scopes_supported: GrantScopes,
     #[serde(default)]
     code_challenge_methods_supported: Vec<String>,
     pub(super) token_endpoint_auth_methods_supported: Option<Vec<String>>,

@@ -2,7 +2,7 @@
 
 use super::client::RegisteredClient;
 use super::error::{AuthError, AuthResult, SetupError};
-use super::grant::{Grant, Grants, ScopeSet};
+use super::grant::{Grant, GrantScopes, Grants};
 use super::http::{AuthHttp, is_loopback, safe_url};
 use super::server::ServerAuth;
 use super::{Authorize, RejectedRequest};
@@ -55,7 +55,7 @@ pub(super) struct OAuthSetup {
     pub(super) client: Option<RegisteredClient>,
     pub(super) metadata_url: Option<Url>,
     pub(super) name: String,
-    pub(super) scopes: ScopeSet,
+    pub(super) scopes: GrantScopes,
     pub(super) grants: Option<Arc<dyn Grants>>,
     pub(super) dpop: bool,
     /// The first authorization server used, for a client without a configured issuer.
@@ -203,7 +203,7 @@ impl OAuthBuilder {
             client,
             metadata_url: None,
             name: "Refrain".to_owned(),
-            scopes: ScopeSet::default(),
+            scopes: GrantScopes::default(),
             grants: None,
             dpop: false,
             first_issuer: OnceLock::new(),
@@ -241,7 +241,7 @@ impl OAuthBuilder {
         I::Item: AsRef<str>,
     {
         let scopes = scopes.into_iter().map(|scope| scope.as_ref().to_owned());
-        self.0.scopes = ScopeSet(scopes.collect());
+        self.0.scopes = GrantScopes(scopes.collect());
         self
     }
 

@@ -5,7 +5,7 @@
 use super::client::{ClientAuth, ClientId, SigningKey};
 use super::dpop::{DpopKey, Nonces, PROOF};
 use super::error::{AuthError, AuthResult, OAuthFailure, ResponseError};
-use super::grant::ScopeSet;
+use super::grant::GrantScopes;
 use super::http::AuthHttp;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -42,7 +42,7 @@ impl TokenEndpoint<'_> {
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&ScopeSet>,
+        scopes: Option<&GrantScopes>,
     ) -> AuthResult<BasicTokenResponse> {
         let body = self.request(grant_type, params, scopes).await?;
         serde_json::from_slice(&body).map_err(|_| self.invalid_response(ResponseError::NotToken))
@@ -53,7 +53,7 @@ impl TokenEndpoint<'_> {
         &self,
         id_token: &str,
         audience: &str,
-        scopes: &ScopeSet,
+        scopes: &GrantScopes,
     ) -> AuthResult<String> {
         #[derive(Deserialize)]
         struct ExchangeResponse {
@@ -80,7 +80,7 @@ impl TokenEndpoint<'_> {
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&ScopeSet>,
+        scopes: Option<&GrantScopes>,
     ) -> AuthResult<Vec<u8>> {
         let mut headers = HeaderMap::new();
         let body = self.form(grant_type, params, scopes, &mut headers)?;
@@ -102,7 +102,7 @@ impl TokenEndpoint<'_> {
         &self,
         grant_type: &str,
         params: &[(&str, &str)],
-        scopes: Option<&ScopeSet>,
+        scopes: Option<&GrantScopes>,
         headers: &mut HeaderMap,
     ) -> AuthResult<String> {
         let mut body = form_urlencoded::Serializer::new(String::new());

@@ -35,7 +35,7 @@ const PYTHON_EXPECTED: Expected = Expected::modern("python-restaurant");
 const RMCP_EXPECTED: Expected = Expected::modern("rmcp-restaurant");
 const LEGACY_EXPECTED: Expected = Expected {
     revision: "2025-11-25",
-    name: "older-restaurant",
+    name: "legacy-restaurant",
     asks_inline: true,
 };
 

@@ -27,7 +27,7 @@ pub(crate) const PYTHON: Program =
     Program::Script([".tools/bin/python", "tests/servers/python_server.py"]);
 pub(crate) const RMCP: Program = Program::Example("rmcp_server");
 pub(crate) const LEGACY: Program =
-    Program::Script([".tools/bin/python-older", "tests/servers/older_server.py"]);
+    Program::Script([".tools/bin/python-legacy", "tests/servers/legacy_server.py"]);
 pub(crate) const EVERYTHING: Program = Program::Installed(".tools/bin/everything");
 
 /// How to reach a server.

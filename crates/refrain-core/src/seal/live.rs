@@ -1,6 +1,6 @@
 //! Tokens of live calls, which name the holding instance and contain no journal.
 
-use super::{Binding, Format, HEADER, OpenError, Sealer, TAG, seal_in_place};
+use super::{Binding, HEADER, OpenError, SealFormat, Sealer, TAG, seal_in_place};
 use crate::journal::FlowId;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use base64::Engine;
@@ -59,7 +59,7 @@ impl Sealer {
         } = token;
         let now = self.source.unix_seconds();
         let fields: LiveFields<'_> = (*flow, now, *deadline, *round, holder);
-        let (minter, header) = self.header(Format::Live, now);
+        let (minter, header) = self.header(SealFormat::Live, now);
         let mut bytes = Vec::with_capacity(HEADER + 64 + holder.len() + TAG);
         bytes.extend_from_slice(&header);
         let mut bytes =
@@ -75,7 +75,7 @@ impl Sealer {
         let prefix = token.as_bytes().get(..4);
         prefix.is_some_and(|prefix| {
             let decoded = URL_SAFE_NO_PAD.decode_slice(prefix, &mut bytes);
-            decoded.is_ok() && Format::Live.cipher(bytes[0]).is_some()
+            decoded.is_ok() && SealFormat::Live.cipher(bytes[0]).is_some()
         })
     }
 
@@ -87,7 +87,7 @@ impl Sealer {
         let mut bytes = URL_SAFE_NO_PAD
             .decode(token)
             .map_err(|_| OpenError::Encoding)?;
-        let plain = self.unseal(Format::Live, &binding.live().0, &mut bytes)?;
+        let plain = self.unseal(SealFormat::Live, &binding.live().0, &mut bytes)?;
         let ((flow, issued, deadline, round, holder), rest): (LiveFields<'_>, &[u8]) =
             postcard::take_from_bytes(plain).map_err(|_| OpenError::Content)?;
         if !rest.is_empty() || holder.len() > MAX_HOLDER {

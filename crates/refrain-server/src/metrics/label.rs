@@ -44,7 +44,7 @@ impl<L: Label> Counts<L> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub(crate) enum RoundOutcome {
+pub(crate) enum RoundLabel {
     Complete,
     /// Complete, but the result has `isError`.
     ToolError,
@@ -64,7 +64,7 @@ pub(crate) enum RoundOutcome {
     Busy,
 }
 
-impl RoundOutcome {
+impl RoundLabel {
     pub(crate) fn error(code: ErrorCode) -> Self {
         match code {
             ErrorCode::MissingCapability => Self::MissingCapability,
@@ -237,7 +237,7 @@ labels! {
         Self::Subscribe,
         Self::Unsubscribe,
     ], Other::method;
-    RoundOutcome: Self::VARIANTS, Into::into;
+    RoundLabel: Self::VARIANTS, Into::into;
     Refusal: Self::VARIANTS, Into::into;
     TaskEvent: Self::VARIANTS, Into::into;
 }
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn label_values_are_unique() {
-        check::<RoundOutcome>();
+        check::<RoundLabel>();
         check::<Refusal>();
         check::<CallKind>();
         check::<Other>();

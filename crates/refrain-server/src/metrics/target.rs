@@ -1,6 +1,6 @@
 //! Counters of registered tools, prompts, resources and resource templates.
 
-use super::label::{Counts, KINDS, Label, RoundOutcome};
+use super::label::{Counts, KINDS, Label, RoundLabel};
 use super::number::Counter;
 use parking_lot::Mutex;
 use refrain_wire::CallKind;
@@ -16,7 +16,7 @@ pub(crate) struct TargetCounts {
     /// The name, URI or URI template. Empty for the shared counters.
     pub(crate) name: String,
     pub(super) calls: Counter,
-    pub(super) rounds: Counts<RoundOutcome>,
+    pub(super) rounds: Counts<RoundLabel>,
 }
 
 impl TargetCounts {

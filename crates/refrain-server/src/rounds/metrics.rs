@@ -1,7 +1,7 @@
 //! Metrics and log event of a round, recorded once when it ends.
 
 use super::{Round, RoundRejection};
-use crate::metrics::{Label, Metrics, RoundOutcome, TargetCounts};
+use crate::metrics::{Label, Metrics, RoundLabel, TargetCounts};
 use refrain_core::Principal;
 use refrain_wire::{CallKind, Reply};
 use std::sync::Arc;
@@ -35,26 +35,26 @@ impl RoundMetrics {
     pub(super) fn reject(self, metrics: &Metrics, rejection: &RoundRejection) {
         let outcome = match rejection {
             RoundRejection::Reply(reply) => outcome(reply),
-            RoundRejection::Forbidden(_) => RoundOutcome::InsufficientScope,
-            RoundRejection::Busy(_) => RoundOutcome::Busy,
+            RoundRejection::Forbidden(_) => RoundLabel::InsufficientScope,
+            RoundRejection::Busy(_) => RoundLabel::Busy,
             // Counted by the transport.
             RoundRejection::Malformed(_) => return,
         };
         self.end(metrics, outcome, None);
     }
 
-    fn end(&self, metrics: &Metrics, outcome: RoundOutcome, round: Option<u32>) {
+    fn end(&self, metrics: &Metrics, outcome: RoundLabel, round: Option<u32>) {
         let elapsed = self.started.elapsed();
         let answered = !matches!(
             outcome,
-            RoundOutcome::InsufficientScope | RoundOutcome::Cancelled | RoundOutcome::Busy
+            RoundLabel::InsufficientScope | RoundLabel::Cancelled | RoundLabel::Busy
         );
         let duration = answered.then_some(elapsed);
         metrics.round(self.kind, self.counts.as_deref(), outcome, duration);
         self.log(outcome, round, elapsed);
     }
 
-    fn log(&self, outcome: RoundOutcome, round: Option<u32>, elapsed: Duration) {
+    fn log(&self, outcome: RoundLabel, round: Option<u32>, elapsed: Duration) {
         tracing::debug!(
             method = self.kind.method(),
             target = self.counts.as_ref().map_or("", |counts| &*counts.name),
@@ -75,7 +75,7 @@ impl Round {
         };
         let metrics = &self.rounds.services.metrics;
         let outcome = match reply {
-            Reply::Incomplete(_) if self.is_handed_on => RoundOutcome::HandedOn,
+            Reply::Incomplete(_) if self.is_handed_on => RoundLabel::HandedOn,
             _ => outcome(reply),
         };
         if let Reply::Incomplete(incomplete) = reply {
@@ -90,18 +90,18 @@ impl Round {
         if let Some(round) = self.metrics.take() {
             let metrics = &self.rounds.services.metrics;
             metrics.work(self.stats());
-            round.end(metrics, RoundOutcome::Cancelled, Some(self.number()));
+            round.end(metrics, RoundLabel::Cancelled, Some(self.number()));
         }
     }
 }
 
-fn outcome(reply: &Reply) -> RoundOutcome {
+fn outcome(reply: &Reply) -> RoundLabel {
     match reply {
-        Reply::Complete(body) if body.is_error() => RoundOutcome::ToolError,
-        Reply::Complete(_) => RoundOutcome::Complete,
-        Reply::Incomplete(_) => RoundOutcome::InputRequired,
-        Reply::Task(_) => RoundOutcome::Task,
-        Reply::Error(error) => RoundOutcome::error(error.code),
-        Reply::Recorded(_) => RoundOutcome::Repeated,
+        Reply::Complete(body) if body.is_error() => RoundLabel::ToolError,
+        Reply::Complete(_) => RoundLabel::Complete,
+        Reply::Incomplete(_) => RoundLabel::InputRequired,
+        Reply::Task(_) => RoundLabel::Task,
+        Reply::Error(error) => RoundLabel::error(error.code),
+        Reply::Recorded(_) => RoundLabel::Repeated,
     }
 }

@@ -16,7 +16,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::layer::SubscriberExt;
 
-/// A hook for `on_round`, as in docs/operate/operating.md.
+/// A hook for `on_round`, as in docs/operate/traces.md.
 fn remote_parent(span: &Span, trace: &mut Trace) {
     let mut headers = HashMap::from([("traceparent".to_owned(), trace.parent().to_string())]);
     let state = trace.tracestate();

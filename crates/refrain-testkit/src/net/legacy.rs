@@ -23,7 +23,7 @@ pub fn initialize(revision: &str, capabilities: &Value) -> Value {
     let params = json!({
         "protocolVersion": revision,
         "capabilities": capabilities,
-        "clientInfo": {"name": "older", "version": "1"},
+        "clientInfo": {"name": "legacy", "version": "1"},
     });
     json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})
 }

@@ -2,7 +2,7 @@
 
 use crate::shapes::Login;
 use refrain::prelude::*;
-use refrain_testkit::{Asked, Effects, Fleet, Keep, Script};
+use refrain_testkit::{Effects, Fleet, KeepReply, ReceivedAsk, Script};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -122,7 +122,7 @@ async fn swallowed_error_does_not_hide_a_suspension() {
         .run()
         .await;
     assert_eq!(outcome.text(), "octocat");
-    let keys: Vec<&str> = outcome.asks().map(Asked::key).collect();
+    let keys: Vec<&str> = outcome.asks().map(ReceivedAsk::key).collect();
     assert_eq!(keys, ["first", "second"]);
     assert_eq!(
         effects.of("after both"),
@@ -141,7 +141,7 @@ async fn url_is_asked_until_its_condition_holds() {
         .await;
     assert_eq!(outcome.text(), "signed");
     assert!(outcome.asks().all(|a| a.url() == "https://example.org/c"));
-    let messages: Vec<&str> = outcome.asks().map(Asked::message).collect();
+    let messages: Vec<&str> = outcome.asks().map(ReceivedAsk::message).collect();
     assert_eq!(messages[0], "Please sign.");
     assert!(messages[2].contains("not been completed"), "{messages:?}");
     assert_eq!((messages.len(), effects.of("look")), (3, 3));
@@ -152,7 +152,9 @@ async fn explicit_style_survives_the_same_faults() {
     let fleet = fleet(&Effects::new());
     let call = || fleet.call("explicit", json!({})).script(script());
     assert_eq!(call().run().await.text(), "octocat after 1");
-    let doubled = call().double_requests(Keep::Second).lose_every_response();
+    let doubled = call()
+        .double_requests(KeepReply::Second)
+        .lose_every_response();
     assert_eq!(doubled.run().await.text(), "octocat after 1");
     call().crash_everywhere().await.assert_same();
 }

@@ -2,7 +2,7 @@
 
 use crate::shapes::{Login, Tracker, work_items};
 use refrain::prelude::*;
-use refrain_testkit::{Asked, Effects, Fleet, Keep, Script};
+use refrain_testkit::{Effects, Fleet, KeepReply, ReceivedAsk, Script};
 use serde_json::{Value, json};
 
 fn duplicate() -> (Value, Script) {
@@ -128,7 +128,7 @@ async fn failed_step_is_not_retried() {
         .run()
         .await;
     assert_eq!(outcome.text(), "charged to octocat");
-    let asked: Vec<&str> = outcome.asks().map(Asked::message).collect();
+    let asked: Vec<&str> = outcome.asks().map(ReceivedAsk::message).collect();
     assert_eq!(asked, ["the card was refused. Another?"]);
     assert_eq!(effects.of("first card"), 1);
 }
@@ -137,7 +137,7 @@ async fn failed_step_is_not_retried() {
 async fn doubled_requests_are_one_flow_after_the_first_token() {
     let effects = Effects::new();
     let fleet = shop(&effects);
-    for keep in [Keep::First, Keep::Second] {
+    for keep in [KeepReply::First, KeepReply::Second] {
         for together in [false, true] {
             let call = fleet.call("buy", json!({})).script(payer());
             let outcome = match together {

@@ -4,12 +4,12 @@ use crate::shapes::weather_fleet;
 use refrain::auth::Principal;
 use refrain::prelude::*;
 use refrain::runtime::Source;
-use refrain_testkit::{Clock, Fleet, Given, Script};
+use refrain_testkit::{Clock, Fleet, Script, ScriptedAnswer};
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-fn weather(fleet: &Fleet) -> refrain_testkit::Call<'_> {
+fn weather(fleet: &Fleet) -> refrain_testkit::TestCall<'_> {
     fleet.call("get_weather", json!({"location": "Rome"}))
 }
 
@@ -26,7 +26,7 @@ async fn unanswered_ask_fails_the_test() {
     expected = "the call has not ended after 3 rounds; the last one asks [\"github_login\"]"
 )]
 async fn endless_call_fails_the_test() {
-    let script = Script::new().give("github_login", Given::nothing());
+    let script = Script::new().give("github_login", ScriptedAnswer::nothing());
     weather(&weather_fleet())
         .script(script)
         .max_rounds(3)
@@ -98,7 +98,10 @@ async fn every_request_is_served_by_a_new_instance() {
 
 #[tokio::test]
 async fn malformed_answer_error_names_its_key() {
-    let script = Script::new().give("github_login", Given::raw(json!({"action": "maybe"})));
+    let script = Script::new().give(
+        "github_login",
+        ScriptedAnswer::raw(json!({"action": "maybe"})),
+    );
     let outcome = weather(&weather_fleet()).script(script).run().await;
     let error = outcome.error().expect("an error");
     assert_eq!(error.code, -32602);

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use refrain::prelude::*;
 use refrain::server::{ServerBuilder, ServerLimits};
 use refrain::task::Limits;
-use refrain_testkit::{CallError, Fleet, Given, Script};
+use refrain_testkit::{CallError, Fleet, Script, ScriptedAnswer};
 use serde_json::json;
 
 /// Asks endlessly.
@@ -64,7 +64,7 @@ fn limited(flow: Limits) -> Fleet {
 }
 
 fn generous() -> Script {
-    Script::new().otherwise(|_| Given::form(json!({"name": "octocat"})))
+    Script::new().otherwise(|_| ScriptedAnswer::form(json!({"name": "octocat"})))
 }
 
 async fn failure(fleet: &Fleet, tool: &str) -> (usize, CallError) {

@@ -3,7 +3,7 @@
 use crate::shapes::{Login, Tracker, weather_fleet, work_items};
 use futures_util::join;
 use refrain::prelude::*;
-use refrain_testkit::{Asked, Capability, Fleet, Given, Note, Script};
+use refrain_testkit::{Capability, Fleet, Note, ReceivedAsk, Script, ScriptedAnswer};
 use serde_json::json;
 
 fn octocat() -> Script {
@@ -91,7 +91,7 @@ async fn work_item_takes_one_round_per_rule() {
         "Bug #4522 resolved as Duplicate of Bug #4301. \
          State set to Resolved and duplicate link created."
     );
-    let keys: Vec<&str> = outcome.asks().map(Asked::key).collect();
+    let keys: Vec<&str> = outcome.asks().map(ReceivedAsk::key).collect();
     assert_eq!(keys, ["resolution", "duplicate_of"]);
     assert_eq!(outcome.rounds().len(), 3);
     let steps: Vec<u32> = outcome.rounds().iter().map(|round| round.steps()).collect();
@@ -293,7 +293,7 @@ async fn concurrent_asks_share_one_round() {
 async fn invalid_answer_is_asked_again_with_the_reason() {
     let script = Script::new()
         .answer("age", json!({"age": "old"}))
-        .give("age", Given::nothing())
+        .give("age", ScriptedAnswer::nothing())
         .answer("age", json!({"age": 30}))
         .wants_progress()
         .wants_logs(LogLevel::Info);
@@ -303,7 +303,7 @@ async fn invalid_answer_is_asked_again_with_the_reason() {
         .run()
         .await;
     assert_eq!(outcome.text(), "30");
-    let messages: Vec<&str> = outcome.asks().map(Asked::message).collect();
+    let messages: Vec<&str> = outcome.asks().map(ReceivedAsk::message).collect();
     assert_eq!(messages[0], "How old are you?");
     assert!(
         messages[1].starts_with("How old are you?") && messages[1].contains("age"),

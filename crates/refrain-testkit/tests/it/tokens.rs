@@ -3,7 +3,7 @@
 use crate::shapes::{Login, weather_fleet};
 use refrain::auth::Principal;
 use refrain::prelude::*;
-use refrain_testkit::{CallError, Clock, Dialogue, Fleet, Given, Script};
+use refrain_testkit::{CallError, Clock, Dialogue, Fleet, Script, ScriptedAnswer};
 use serde_json::json;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -57,7 +57,7 @@ async fn token_that_expires_during_an_answer_is_rejected() {
     let fleet = weather_fleet().with_clock(&clock);
     let script = Script::new().react("github_login", move |_| {
         clock.advance(2 * HOUR);
-        Given::form(json!({"name": "octocat"}))
+        ScriptedAnswer::form(json!({"name": "octocat"}))
     });
     let call = fleet.call("get_weather", json!({"location": "New York"}));
     let outcome = call.script(script).run().await;
@@ -146,7 +146,7 @@ async fn flow_deadline_applies_to_fresh_tokens() {
     let clock = fleet.clock().clone();
     let script = Script::new().otherwise(move |_| {
         clock.advance(HOUR);
-        Given::form(json!({"name": "octocat"}))
+        ScriptedAnswer::form(json!({"name": "octocat"}))
     });
     let outcome = fleet.call("patient", json!({})).script(script).run().await;
     // No token was older than an hour, but the fourth came after the deadline.
@@ -177,7 +177,7 @@ async fn time_and_random_values_are_journaled() {
     let clock = fleet.clock().clone();
     let script = Script::new().react("login", move |_| {
         clock.advance(Duration::from_secs(90));
-        Given::form(json!({"name": "octocat"}))
+        ScriptedAnswer::form(json!({"name": "octocat"}))
     });
     let call = || fleet.call("timestamps", json!({})).script(script.clone());
     let outcome = call().lose_responses([2]).run().await;

@@ -2,7 +2,7 @@
 
 use super::{WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call};
 use crate::AppError;
-use crate::demo::caller::Dialogue;
+use crate::demo::caller::DemoDialogue;
 use crate::demo::world::World;
 use serde_json::json;
 
@@ -33,7 +33,7 @@ pub(super) async fn work_item(world: &mut World) -> Result<(), AppError> {
 
 pub(super) async fn together(world: &mut World) -> Result<(), AppError> {
     let arguments = json!({"location": "New York"});
-    let mut call = Dialogue::new(&world.alice, "weather_and_capital", &arguments);
+    let mut call = DemoDialogue::new(&world.alice, "weather_and_capital", &arguments);
     let capital = "The capital of France is Paris.";
     let script = [github_login(), ("capital_of_france", model(capital))];
     let rounds = world.play(&mut call, &script).await?;
@@ -47,7 +47,7 @@ pub(super) async fn together(world: &mut World) -> Result<(), AppError> {
     let same = result(&rounds) == Some(&format!("{WEATHER}\n{capital}"));
     world.claim("The result contains both answers", same)?;
 
-    let mut call = Dialogue::new(&world.alice, "project_roots", &json!({}));
+    let mut call = DemoDialogue::new(&world.alice, "project_roots", &json!({}));
     let roots = json!({"roots": [{"uri": "file:///project", "name": "A project"}, {"uri": "file:///docs"}]});
     let rounds = world.play(&mut call, &[("roots", roots)]).await?;
     let listed = result(&rounds) == Some("2 roots:\nfile:///project\nfile:///docs");

@@ -2,13 +2,13 @@
 
 use super::{asked, form, github_login, result};
 use crate::AppError;
-use crate::demo::caller::Dialogue;
+use crate::demo::caller::DemoDialogue;
 use crate::demo::fleet::InstanceSpec;
 use crate::demo::world::World;
 use serde_json::json;
 
 pub(super) async fn upgrade(world: &mut World) -> Result<(), AppError> {
-    let mut call = Dialogue::new(&world.alice, "accounts", &json!({}));
+    let mut call = DemoDialogue::new(&world.alice, "accounts", &json!({}));
     let script = [
         github_login(),
         ("google_login", form(&json!({"name": "octo@example.com"}))),
@@ -55,7 +55,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), AppError> {
     world.hand_to(&["busy", "a", "b", "c"])?;
 
     let before = world.effects_since(0)?.len();
-    let mut call = Dialogue::new(&world.alice, "sum", &json!({"to": LAST}));
+    let mut call = DemoDialogue::new(&world.alice, "sum", &json!({"to": LAST}));
     let first = world.round(&mut call, &[]).await?;
     let by_busy = world.effects_since(before)?;
     let added = joined(&numbers(&by_busy));
@@ -93,7 +93,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), AppError> {
 pub(super) async fn killed(world: &mut World) -> Result<(), AppError> {
     let before = world.effects_since(0)?.len();
     let script = [("confirm_order", form(&json!({"confirm": true})))];
-    let mut call = Dialogue::new(&world.alice, "place_order", &json!({"item": "lamp"}));
+    let mut call = DemoDialogue::new(&world.alice, "place_order", &json!({"item": "lamp"}));
     let first = world.round(&mut call, &script).await?;
 
     let process = world.fleet.get("a")?.process;
@@ -129,7 +129,7 @@ pub(super) async fn killed(world: &mut World) -> Result<(), AppError> {
     let process = world.fleet.get("a")?.process;
     world.note(&format!("a is restarted (process {process})"))?;
     world.hand_to(&["a", "b", "c"])?;
-    let mut call = Dialogue::new(&world.alice, "echo", &json!({"text": "Hello again!"}));
+    let mut call = DemoDialogue::new(&world.alice, "echo", &json!({"text": "Hello again!"}));
     let rounds = world.play(&mut call, &[]).await?;
     let back = rounds[0].instance() == "a" && result(&rounds) == Some("Echo: Hello again!");
     world.claim("After a restart, the instance serves calls again", back)

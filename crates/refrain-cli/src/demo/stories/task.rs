@@ -2,7 +2,7 @@
 
 use super::form;
 use crate::AppError;
-use crate::demo::caller::{Dialogue, TaskReply};
+use crate::demo::caller::{DemoDialogue, DemoTaskReply};
 use crate::demo::fleet::InstanceSpec;
 use crate::demo::world::World;
 use serde_json::json;
@@ -28,7 +28,7 @@ pub(super) async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> 
     world.note("two more instances start, d and e, which share a store: a SQLite file")?;
 
     world.hand_to(&["d"])?;
-    let mut task = Dialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
+    let mut task = DemoDialogue::new(&world.alice, "echo_task", &json!({"pause_ms": STEP_MS}));
     let made = task.task(&[]).await?;
     world.printer.task(&task, &made, true)?;
 
@@ -58,7 +58,7 @@ pub(super) async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> 
         world.note(&format!("ledger: {line}"))?;
     }
 
-    let asked = |reply: &TaskReply| reply.asks.keys().eq(["echo_input"]);
+    let asked = |reply: &DemoTaskReply| reply.asks.keys().eq(["echo_input"]);
     let is_created = made.instance() == "d" && made.has_status("working");
     let asks = asks
         .last()
@@ -93,9 +93,9 @@ pub(super) async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> 
 /// Polls a task until it has this status, and prints the last reply.
 async fn poll_until(
     world: &mut World,
-    task: &mut Dialogue,
+    task: &mut DemoDialogue,
     status: &str,
-) -> Result<Vec<TaskReply>, AppError> {
+) -> Result<Vec<DemoTaskReply>, AppError> {
     let mut replies = Vec::new();
     loop {
         let reply = task.task(&[]).await?;

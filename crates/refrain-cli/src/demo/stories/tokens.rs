@@ -2,7 +2,7 @@
 
 use super::{WEATHER, github_login, weather_call};
 use crate::AppError;
-use crate::demo::caller::{DemoRound, Dialogue, RoundReply, tool};
+use crate::demo::caller::{DemoDialogue, DemoRound, RoundReply, tool};
 use crate::demo::fleet::InstanceSpec;
 use crate::demo::world::World;
 use serde_json::json;
@@ -59,7 +59,7 @@ pub(super) async fn rejected(world: &mut World) -> Result<(), AppError> {
     world.claim("The same tokens, used correctly, are accepted", sound)
 }
 
-async fn pending(world: &mut World) -> Result<Dialogue, AppError> {
+async fn pending(world: &mut World) -> Result<DemoDialogue, AppError> {
     let mut call = weather_call(&world.alice);
     world.round(&mut call, &[]).await?;
     match call.token_bytes() {
@@ -68,7 +68,10 @@ async fn pending(world: &mut World) -> Result<Dialogue, AppError> {
     }
 }
 
-fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 4], AppError> {
+fn misuses(
+    world: &World,
+    good: &DemoDialogue,
+) -> Result<[(&'static str, DemoDialogue); 4], AppError> {
     let changed = good.clone().with_token(change_one_character)?;
     let mut stolen = good.clone();
     stolen.caller = world.bob.clone();
@@ -90,7 +93,11 @@ fn misuses(world: &World, good: &Dialogue) -> Result<[(&'static str, Dialogue); 
     ])
 }
 
-async fn present(world: &mut World, call: &Dialogue, what: &str) -> Result<DemoRound, AppError> {
+async fn present(
+    world: &mut World,
+    call: &DemoDialogue,
+    what: &str,
+) -> Result<DemoRound, AppError> {
     let mut call = call.clone();
     let round = call.next(&[github_login()]).await?;
     world.printer.round(&call, Some(what), &round)?;

@@ -6,7 +6,7 @@
 //! | shutting down | input is closed; after a grace period the process is terminated, then killed |
 //! | exited, or output closed | the rest of the output is read, and all requests fail |
 
-use super::lines::LineReader;
+use super::lines::OutputLines;
 use super::{ProcessState, QueuedLine};
 use crate::retry::within;
 use futures_util::FutureExt;
@@ -168,7 +168,7 @@ async fn write(
 }
 
 async fn read(stdout: ChildStdout, shared: &ProcessState) {
-    let mut lines = LineReader::new(stdout, shared.setup.message_max);
+    let mut lines = OutputLines::new(stdout, shared.setup.message_max);
     while let Some((line, is_truncated)) = lines.next().await {
         if is_truncated {
             shared.fail_too_long();
@@ -179,7 +179,7 @@ async fn read(stdout: ChildStdout, shared: &ProcessState) {
 }
 
 async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
-    let mut lines = LineReader::new(stderr, STDERR_MAX);
+    let mut lines = OutputLines::new(stderr, STDERR_MAX);
     while let Some((line, _)) = lines.next().await {
         tracing::debug!(program = shared.program, line, "server stderr");
         let mut kept = shared.stderr.lock();

@@ -2,12 +2,12 @@
 
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
-pub(super) struct LineReader<R> {
+pub(super) struct OutputLines<R> {
     input: BufReader<R>,
     limit: usize,
 }
 
-impl<R: AsyncRead + Unpin> LineReader<R> {
+impl<R: AsyncRead + Unpin> OutputLines<R> {
     pub(super) fn new(input: R, limit: usize) -> Self {
         let input = BufReader::new(input);
         Self { input, limit }
@@ -48,7 +48,7 @@ mod tests {
 
     #[tokio::test]
     async fn long_line_is_truncated_and_reading_continues() {
-        let mut lines = LineReader::new(&b"one\r\n\nfour-and-more\nlast"[..], 4);
+        let mut lines = OutputLines::new(&b"one\r\n\nfour-and-more\nlast"[..], 4);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await {
             seen.push(line);

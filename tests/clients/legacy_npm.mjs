@@ -1,9 +1,9 @@
 #!/usr/bin/env node
 // Plays stories as an ordinary user of the TypeScript SDK for 2025-11-25 (@modelcontextprotocol/sdk 1.x).
 //
-//     older_npm.mjs URL
-//     older_npm.mjs --stdio COMMAND [ARGUMENT...]
-//     older_npm.mjs --listen RESOURCE URL
+//     legacy_npm.mjs URL
+//     legacy_npm.mjs --stdio COMMAND [ARGUMENT...]
+//     legacy_npm.mjs --listen RESOURCE URL
 //
 // With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and waits to be told
 // that the resource changed. It says so by calling the tool again, and waits to be told that the list of tools changed:
@@ -33,7 +33,7 @@ function expect(holds, reason) {
 
 const user = { asked: [], declines: false };
 const client = new Client(
-    { name: "older", version: "1" },
+    { name: "legacy", version: "1" },
     { capabilities: { elicitation: {}, sampling: {}, roots: {} } },
 );
 client.setRequestHandler(ElicitRequestSchema, async ({ params }) => {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """A server of the revision 2025-11-25, written with the Python SDK of its time (mcp 1.30.0).
 
-    older_server.py --http     on a port of 127.0.0.1 that is free; prints `listening on URL`
-    older_server.py --stdio    over standard input and output, until the input ends
+    legacy_server.py --http     on a port of 127.0.0.1 that is free; prints `listening on URL`
+    legacy_server.py --stdio    over standard input and output, until the input ends
 
 What it offers is what every server in this folder offers: see README.md. It asks while the call runs, with requests
 of its own. `pay` refuses with -32042 until a page that this program serves has been visited.
@@ -32,7 +32,7 @@ from mcp.types import (
 )
 from pydantic import BaseModel, Field
 
-server = FastMCP("older-restaurant", log_level="WARNING")
+server = FastMCP("legacy-restaurant", log_level="WARNING")
 
 # How often something was done that must not be done twice.
 effects = 0
@@ -236,4 +236,4 @@ if __name__ == "__main__":
         case ["--http"]:
             serve_http()
         case _:
-            sys.exit("usage: older_server.py --http | --stdio")
+            sys.exit("usage: legacy_server.py --http | --stdio")

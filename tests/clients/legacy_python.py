@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Plays stories as an ordinary user of the Python SDK for 2025-11-25 (mcp 1.x).
 
-    older_python.py URL
-    older_python.py --stdio COMMAND [ARGUMENT...]
-    older_python.py --listen RESOURCE URL
+    legacy_python.py URL
+    legacy_python.py --stdio COMMAND [ARGUMENT...]
+    legacy_python.py --listen RESOURCE URL
 
 With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and
 waits to be told that the resource changed. It says so by calling the tool again, and waits to be
