@@ -34,7 +34,7 @@ pub enum ErrorKind {
         why: String,
     },
     /// The connection failed.
-    #[error("could not connect to {address}: {}; is the server running?", cause(&**.source))]
+    #[error("could not connect to {address}: {}", cause(&**.source))]
     Unreachable {
         /// The address.
         address: String,

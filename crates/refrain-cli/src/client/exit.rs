@@ -126,6 +126,9 @@ impl From<&Error> for CommandError {
             ErrorKind::Auth(AuthError::Unauthorized) => command_error.hint(
                 "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN",
             ),
+            ErrorKind::Unreachable { .. } => {
+                command_error.hint("check that the server is running and that the URL is right")
+            }
             kind => match dialect::hint(kind) {
                 Some(hint) => command_error.hint(hint),
                 None => command_error,

@@ -48,7 +48,11 @@ async fn unreachable_server_is_reported() {
     assert_says(
         &said,
         4,
-        &[&url, "could not connect to", "is the server running?"],
+        &[
+            &url,
+            "could not connect to",
+            "hint: check that the server is running",
+        ],
     );
     assert!(!Path::new(&file).exists(), "no call was made");
 }
