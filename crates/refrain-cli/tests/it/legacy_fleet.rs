@@ -342,7 +342,7 @@ async fn killed_holder_is_reported_and_the_session_continues() {
     let began = Instant::now();
     let told = events.next().await.expect("the reply");
     assert_eq!(told["id"], 1, "{told}");
-    let lost = |said: &str| assert!(said.contains("lost with the instance"), "{said}");
+    let lost = |said: &str| assert!(said.contains("the call was lost"), "{said}");
     lost(&told.to_string());
     let (status, said) = fleet.status(&answer(&asked)).await;
     assert_eq!(status, 400, "{said}");
@@ -388,7 +388,7 @@ async fn drained_holder_ends_its_calls_and_the_session_continues() {
     for _ in 0..3 {
         let (status, said) = fleet.status(&answer(&asked)).await;
         assert_eq!(status, 400, "{said}");
-        assert!(said.contains("lost with the instance"), "{said}");
+        assert!(said.contains("the call was lost"), "{said}");
         let list = request(2, "tools/list", &json!({}));
         assert_eq!(fleet.result(&list).await["tools"][0]["name"], "greet");
     }

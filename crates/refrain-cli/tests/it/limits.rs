@@ -261,7 +261,7 @@ async fn drain_seconds_limit_the_wait() {
         within("the stream to end", running.rest()).await.is_err(),
         "the stream was cut"
     );
-    instance.log.wait_for("running calls are dropped", 1).await;
+    instance.log.wait_for("running calls dropped", 1).await;
 }
 
 #[tokio::test]

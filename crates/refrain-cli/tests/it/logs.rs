@@ -32,7 +32,7 @@ async fn do_everything(instance: &mut Instance, keys: &Path) -> Vec<String> {
     let mut garbage = Connection::open(instance.address).await;
     let bytes = b"POST mcp\r\nauthorization: Bearer alice-alice-alice\r\n\r\n";
     garbage.write(bytes).await;
-    instance.log.wait_for("a connection ended", 1).await;
+    instance.log.wait_for("connection failed", 1).await;
     let mut sum = Call::sum(3, 0);
     assert_eq!(alice.round(&mut sum).await, Reply::HandedOn);
     secrets.extend(sum.token.clone());

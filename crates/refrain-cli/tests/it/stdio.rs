@@ -181,6 +181,6 @@ async fn closed_stdout_ends_the_process_successfully() {
         .expect("the process can be waited for");
     let log = within("the log", log).await.expect("no panic");
     assert!(ended.success(), "{log}");
-    assert!(log.contains("the client is gone"), "{log}");
+    assert!(log.contains("client closed the pipe"), "{log}");
     drop(input);
 }

@@ -100,12 +100,12 @@ async fn unusable_store_is_reported_without_its_password() {
         ("sqlite:".into(), "missing file name", "--store sqlite:PATH"),
         (
             "refrain.db".into(),
-            "begin with `sqlite:`",
+            "starts with `sqlite:`",
             "$REFRAIN_STORE",
         ),
         (
             "postgrse://me:hush@db/tasks".into(),
-            "begin with `sqlite:`",
+            "starts with `sqlite:`",
             "$REFRAIN_STORE",
         ),
     ] {
