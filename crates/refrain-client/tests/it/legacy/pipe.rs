@@ -277,7 +277,7 @@ async fn address_is_the_command_line() {
 async fn invalid_response_line_fails_its_call() {
     let client = spawn(Client::builder(), &[]).await.unwrap();
     for (tool, word) in [
-        ("draft_ask", "choose that dialect"),
+        ("draft_ask", "select that draft as the dialect"),
         ("empty", "not a JSON-RPC message"),
     ] {
         let error = called(&client, tool).await.unwrap_err();
