@@ -214,7 +214,7 @@ fn choose_revision(server: ServerInfo) -> Result<Discovery, ErrorKind> {
 }
 
 fn choose_legacy(supported: Vec<String>) -> Result<Discovery, ErrorKind> {
-    let newest = Revision::CLIENT
+    let newest = Revision::CLIENT_NAMES
         .into_iter()
         .find(|known| supported.iter().any(|version| version == known));
     match newest {

@@ -111,7 +111,7 @@ impl ClientInner {
         let raw = response.outcome.map_err(rejected)?;
         let server = ServerInfo::from_initialize(&raw)
             .map_err(|error| LinkError::Final(self.not_mcp(error.to_string())))?;
-        if !Revision::CLIENT.contains(&server.version.as_str()) {
+        if !Revision::CLIENT_NAMES.contains(&server.version.as_str()) {
             let supported = vec![server.version];
             return Err(LinkError::Final(ErrorKind::NoCommonVersion { supported }));
         }

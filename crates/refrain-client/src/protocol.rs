@@ -106,6 +106,10 @@ impl ClientInner {
             inner: self,
             id: outgoing.id,
         };
+        // Before the request is sent: a server may ask on the session stream before it responds.
+        let call_of_session = session
+            .filter(|_| outgoing.is_call)
+            .map(|session| (session, self.setup.unassociated.register()));
         let mut exchange = match self.link.open(&outgoing).await {
             Err(error) if !error.may_be_in_flight() => {
                 guard.id = None;
@@ -113,12 +117,13 @@ impl ClientInner {
             }
             opened => opened?,
         };
-        let (response, unanswered) = match session {
-            Some(session) if outgoing.is_call => {
-                let answered = self.read_response_and_answer(&mut exchange, &plan.request, session);
-                answered.await?
+        let (response, unanswered) = match call_of_session {
+            Some((session, unassociated)) => {
+                let request = &plan.request;
+                self.read_response_and_answer(&mut exchange, request, session, unassociated)
+                    .await?
             }
-            _ => {
+            None => {
                 let response = self.read_response(&mut exchange, &outgoing.headers);
                 (response.await?, Vec::new())
             }

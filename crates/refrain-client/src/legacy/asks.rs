@@ -109,6 +109,7 @@ impl ClientInner {
         exchange: &mut LinkExchange,
         request: &Request,
         session: &LegacySession,
+        mut unassociated: CallRegistration,
     ) -> LinkResult<(LinkResponse, Vec<UnansweredAsk>)> {
         let asker = Arc::new(Asker {
             server: self.server.name().map(str::to_owned),
@@ -125,7 +126,6 @@ impl ClientInner {
             unanswered: Vec::new(),
             count: 0,
         };
-        let mut unassociated = self.setup.unassociated.register();
         loop {
             match asks.next(exchange, &mut unassociated).await? {
                 IncomingMessage::Response(response) => return Ok((response, asks.unanswered)),

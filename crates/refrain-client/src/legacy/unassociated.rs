@@ -33,7 +33,7 @@ impl UnassociatedAsks {
     }
 
     /// Registers a call until the result is dropped.
-    pub(super) fn register(&self) -> CallRegistration {
+    pub(crate) fn register(&self) -> CallRegistration {
         let (sender, asks) = unbounded_channel();
         if let Some(calls) = &self.0 {
             calls.lock().push(sender.clone());
@@ -47,7 +47,7 @@ impl UnassociatedAsks {
     }
 }
 
-pub(super) struct CallRegistration {
+pub(crate) struct CallRegistration {
     calls: Option<ActiveCalls>,
     sender: UnboundedSender<IncomingMessage>,
     pub(super) asks: UnboundedReceiver<IncomingMessage>,
