@@ -42,7 +42,7 @@ impl AuthChallenge {
             "scope" => {
                 _ = self
                     .scopes
-                    .get_or_insert_with(|| GrantScopes::parse(&value))
+                    .get_or_insert_with(|| GrantScopes::parse(&value));
             }
             "error" => _ = self.error.get_or_insert(value),
             _ => {}
