@@ -65,8 +65,8 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
             secret_file::create(&file, ring.to_text().as_bytes()).map_err(|error| {
                 match error.kind() {
                     io::ErrorKind::AlreadyExists => with_hint(
-                        format!("key file {} already exists", file.display()),
-                        "choose another name, or add a key to it with `keys stage`",
+                        format!("file {} already exists", file.display()),
+                        "choose another name; if it is a key file, add a key with `keys stage`",
                     ),
                     _ => unwritable(&file, &error),
                 }

@@ -23,7 +23,7 @@ pub struct ServeOptions<F: Args> {
     drafts: DraftFlags,
     #[command(flatten)]
     instance: InstanceFlags<F>,
-    /// A file with one caller per line: `PRINCIPAL TOKEN [SCOPE …]`. Callers must send one of the tokens.
+    /// A file with one caller per line: `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Callers must send one of these access tokens.
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
     #[command(flatten)]
@@ -32,7 +32,7 @@ pub struct ServeOptions<F: Args> {
     /// addresses].
     #[arg(long = "allow-host", value_name = "HOST", value_parser = parse::<Host>)]
     allowed_hosts: Vec<Host>,
-    /// Add a `refrain-round` header to each response, which names this instance and describes the round.
+    /// Add a `refrain-round` header to each response, with NAME as the name of this instance and data about the round.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
     /// The URL at which the other instances reach this one. They relay requests for live calls and legacy sessions to it.

@@ -116,7 +116,7 @@ fn status(text: &str) -> Result<StoredStatus, InvalidValue> {
 fn unknown(program: &str, id: &str) -> AppError {
     with_hint(
         format!("unknown task {:?}", one_line(id)),
-        format!("`{program} tasks list` prints the ids of all tasks"),
+        format!("`{program} tasks list` prints the ids of the latest tasks; --limit sets how many"),
     )
 }
 

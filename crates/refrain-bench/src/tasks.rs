@@ -141,7 +141,7 @@ async fn measure(
         return Err(Error::InUse(tasks));
     }
     let refrain = TaskInstance::start(store)?;
-    refrain.life().await?;
+    refrain.run_one_task().await?;
     let sides = Arc::new(Sides {
         floor: TaskFloor::start(database.clone()).await?,
         waiting: refrain.open().await?,
@@ -172,8 +172,8 @@ async fn measure(
 impl Sides {
     async fn once(&self, side: Side, work: TaskWork) -> Result<(), Error> {
         match (side, work) {
-            (Side::TaskFloor, TaskWork::Life) => self.floor.life().await,
-            (Side::Refrain, TaskWork::Life) => self.refrain.life().await,
+            (Side::TaskFloor, TaskWork::Life) => self.floor.run_one_task().await,
+            (Side::Refrain, TaskWork::Life) => self.refrain.run_one_task().await,
             (Side::TaskFloor, TaskWork::Get) => {
                 let id = [Value::Text(self.waiting.as_str())];
                 let _: (String,) = self.database.fetch_one(SELECT, &id).await?;

@@ -47,7 +47,7 @@ pub(crate) enum ClientCommand {
 }
 
 pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
-    // Log lines are held back while a prompt is shown.
+    // Log lines are held back while a question is shown at the terminal.
     log::start("warn", LogFormat::Text, || LogLines)?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
@@ -70,11 +70,12 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
     Ok(code.into())
 }
 
-/// Prints the error of any command as JSON, if `--json` was given.
-pub(crate) fn print_usage_json(message: &str) {
+/// Prints a usage error as JSON if `--json` was given.
+pub(crate) fn print_usage_error_as_json(message: &str) {
     print_as_json(CommandError::usage(message));
 }
 
+/// Prints an error as JSON if `--json` was given.
 fn print_as_json(error: CommandError) -> CommandError {
     let mut words = std::env::args_os().take_while(|word| word != "--");
     if words.any(|word| word == "--json")
@@ -90,6 +91,6 @@ fn expect_end(mut words: impl Iterator<Item = String>) -> Result<(), CommandErro
     match words.next() {
         None => Ok(()),
         Some(word) => Err(CommandError::usage(format!("unexpected argument {word:?}"))
-            .hint("leave out the URL with --stdio")),
+            .hint("with --stdio, leave out the URL")),
     }
 }

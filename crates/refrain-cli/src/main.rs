@@ -26,7 +26,7 @@ struct Cli {
 enum Command {
     #[command(flatten)]
     App(refrain_app::Command<ToolFlags>),
-    /// Watch three instances that share only a key serve the rounds of one call after another.
+    /// Run three instances that share only a key, and watch them serve the rounds of several calls.
     Demo(demo::DemoOptions),
     #[command(flatten)]
     Client(client::ClientCommand),
@@ -54,7 +54,7 @@ fn app() -> App<ToolFlags> {
 fn main() -> ExitCode {
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         if error.use_stderr() {
-            client::print_usage_json(error.to_string().trim_end());
+            client::print_usage_error_as_json(error.to_string().trim_end());
         }
         error.exit()
     });
@@ -65,7 +65,7 @@ fn main() -> ExitCode {
     };
     done.unwrap_or_else(|error| {
         let message = error.to_string();
-        client::print_usage_json(&message);
+        client::print_usage_error_as_json(&message);
         print_error(&message);
         ExitCode::FAILURE
     })

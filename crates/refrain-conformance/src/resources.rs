@@ -38,7 +38,7 @@ struct IdVariable {
     id: String,
 }
 
-/// The data of an id.
+/// The data for the given id.
 #[resource(uri = "test://template/{id}/data", mime_type = "application/json")]
 async fn template(_cx: Cx, IdVariable { id }: IdVariable) -> Result<String> {
     let data = json!({"id": id, "templateTest": true, "data": format!("Data for ID: {id}")});

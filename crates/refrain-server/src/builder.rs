@@ -394,8 +394,8 @@ impl ServerBuilder {
     fn services(&mut self) -> Services {
         let keys = self.keys.take().unwrap_or_else(|| {
             tracing::warn!(
-                "no keys are configured: using a random key, so other instances and restarts reject its tokens; \
-                 instances of a fleet must share keys"
+                "no keys are configured: using a random key; tokens of this instance are rejected by other instances \
+                 and after a restart; instances of a fleet must share keys"
             );
             KeyRing::generate(&*self.source)
         });

@@ -1,4 +1,5 @@
-//! Messages of the legacy revisions, in which a session begins with `initialize` and the server asks by requests.
+//! Messages of the legacy revisions, in which a session begins with `initialize` and the server asks by sending
+//! requests.
 //!
 //! Requests are read into the types of 2026-07-28; the [`SessionSettings`] supply the missing members. Replies are written
 //! without the members that the revision does not have.
@@ -26,7 +27,7 @@ pub use write::{
 use crate::capabilities::Capabilities;
 use crate::meta::LogLevel;
 
-/// A legacy revision of the protocol, in chronological order.
+/// A legacy revision of the protocol. The order is chronological.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Revision {
     /// 2025-03-26.
@@ -44,7 +45,7 @@ impl Revision {
     pub const LATEST: Self = Self::V2025_11_25;
 
     /// The names of the revisions that the client supports, the latest first. The server does not support the last one.
-    pub const CLIENT: [&'static str; 4] = [
+    pub const CLIENT_NAMES: [&'static str; 4] = [
         Self::ALL[0].as_str(),
         Self::ALL[1].as_str(),
         Self::ALL[2].as_str(),

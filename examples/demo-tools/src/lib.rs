@@ -32,7 +32,7 @@ use refrain::server::{Draft, Server, ServerBuilder};
 /// versions of some tools.
 pub fn server(ledger: Ledger, accounts: u8, draft: Option<Draft>) -> ServerBuilder {
     let builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
-        .title("Refrain's tools")
+        .title("Refrain demo")
         .instructions("Tools that ask for missing input, one round at a time.");
     let (echo, get_weather) = match draft {
         None => (proposals::echo(), proposals::get_weather()),

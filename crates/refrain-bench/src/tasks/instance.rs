@@ -1,6 +1,6 @@
-//! Refrain's side: an instance with a worker, and clients without a transport.
+//! The Refrain side of the task benchmark: an instance with a worker, and clients without a transport.
 //!
-//! A client waits for its task by the store's hints instead of polling.
+//! A client waits for the store's hints about its task instead of polling.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -48,7 +48,7 @@ struct Weather {
     location: String,
 }
 
-/// The example tool of the MRTR proposal, which asks once.
+/// The example tool of the multi-round-trip requests (MRTR) proposal, which asks once.
 async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
     let login: BenchLogin = cx
         .elicit("github_login", "Please provide your GitHub username")
@@ -91,11 +91,11 @@ impl TaskInstance {
     }
 
     /// Runs a complete task: create, ask, answer, complete.
-    pub(crate) async fn life(&self) -> Result<(), Error> {
+    pub(crate) async fn run_one_task(&self) -> Result<(), Error> {
         let id = self.open().await?;
         let update = format!(r#""taskId":"{id}",{ANSWER}"#);
         self.request("tasks/update", &update).await?;
-        self.until(&id, 2, "completed").await?;
+        self.wait_for_status(&id, 2, "completed").await?;
         self.hint_counts.forget(&id);
         Ok(())
     }
@@ -106,7 +106,7 @@ impl TaskInstance {
         let reply = self.request("tools/call", call).await?;
         let id = reply["result"]["taskId"].as_str().and_then(TaskId::parse);
         let id = id.ok_or_else(|| unexpected("a task", &reply))?;
-        self.until(&id, 1, "input_required").await?;
+        self.wait_for_status(&id, 1, "input_required").await?;
         Ok(id)
     }
 
@@ -124,11 +124,16 @@ impl TaskInstance {
     }
 
     /// Waits for this number of hints or, if hints were lost, for a status.
-    async fn until(&self, id: &TaskId, times: u32, status: &'static str) -> Result<(), Error> {
+    async fn wait_for_status(
+        &self,
+        id: &TaskId,
+        times: u32,
+        status: &'static str,
+    ) -> Result<(), Error> {
         let mut hint_counts = self.hint_counts.of(id).subscribe();
         for _ in 0..MAX_POLLS {
-            let often = hint_counts.wait_for(|hint_counts| *hint_counts >= times);
-            if timeout(HINT_TIMEOUT, often).await.is_ok() {
+            let enough_hints = hint_counts.wait_for(|hint_counts| *hint_counts >= times);
+            if timeout(HINT_TIMEOUT, enough_hints).await.is_ok() {
                 return Ok(());
             }
             let get = format!(r#""taskId":"{id}""#);

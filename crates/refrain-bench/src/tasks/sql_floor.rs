@@ -116,7 +116,7 @@ impl TaskFloor {
     }
 
     /// Runs a complete task.
-    pub(crate) async fn life(&self) -> Result<(), Error> {
+    pub(crate) async fn run_one_task(&self) -> Result<(), Error> {
         let (database, content) = (&self.database, &self.content);
         let id = new_id();
         create(database, &id, content).await?;

@@ -7,7 +7,7 @@ use std::io::Read;
 
 const INPUT_MAX: u64 = 16 * 1024 * 1024;
 
-/// The least similarity of a suggested name.
+/// The minimum similarity of a suggested name.
 const SIMILAR: f64 = 0.8;
 const MAX_SUGGESTIONS: usize = 3;
 
@@ -64,7 +64,8 @@ impl Arguments {
             };
             let types = types(&schema["properties"][&name]);
             let json = as_json(&text).filter(|json| {
-                !types.contains(&"string") || types.iter().any(|known| is_other(json, known))
+                !types.contains(&"string")
+                    || types.iter().any(|name| has_non_string_type(json, name))
             });
             if json.is_some() {
                 check_exact(&text).map_err(|why| {
@@ -176,8 +177,8 @@ fn warning(name: &str, listed: &[&str]) -> String {
         names.join(", ")
     };
     let known = match (near.as_slice(), listed) {
-        ([], []) => "the tool has no arguments".to_owned(),
-        ([], all) => format!("the tool has {}", quoted(all)),
+        ([], []) => "the tool takes no arguments".to_owned(),
+        ([], all) => format!("the tool's arguments are {}", quoted(all)),
         (near, _) => format!("did you mean {}?", quoted(near)),
     };
     format!("unknown argument {name:?}; {known}")
@@ -195,8 +196,8 @@ fn types(schema: &Value) -> Vec<&str> {
 }
 
 /// Whether a value has this type; never true for `string`.
-fn is_other(value: &Value, known: &str) -> bool {
-    match known {
+fn has_non_string_type(value: &Value, type_name: &str) -> bool {
+    match type_name {
         "null" => value.is_null(),
         "boolean" => value.is_boolean(),
         "integer" => value.is_i64() || value.is_u64(),
@@ -263,12 +264,12 @@ mod tests {
             unlisted(&["locat=x", "weight=1"], &schema),
             [
                 r#"unknown argument "locat"; did you mean "location", "locale"?"#,
-                r#"unknown argument "weight"; the tool has "location", "locale", "days""#,
+                r#"unknown argument "weight"; the tool's arguments are "location", "locale", "days""#,
             ]
         );
         assert_eq!(unlisted(&[r#"{"locat": 1}"#], &schema).len(), 1);
         let none = json!({"properties": {}});
-        assert!(unlisted(&["a=1"], &none)[0].ends_with("the tool has no arguments"));
+        assert!(unlisted(&["a=1"], &none)[0].ends_with("the tool takes no arguments"));
         for (mut schema, is_reported) in [
             (json!({"additionalProperties": false}), true),
             (json!({"additionalProperties": true}), false),

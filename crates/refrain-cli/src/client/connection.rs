@@ -154,13 +154,13 @@ impl ServerConnection {
         }
         if self.client.can_execute_twice(&pending) {
             stderr::warn(
-                "the call may run twice: an earlier request may have been accepted, and the server does not know call ids",
+                "the call may run twice: an earlier request may have been accepted, and the server does not support call ids",
             );
         }
         self.until_done(pending, true).await
     }
 
-    /// Replaces answers of an earlier command by the preset answers of this one.
+    /// Replaces answers of an earlier command with the preset answers of this one.
     fn replace_answers(&self, pending: &mut PendingCall) -> Result<(), CommandError> {
         let (Some(answerer), Some(saved)) = (&self.answerer, &self.saved) else {
             return Ok(());
@@ -202,6 +202,7 @@ impl ServerConnection {
         }
     }
 
+    /// `is_own` is false for a task that this command only watches.
     async fn until_done(
         mut self,
         pending: PendingCall,

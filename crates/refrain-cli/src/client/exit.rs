@@ -12,7 +12,7 @@ pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
   0    success
   1    the tool reported an error, or the server rejected the request
-  2    wrong usage
+  2    usage error
   3    the server asked for input that was not provided
   4    no MCP server at the address, connection lost, or a limit was exceeded
   5    not authorized

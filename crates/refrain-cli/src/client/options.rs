@@ -27,7 +27,7 @@ pub(super) struct ConnectOptions {
     #[command(flatten)]
     pub(super) dialect: DialectOption,
     /// A file that contains an access token. Without it, the token in $REFRAIN_TOKEN is sent, if it is set; `refrain
-    /// resume` sends that one only with --url.
+    /// resume` sends $REFRAIN_TOKEN only with --url.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
     bearer_file: Option<PathBuf>,
     /// Whether the address comes from a saved call. Its author must not get the token in the environment.
@@ -102,8 +102,8 @@ impl ConnectOptions {
 #[derive(Args)]
 pub(super) struct AnswerOptions {
     /// The answer to the ask KEY: the content of a form, `accept`, `decline` or `cancel`, or the whole answer in the
-    /// protocol's format. May be given several times: a repeated ask takes the next answer for its key, or has the key
-    /// KEY#2.
+    /// protocol's format. May be given several times. If the server repeats an ask, it takes the next answer for its key.
+    /// A Refrain server gives a second ask with the same name the key KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
     /// A file with a JSON object that has an answer for each key.

@@ -87,7 +87,7 @@ impl RingKey {
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyRingError {
     /// A line is not `ID STATE SECRET`.
-    #[error("invalid key ring, line {line}: {reason}")]
+    #[error("line {line} of the key ring: {reason}")]
     Line {
         /// The number of the line, from 1.
         line: usize,

@@ -25,9 +25,9 @@ async fn invalid_answer_is_asked_again_with_the_reason() {
     let bad = [
         (
             json!({"action": "accept", "content": {"v": 1001}}),
-            "v: must be at most 1000",
+            "v must be at most 1000",
         ),
-        (json!({"action": "accept", "content": {}}), "v: is required"),
+        (json!({"action": "accept", "content": {}}), "v is required"),
         (json!({"action": "accept"}), "has no content"),
     ];
     let first = world.first(&handler).await;
@@ -78,7 +78,7 @@ async fn too_many_invalid_answers_fail_the_ask_permanently() {
     let out = world.next(&handler, &round.token(), &answers).await.out();
     let expected = AskError::Invalid {
         name: "n".into(),
-        reason: "v: must be at least 0".into(),
+        reason: "v must be at least 0".into(),
     };
     assert_eq!(out, json!([format!("{:?}", Err::<Num, _>(expected)), 6]));
 }

@@ -21,7 +21,7 @@ pub struct TokenListError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenListErrorKind {
     /// The token is missing.
-    #[error("expected `PRINCIPAL TOKEN [SCOPE …]`")]
+    #[error("expected `PRINCIPAL ACCESS_TOKEN [SCOPE …]`")]
     NoToken,
     /// The token is too short.
     #[error("a token must have at least 16 characters")]
@@ -83,7 +83,7 @@ impl BearerTokens {
         self
     }
 
-    /// Parses lines of `PRINCIPAL TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`.
+    /// Parses lines of `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Skips empty lines and lines that start with `#`.
     pub fn parse(text: &str) -> Result<Self, TokenListError> {
         let mut tokens = Self::new();
         for (number, line) in text.lines().enumerate() {

@@ -121,7 +121,7 @@ impl LiveCalls {
             Err(other) => return attach_repeated(&other),
         };
         let mut attached = parked.attach(1, None)?;
-        attached.ends_call = !has_call_id;
+        attached.cancels_call_on_drop = !has_call_id;
         let span = tracing::debug_span!("live", flow = %context.flow);
         let guard = ParkedCallGuard {
             calls: self.clone(),

@@ -140,7 +140,7 @@ impl ParkedCall {
             round,
             notes,
             subscribed: Subscribed::default(),
-            ends_call: false,
+            cancels_call_on_drop: false,
         })
     }
 

@@ -30,7 +30,7 @@ impl<'a> AdmittedCall<'a> {
             rounds: self.rounds,
             call: self.call,
             permit: self.permit,
-            attached: attached.with(Subscribed::by(self.call)),
+            attached: attached.with_subscribed(Subscribed::by(self.call)),
             span: span::open(self.rounds, self.call, self.target.uri(), &mut start),
             number: start.round(),
         }

@@ -20,7 +20,7 @@ impl Round {
     /// Cancels the whole call: a parked handler ends together with this request.
     pub(crate) fn cancel_call(&mut self) {
         if let RoundState::Running(FlowHome::Parked { attached, .. }) = &mut self.state {
-            attached.cancel();
+            attached.cancel_on_drop();
         }
     }
 
@@ -59,7 +59,7 @@ impl Round {
 
     fn attach(&mut self, attached: AttachedRequest, notes: Subscribed, permit: Permit) {
         self.state = RoundState::Running(FlowHome::Parked {
-            attached: Box::new(attached.with(notes)),
+            attached: Box::new(attached.with_subscribed(notes)),
             _permit: permit,
         });
     }

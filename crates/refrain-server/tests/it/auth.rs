@@ -215,7 +215,7 @@ fn token_list_errors_name_the_line() {
     let same = BearerTokens::new().with_scopes("alice", ALICE, ["a:b", "c"]);
     assert_eq!(format!("{scoped:?}"), format!("{same:?}"));
     for (text, line, word) in [
-        (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL TOKEN"),
+        (format!("alice {ALICE}\nbob\n"), 2, "PRINCIPAL ACCESS_TOKEN"),
         ("# comment\n\nalice short\n".into(), 3, "16 characters"),
         (
             format!("alice {ALICE}\n#\nbob {ALICE}"),

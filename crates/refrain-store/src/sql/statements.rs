@@ -25,7 +25,8 @@ macro_rules! claim_columns {
     };
 }
 
-/// Inserts a task at the time `$now`: id, flow, owner, tool, call, journal, message, TTL, poll interval, lease, worker.
+/// Inserts a task at the time `$now`. The parameters from `$1`: id, flow, owner, tool, call, journal, message, TTL, poll
+/// interval, lease, worker.
 macro_rules! insert_task {
     ($now:expr) => {
         concat!(
@@ -41,7 +42,7 @@ macro_rules! insert_task {
     };
 }
 
-/// Updates a task `t` after `$new` new answers.
+/// The `SET` clause that updates a task `t` after `$new` new answers.
 macro_rules! set_answered {
     ($new:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
@@ -67,7 +68,7 @@ macro_rules! set_answered {
     };
 }
 
-/// Cancels a task.
+/// The `SET` clause that cancels a task.
 macro_rules! set_cancelled {
     ($now:expr, $greatest:literal) => {
         concat!(
@@ -83,7 +84,7 @@ macro_rules! set_cancelled {
     };
 }
 
-/// Requeues a task. The time to live of a failed task restarts.
+/// The `SET` and `WHERE` clauses that requeue a task. The time to live of a failed task restarts.
 macro_rules! set_requeued {
     ($now:expr, $greatest:literal) => {
         concat!(
@@ -105,8 +106,8 @@ macro_rules! set_requeued {
     };
 }
 
-/// Writes a commit to a task `t`; `$open` and `$unread` are the changes of these columns. The parameters from `$3`: commit
-/// number, journal, message, kind of next, wait, error, outcome, progress.
+/// The `SET` clause that writes a commit to a task `t`; `$open` and `$unread` are the changes of these columns. The
+/// parameters from `$3`: commit number, journal, message, the variant of `Next`, wait, error, outcome, progress.
 macro_rules! set_committed {
     ($open:literal, $unread:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
@@ -181,7 +182,8 @@ pub(crate) const LIST: &str = concat!(
     " ORDER BY t.created DESC, t.id, a.ord"
 );
 
-/// The unread answers of the task `$1` with the fence `$2`: one row of nulls without answers, no row if the lease is lost.
+/// The unread answers of the task `$1` with the fence `$2`: one row of nulls if there are none, no row if the lease is
+/// lost.
 pub(crate) const ANSWERS: &str = "
 SELECT a.key, a.answer
 FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'

@@ -10,7 +10,7 @@ pub enum ContentError {
     #[error("the content must be an object")]
     NotAnObject,
     /// The value of a field is invalid.
-    #[error("{name}: {source}")]
+    #[error("{name} {source}")]
     Field {
         /// The name of the field.
         name: String,

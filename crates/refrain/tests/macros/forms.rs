@@ -414,7 +414,7 @@ fn skipped_variant_is_not_a_choice() {
     let rejected = Choices::form().check(&answer).expect_err("no such choice");
     assert_eq!(
         rejected.to_string(),
-        "plain: must be one of fixed, duplicate, won't fix"
+        "plain must be one of fixed, duplicate, won't fix"
     );
 }
 

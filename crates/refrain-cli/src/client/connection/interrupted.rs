@@ -23,7 +23,7 @@ pub(super) enum Continuation<'a> {
 }
 
 impl ServerConnection {
-    /// Saves a call that failed, and adds how to continue it. `is_own` is false for a task that another command started.
+    /// Saves a call that failed, and adds how to continue it. `is_own` is false for a task that this command only watches.
     pub(super) async fn interrupted(
         &self,
         error: Error,
@@ -194,7 +194,7 @@ impl ServerConnection {
             Continuation::None => {
                 let answerer = self.answerer.as_ref();
                 let also = match answerer.is_some_and(|answerer| !answerer.preset.is_empty()) {
-                    true => " the same answers and",
+                    true => " the other answers and",
                     false => "",
                 };
                 report
@@ -222,16 +222,16 @@ impl ServerConnection {
 
     /// Adds the command that lists the tools, prompts or resources of the server.
     pub(super) fn with_list_hint(&self, report: CommandError, kind: CallKind) -> CommandError {
-        let list = match kind {
-            CallKind::Tool => "tools",
-            CallKind::Prompt => "prompts",
-            CallKind::Resource => "resources",
+        let (list, content) = match kind {
+            CallKind::Tool => ("tools", "the tools and their arguments"),
+            CallKind::Prompt => ("prompts", "the prompts and their arguments"),
+            CallKind::Resource => ("resources", "the resources"),
         };
         let command = match &self.target {
             ServerTarget::Url(url) => format!("refrain {list} {}", quoted(url)),
             ServerTarget::Command(_) => self.with_command(list),
         };
-        report.hint(format!("`{command}` lists the server's {list}"))
+        report.hint(format!("`{command}` lists {content}"))
     }
 
     /// The command that resumes a saved call. The file contains the dialect.
@@ -264,7 +264,7 @@ impl ServerConnection {
 
 pub(super) fn missing_answers(asks: &[MissingAnswer]) -> String {
     let keys: Vec<String> = asks.iter().map(|ask| one_line(ask.ask.key())).collect();
-    format!("missing answer to {}", keys.join(", "))
+    format!("missing or invalid answer to {}", keys.join(", "))
 }
 
 /// The keys of asks with answers that were not sent yet.

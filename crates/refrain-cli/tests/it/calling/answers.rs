@@ -82,7 +82,7 @@ async fn unlisted_argument_causes_a_warning() {
         assert_says(&said, 1, &[told, "the tool echo reported an error"]);
     }
     let other = run(["call", &url, "echo", "text=hello", "volume=11"]).await;
-    let told = "warning: unknown argument \"volume\"; the tool has \"text\"\n";
+    let told = "warning: unknown argument \"volume\"; the tool's arguments are \"text\"\n";
     assert_eq!(
         (other.code, &*other.out, &*other.err),
         (0, "Echo: hello\n", told)
@@ -129,7 +129,7 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
         r#"fields={"System.State": "Resolved"}"#,
     ];
     let said = run(item).await;
-    let about = format!("update_work_item at Refrain's tools ({url}) asks:");
+    let about = format!("update_work_item at Refrain demo ({url}) asks:");
     assert_says(
         &said,
         3,
@@ -147,7 +147,7 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
     assert_eq!(said.out, "");
 
     let said = run([&item[..], &["--json"]].concat()).await;
-    assert_says(&said, 3, &["missing answer to resolution"]);
+    assert_says(&said, 3, &["missing or invalid answer to resolution"]);
     let asked = &json(&said)["asked"][0];
     assert_eq!(asked["key"], "resolution");
     assert_eq!(asked["kind"], "form");
@@ -164,7 +164,7 @@ async fn invalid_answer_is_not_sent() {
     let url = instance.url();
     let call = ["call", &url, "get_weather", "location=Paris", "--answer"];
     let unfit = run([&call[..], &[r#"github_login={"name": 1}"#]].concat()).await;
-    assert_says(&unfit, 3, &["(name: must be a string)"]);
+    assert_says(&unfit, 3, &["(name must be a string)"]);
     let other = run([&call[..], &["github_login=1"]].concat()).await;
     assert_says(&other, 3, &["expected an object"]);
     // A misspelt key.
@@ -263,7 +263,7 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
             &[
                 "connect#2  url",
                 r#"the answer for "connect" is only for the first ask"#,
-                "call again with the same answers and\n  --answer 'connect#2=accept'\n",
+                "call again with the other answers and\n  --answer 'connect#2=accept'\n",
             ],
         );
         let left = r#"unused answer "connect""#;

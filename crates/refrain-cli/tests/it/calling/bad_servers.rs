@@ -112,7 +112,7 @@ async fn broken_stream_keeps_the_call() {
         4,
         &["connection closed before the response", "refrain resume"],
     );
-    // The server does not know call ids, so the request must not be repeated.
+    // The server does not support call ids, so the request must not be repeated.
     assert_eq!(server.count("tools/call"), 1);
     assert_eq!(saved(&file).round(), 0);
 }

@@ -19,7 +19,7 @@ async fn stdio_command_replaces_the_url() {
         "{said:?}"
     );
     let said = run(with(&["discover", "--stdio"])).await;
-    assert!(said.out.contains("Refrain's tools"), "{said:?}");
+    assert!(said.out.contains("Refrain demo"), "{said:?}");
     assert!(said.out.contains("serve --stdio"), "{said:?}");
 }
 

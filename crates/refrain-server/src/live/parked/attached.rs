@@ -15,7 +15,7 @@ pub(crate) struct AttachedRequest {
     pub(super) notes: mpsc::Receiver<Vec<Note>>,
     pub(super) subscribed: Subscribed,
     /// Whether dropping this request cancels the call.
-    pub(in crate::live) ends_call: bool,
+    pub(in crate::live) cancels_call_on_drop: bool,
 }
 
 /// The notes that a request subscribes to. They may differ between the rounds of a call.
@@ -34,10 +34,10 @@ impl Subscribed {
         }
     }
 
-    fn include(self, note: &Note) -> bool {
+    fn includes(self, note: &Note) -> bool {
         match note {
             Note::Progress { .. } => self.progress,
-            Note::Log { level, .. } => self.log.is_some_and(|least| *level >= least),
+            Note::Log { level, .. } => self.log.is_some_and(|minimum| *level >= minimum),
         }
     }
 }
@@ -48,19 +48,19 @@ pub(crate) enum AttachedEvent {
 }
 
 impl AttachedRequest {
-    /// Cancels the call when this request is dropped.
-    pub(crate) fn cancel(&mut self) {
-        self.ends_call = true;
+    /// Makes the drop of this request cancel the call.
+    pub(crate) fn cancel_on_drop(&mut self) {
+        self.cancels_call_on_drop = true;
     }
 
-    pub(crate) fn with(mut self, subscribed: Subscribed) -> Self {
+    pub(crate) fn with_subscribed(mut self, subscribed: Subscribed) -> Self {
         self.subscribed = subscribed;
         self
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<AttachedEvent> {
         while let Poll::Ready(Some(mut notes)) = self.notes.poll_recv(cx) {
-            notes.retain(|note| self.subscribed.include(note));
+            notes.retain(|note| self.subscribed.includes(note));
             if !notes.is_empty() {
                 return Poll::Ready(AttachedEvent::Notes(notes));
             }
@@ -69,7 +69,7 @@ impl AttachedRequest {
         let last = state.last.as_ref();
         if let Some(last) = last.filter(|last| last.round == self.round).cloned() {
             state.is_delivered = true;
-            self.ends_call = false;
+            self.cancels_call_on_drop = false;
             return Poll::Ready(AttachedEvent::Reply(last.reply, last.stats));
         }
         if state.round != self.round {
@@ -89,7 +89,7 @@ impl Drop for AttachedRequest {
         let mut state = self.parked.state.lock();
         state.waiting.retain(|(number, _)| *number != self.number);
         drop(state);
-        if self.ends_call {
+        if self.cancels_call_on_drop {
             let reason =
                 "the call was cancelled, or the client disconnected before the first reply";
             self.parked.cancel(RpcError::internal(reason));
