@@ -99,8 +99,8 @@ impl AuthTable {
         let mut errors = Vec::new();
         let method = self.method(tokens, &mut errors);
         let scopes = strings(self.scopes.iter().flatten());
-        let is_open = self.jwt.is_none() && self.proxy.is_none() && !tokens;
-        if !scopes.is_empty() && is_open {
+        let is_unauthenticated = self.jwt.is_none() && self.proxy.is_none() && !tokens;
+        if !scopes.is_empty() && is_unauthenticated {
             let reason = "anonymous callers have no scopes: set tokens, [auth.jwt] or [auth.proxy]";
             errors.push(invalid("auth.scopes", reason));
         }
@@ -110,7 +110,7 @@ impl AuthTable {
             (None, Some(_)) => Some(SERVERS),
             (None, None) => None,
         };
-        if let Some(setting) = metadata_setting.filter(|_| is_open) {
+        if let Some(setting) = metadata_setting.filter(|_| is_unauthenticated) {
             let reason =
                 "callers are not authenticated: set tokens, [auth.jwt] or [auth.proxy] too";
             errors.push(invalid(setting, reason));
@@ -209,11 +209,11 @@ impl JwtTable {
         errors: &mut Vec<SettingError>,
     ) -> Option<JwtVerifier> {
         if self.issuer.is_none() {
-            let expected = "the `iss` claim of the access tokens";
+            let expected = "set it, or --issuer, to the `iss` claim of the access tokens";
             errors.push(missing(JWT, "issuer", expected));
         }
         if self.jwks.is_none() {
-            let expected = "a file or a URL with the issuer's keys";
+            let expected = "set it, or --jwks, to a file or URL with the issuer's keys";
             errors.push(missing(JWT, "jwks", expected));
         }
         let mut audiences = match (&self.audience, resource) {
@@ -223,7 +223,8 @@ impl JwtTable {
         .into_iter();
         let first = audiences.next();
         if first.is_none() {
-            let expected = "the `aud` claim of the access tokens; or set auth.resource";
+            let expected = "set auth.resource, or --resource, to the URL of this endpoint, \
+                            or set auth.jwt.audience to the `aud` claim of the access tokens";
             let mut error = missing(JWT, "audience", expected);
             if self.audience.is_some() {
                 error.0 = "auth.jwt.audience";

@@ -1,6 +1,7 @@
 //! The drafts that preceded MCP 2026-07-28: flags, servers and serving.
 //!
-//! A draft has its own server, whose tools may differ: it shares metrics with the main server, but neither tokens nor tasks.
+//! Each draft has its own server, whose tools may differ. That server shares metrics with the main one, but not tokens or
+//! tasks.
 
 use crate::config::{CheckedConfig, InvalidValue};
 use crate::error::with_hint;
@@ -75,7 +76,7 @@ impl DraftServers {
             };
             let mut builder = configure(builder?, config, store)
                 .draft(*draft)
-                .count_with(main);
+                .share_metrics_with(main);
             if config.keys.is_none() {
                 // The main server has already warned that there are no keys.
                 builder = builder.keys(KeyRing::generate(&SystemSource::new()));

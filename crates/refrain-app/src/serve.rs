@@ -28,8 +28,8 @@ pub struct ServeOptions<F: Args> {
     tokens: Option<PathBuf>,
     #[command(flatten)]
     auth: auth::AuthFlags,
-    /// A value of the `Host` header to accept; may be given several times [default: localhost and the loopback
-    /// addresses].
+    /// A host to accept in the `Host` and `Origin` headers; may be given several times [default: localhost and the
+    /// loopback addresses].
     #[arg(long = "allow-host", value_name = "HOST", value_parser = parse::<Host>)]
     allowed_hosts: Vec<Host>,
     /// Add a `refrain-round` header to each response, with NAME as the name of this instance and data about the round.
@@ -88,11 +88,11 @@ async fn serve_http<F: Args>(
 ) -> Result<(), AppError> {
     let listener = listen(config.listen.0, "--listen").await?;
     let address = listener.local_addr()?;
-    // Installed before the instance is announced: a reader of that line may send a signal at once.
+    // Installed before the announcement: a process that reads it may send a signal at once.
     let stop = signals::shutdown()?;
     announce(app, config, "listening", &format!("http://{address}/mcp"));
     servers.drafts.log(address);
-    if !address.ip().is_loopback() && config.is_open() {
+    if !address.ip().is_loopback() && config.is_unauthenticated() {
         tracing::warn!(
             %address,
             hint = "set --tokens, or [auth] in the configuration",

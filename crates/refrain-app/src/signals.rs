@@ -6,26 +6,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Resolves at the first SIGTERM or SIGINT. A later one ends the process at once.
+/// Resolves at the first SIGTERM or SIGINT. A further one, more than a second later, ends the process at once.
 pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut received = async move || {
+    let mut next_signal = async move || {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
     };
     Ok(async move {
-        received().await;
+        next_signal().await;
         tokio::spawn(async move {
             // Some supervisors send each signal twice, to the process and to its group.
             tokio::time::sleep(Duration::from_secs(1)).await;
-            while tokio::time::timeout(Duration::ZERO, received())
+            while tokio::time::timeout(Duration::ZERO, next_signal())
                 .await
                 .is_ok()
             {}
-            received().await;
+            next_signal().await;
             tracing::warn!("second shutdown signal: aborting running calls");
             std::process::exit(1);
         });

@@ -97,6 +97,10 @@ pub(crate) fn run(program: &str, options: &TasksOptions) -> Result<ExitCode, App
                     most: limit.saturating_add(1),
                 };
                 list(store.list(wanted).await?, limit, *json);
+                if url.is_memory() {
+                    let why = "a memory store belongs to one process";
+                    anstream::eprintln!("note: tasks of a running server are not listed: {why}");
+                }
             }
             TasksCommand::Show { id, json } => show(&find(program, &*store, id).await?, *json),
             TasksCommand::Cancel { id } => cancel(program, &*store, id).await?,
@@ -116,7 +120,9 @@ fn status(text: &str) -> Result<StoredStatus, InvalidValue> {
 fn unknown(program: &str, id: &str) -> AppError {
     with_hint(
         format!("unknown task {:?}", one_line(id)),
-        format!("`{program} tasks list` prints the ids of the latest tasks; --limit sets how many"),
+        format!(
+            "`{program} tasks list`, with the same store, prints the ids of the latest tasks; --limit sets how many"
+        ),
     )
 }
 

@@ -16,7 +16,7 @@ use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::fmt;
 use std::sync::Arc;
 use tokio::process::Command;
-use url::Url;
+use url::{ParseError, Url};
 
 /// Builds a [`Client`]: its identity, the asks it can answer, and its limits.
 #[derive(Clone)]
@@ -198,14 +198,17 @@ impl ClientBuilder {
 
     /// Connects to the server at an `http` or `https` URL.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        const EXPECTED: &str = "expected an http:// or https:// URL";
         let invalid = |why: &str| ErrorKind::InvalidAddress {
             address: without_user(url),
             why: why.to_owned(),
         };
-        let parsed = Url::parse(url)
-            .map_err(|error| invalid(&format!("{error}; expected an http:// or https:// URL")))?;
+        let parsed = Url::parse(url).map_err(|error| match error {
+            ParseError::RelativeUrlWithoutBase => invalid(EXPECTED),
+            error => invalid(&format!("{error}; {EXPECTED}")),
+        })?;
         if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(invalid("expected an http:// or https:// URL").into());
+            return Err(invalid(EXPECTED).into());
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
             return Err(invalid("it must not contain a user name or password").into());

@@ -165,9 +165,7 @@ impl ClientInner {
             return Err(ErrorKind::HttpSseTransport);
         }
         Err(match error {
-            ErrorKind::HttpStatus { status, .. } => {
-                self.not_mcp(format!("it responded with HTTP status {status}"))
-            }
+            ErrorKind::HttpStatus { status, .. } => self.not_mcp(format!("HTTP status {status}")),
             error => error,
         })
     }

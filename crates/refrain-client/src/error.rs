@@ -50,7 +50,7 @@ pub enum ErrorKind {
         source: io::Error,
     },
     /// The server process exited.
-    #[error("server process exited ({status}){}", after_colon(.stderr))]
+    #[error("server process exited before it responded ({status}){}", after_colon(.stderr))]
     Exited {
         /// The exit status.
         status: String,
@@ -133,8 +133,8 @@ pub enum ErrorKind {
     /// The call took too many rounds.
     #[error("call not complete after {0} rounds; the server may be asking in a loop")]
     TooManyRounds(u32),
-    /// The deadline of the whole call has passed.
-    #[error("call not complete within {}, its deadline; it can be resumed with a later deadline", format_duration(*.0))]
+    /// The deadline of the whole call has passed. The call can be resumed with a later deadline.
+    #[error("call exceeded its deadline of {}", format_duration(*.0))]
     DeadlineExceeded(Duration),
     /// The caller stopped the call.
     #[error("call stopped before it completed")]

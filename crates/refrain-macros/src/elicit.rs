@@ -18,7 +18,7 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
         Err(error) => return error.to_compile_error(),
     };
     let mut errors = Errors::default();
-    if has_generics(&input, &mut errors) {
+    if reject_generics(&input, &mut errors) {
         return errors.into_compile_errors().unwrap_or_default();
     }
     elicit_keys(&input.attrs, "a type", &[], &mut errors);
@@ -26,18 +26,18 @@ pub(crate) fn expand(input: TokenStream) -> TokenStream {
         Data::Struct(data) => form::expand(&input, &data.fields, errors),
         Data::Enum(data) => choices::expand(&input, data, errors),
         Data::Union(data) => {
-            let message = "`Elicit` can only be derived for structs and for enums without fields";
+            let message = "`Elicit` can only be derived for structs, and for enums whose variants have no fields";
             errors.at(data.union_token, message);
             errors.into_compile_errors().unwrap_or_default()
         }
     }
 }
 
-/// Implements a trait with one function.
+/// Implements a trait that has one function.
 fn implement(
-    name: &TokenStream,
+    trait_name: &TokenStream,
     ident: &Ident,
-    function: &TokenStream,
+    signature: &TokenStream,
     body: &TokenStream,
     errors: Errors,
 ) -> TokenStream {
@@ -48,14 +48,14 @@ fn implement(
     quote! {
         #errors
         #[automatically_derived]
-        impl ::refrain::#name for #ident {
-            #function { #body }
+        impl ::refrain::#trait_name for #ident {
+            #signature { #body }
         }
     }
 }
 
-/// Reports generics. A generic type would need a form per instantiation.
-fn has_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
+/// Reports an error and returns true if the type is generic. It would need a form per instantiation.
+fn reject_generics(input: &DeriveInput, errors: &mut Errors) -> bool {
     let generics = &input.generics;
     let tokens: &dyn ToTokens = match (&generics.where_clause, generics.params.is_empty()) {
         (_, false) => &generics.params,

@@ -6,7 +6,7 @@
 //! | [`macro@prompt`] | `async fn f(..)` | `fn f() -> refrain::server::Prompt` |
 //! | [`macro@resource`] | `async fn f(..)` | `fn f() -> refrain::server::Resource`, or `refrain::server::ResourceTemplate` |
 //! | [`derive@Elicit`] | a struct | `impl refrain::Elicit`: a form |
-//! | [`derive@Elicit`] | an enum without fields | `impl refrain::ElicitEnum`: the choices of a form field |
+//! | [`derive@Elicit`] | an enum whose variants have no fields | `impl refrain::ElicitEnum`: the choices of a form field |
 //!
 //! Each macro expands to calls of public builders. The macros check the syntax; the trait bounds of the builders check the
 //! types.

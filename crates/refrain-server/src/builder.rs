@@ -182,8 +182,8 @@ impl ServerBuilder {
         self
     }
 
-    /// Names this instance and adds a `refrain-round` header to every reply, which describes the round. For debugging a
-    /// fleet: it reveals to callers which instance served them.
+    /// Names this instance, and adds a `refrain-round` header with this name and data about the round to every response.
+    /// For debugging a fleet: it reveals to callers which instance served them.
     pub fn explain_as(mut self, instance: impl Into<String>) -> Self {
         self.instance = Some(instance.into());
         self
@@ -284,7 +284,7 @@ impl ServerBuilder {
     }
 
     /// Shares the metrics of another server.
-    pub fn count_with(mut self, other: &Server) -> Self {
+    pub fn share_metrics_with(mut self, other: &Server) -> Self {
         self.metrics = Some(other.0.services.metrics.clone());
         self
     }

@@ -8,12 +8,12 @@ use crate::outcome::{CallOutcome, CrashPoint};
 use crate::script::Script;
 use serde_json::Value;
 
-/// Which reply a client uses when its request was delivered twice.
+/// Which response a client uses when its request was delivered twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeepReply {
-    /// The reply to the first delivery.
+pub enum KeepResponse {
+    /// The response to the first delivery.
     First,
-    /// The reply to the second delivery.
+    /// The response to the second delivery.
     Second,
 }
 
@@ -24,8 +24,8 @@ pub(crate) struct Faults {
     pub(crate) lost_responses: Vec<usize>,
     pub(crate) loses_every_response: bool,
     pub(crate) draining: Vec<usize>,
-    pub(crate) doubled: Option<KeepReply>,
-    /// Whether the two deliveries of a doubled request run at the same time.
+    pub(crate) duplicated: Option<KeepResponse>,
+    /// Whether the two deliveries of a duplicated request run at the same time.
     pub(crate) races: bool,
     pub(crate) crash: Option<CrashPoint>,
 }
@@ -84,27 +84,27 @@ impl<'f> TestCall<'f> {
         self
     }
 
-    /// Loses the replies of these rounds, counted from 1: the client sends the same request again, to another instance.
+    /// Loses the responses of these rounds, counted from 1: the client sends the same request again, to another instance.
     pub fn lose_responses(mut self, rounds: impl IntoIterator<Item = usize>) -> Self {
         self.faults.lost_responses = rounds.into_iter().collect();
         self
     }
 
-    /// Loses the reply of every round, once.
+    /// Loses the response of every round, once.
     pub fn lose_every_response(mut self) -> Self {
         self.faults.loses_every_response = true;
         self
     }
 
     /// Delivers every request to two instances, one after the other.
-    pub fn double_requests(mut self, keep: KeepReply) -> Self {
-        (self.faults.doubled, self.faults.races) = (Some(keep), false);
+    pub fn duplicate_requests(mut self, keep: KeepResponse) -> Self {
+        (self.faults.duplicated, self.faults.races) = (Some(keep), false);
         self
     }
 
     /// Delivers every request to two instances at the same time.
-    pub fn race_requests(mut self, keep: KeepReply) -> Self {
-        (self.faults.doubled, self.faults.races) = (Some(keep), true);
+    pub fn race_requests(mut self, keep: KeepResponse) -> Self {
+        (self.faults.duplicated, self.faults.races) = (Some(keep), true);
         self
     }
 
@@ -145,7 +145,7 @@ impl<'f> TestCall<'f> {
     }
 
     /// Makes the call many times, each time with one crash: at every operation of every round, and after every round
-    /// when the reply was ready but not sent. After a crash the client sends the same request again, to another
+    /// when the response was ready but not sent. After a crash the client sends the same request again, to another
     /// instance.
     ///
     /// ```

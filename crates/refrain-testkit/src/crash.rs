@@ -1,4 +1,4 @@
-//! A crash at every await.
+//! A crash at every operation of `cx`.
 
 use crate::call::TestCall;
 use crate::outcome::{CallOutcome, CrashPoint};
@@ -6,7 +6,7 @@ use crate::outcome::{CallOutcome, CrashPoint};
 /// The number of runs after which a handler is taken to be endless.
 const MOST: usize = 10_000;
 
-/// The outcomes of a call with a crash at every await.
+/// The outcomes of a call with a crash at every operation of `cx`.
 #[derive(Clone, Debug)]
 pub struct CrashReport {
     undisturbed: CallOutcome,

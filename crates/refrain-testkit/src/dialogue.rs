@@ -1,6 +1,6 @@
 //! A call round by round: requests, deliveries, faults and answers.
 
-use crate::call::{Faults, KeepReply, TestCall};
+use crate::call::{Faults, KeepResponse, TestCall};
 use crate::fleet::{Fleet, parse};
 use crate::outcome::{CallOutcome, CrashPoint, RoundReport, note};
 use crate::script::{Player, ReceivedAsk, Script};
@@ -146,7 +146,7 @@ impl<'f> Dialogue<'f> {
             self.send(None).await;
         }
         let first = self.send(None);
-        let (mut report, reply) = match self.faults.doubled {
+        let (mut report, reply) = match self.faults.duplicated {
             None => first.await,
             Some(keep) => {
                 let second = self.send(None);
@@ -156,8 +156,8 @@ impl<'f> Dialogue<'f> {
                     (first.await, second.await)
                 };
                 match keep {
-                    KeepReply::First => first,
-                    KeepReply::Second => second,
+                    KeepResponse::First => first,
+                    KeepResponse::Second => second,
                 }
             }
         };

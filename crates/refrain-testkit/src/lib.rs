@@ -1,12 +1,12 @@
-//! Tests for tools written with Refrain: a fleet in one process, and a client that follows a script.
+//! A kit for testing tools written with Refrain: a fleet in one process, and a client that follows a script.
 //!
-//! The kit shows that a handler still works when its rounds are served by different instances, when a reply is lost
-//! and the request sent again, and when an instance crashes in the middle of a step. Requests and replies are JSON
+//! The kit shows that a handler still works when its rounds are served by different instances, when a response is
+//! lost and the request sent again, and when an instance crashes in the middle of a step. Requests and responses are JSON
 //! text, and tokens are sealed, as in production; only HTTP is left out.
 //!
 //! ```
 //! use refrain::prelude::*;
-//! use refrain_testkit::{Effects, Fleet, KeepReply, Script};
+//! use refrain_testkit::{Effects, Fleet, KeepResponse, Script};
 //! use serde_json::json;
 //!
 //! #[derive(Deserialize, JsonSchema)]
@@ -37,7 +37,7 @@
 //! let outcome = fleet
 //!     .call("order", json!({"item": "a lamp"}))
 //!     .script(script)
-//!     .double_requests(KeepReply::Second)
+//!     .duplicate_requests(KeepResponse::Second)
 //!     .lose_responses([1])
 //!     .run()
 //!     .await;
@@ -53,9 +53,9 @@
 //! | --- | --- |
 //! | run a fleet, or two versions behind one balancer | [`Fleet::new`], [`Fleet::and`] |
 //! | answer, decline, cancel, authenticate | [`Script`] |
-//! | lose a request or a reply | [`TestCall::lose_requests`], [`TestCall::lose_responses`] |
-//! | deliver a request twice | [`TestCall::double_requests`], [`TestCall::race_requests`] |
-//! | crash at every await | [`TestCall::crash_everywhere`] |
+//! | lose a request or a response | [`TestCall::lose_requests`], [`TestCall::lose_responses`] |
+//! | deliver a request twice | [`TestCall::duplicate_requests`], [`TestCall::race_requests`] |
+//! | crash at every operation of `cx` | [`TestCall::crash_everywhere`] |
 //! | hand a flow on from an instance that shuts down | [`TestCall::draining`] |
 //! | let time pass | [`Clock::advance`] |
 //! | count side effects | [`Effects`] |
@@ -75,7 +75,7 @@ pub mod net;
 mod outcome;
 mod script;
 
-pub use call::{KeepReply, TestCall};
+pub use call::{KeepResponse, TestCall};
 pub use clock::Clock;
 pub use crash::CrashReport;
 pub use dialogue::Dialogue;
@@ -86,7 +86,7 @@ pub use refrain_core::Note;
 pub use refrain_wire::Capability;
 pub use script::{ReceivedAsk, Script, ScriptedAnswer};
 
-/// A closure in a type that derives `Debug`.
+/// Wraps a closure, so that the type that contains it can derive `Debug`.
 #[derive(Clone)]
 struct Closure<F>(F);
 

@@ -31,7 +31,7 @@ pub(crate) struct Config {
 
 impl Config {
     /// Whether every caller is anonymous.
-    pub(crate) fn is_open(&self) -> bool {
+    pub(crate) fn is_unauthenticated(&self) -> bool {
         self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()
     }
 }

@@ -1,4 +1,4 @@
-//! The floor: the life of a task in hand-written SQL.
+//! The floor for tasks: a task's life cycle in hand-written SQL.
 //!
 //! | event | rows written in one commit |
 //! | --- | --- |
@@ -8,8 +8,8 @@
 //! | it is claimed | the worker, for all due tasks at once |
 //! | it is completed | the result, the status |
 //!
-//! There are no principals, fences, revisions, attempts, TTLs or hints, and no handler runs. Clients are notified within
-//! the process.
+//! There are no principals, fences, row versions, attempts, TTLs or hints of changes, and no handler runs. Clients are
+//! notified within the process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::database::Value::{Bytes, Int, Text};
 use super::database::{Database, DbResult, Statement, Value, now};
 use crate::error::Error;
 
-/// The number of tasks in a claim, the same as in Refrain's workers.
+/// The maximum number of tasks in a claim, the same as in Refrain's workers.
 const BATCH: i64 = 16;
 /// The length of a lease in microseconds.
 const LEASE: i64 = 30_000_000;
@@ -86,7 +86,7 @@ impl TaskContent {
     }
 }
 
-/// A running floor. Its worker stops on drop.
+/// The running floor for tasks. Its worker stops on drop.
 pub(crate) struct TaskFloor {
     database: Arc<Database>,
     content: TaskContent,
@@ -121,17 +121,17 @@ impl TaskFloor {
         let id = new_id();
         create(database, &id, content).await?;
         ask(database, &id, content).await?;
-        let (claimed, is_claimed) = oneshot::channel();
-        self.waiting.claimed.lock().insert(id.clone(), claimed);
+        let (claimed_tx, claimed_rx) = oneshot::channel();
+        self.waiting.claimed.lock().insert(id.clone(), claimed_tx);
         answer(database, &id, content).await?;
         self.waiting.due.notify_one();
-        is_claimed.await.map_err(|_| Error::FloorWorker)?;
+        claimed_rx.await.map_err(|_| Error::FloorWorker)?;
         complete(database, &id, content).await?;
         Ok(())
     }
 }
 
-/// Claims due tasks until a failure, which also ends the waiting clients.
+/// Claims due tasks until a claim fails; then the waiting clients get an error.
 async fn work(database: Arc<Database>, waiting: Arc<WaitingClients>) {
     loop {
         waiting.due.notified().await;
@@ -140,13 +140,13 @@ async fn work(database: Arc<Database>, waiting: Arc<WaitingClients>) {
                 waiting.claimed.lock().clear();
                 return;
             };
-            let all = ids.len() as i64 == BATCH;
+            let is_full_batch = ids.len() as i64 == BATCH;
             for id in ids {
                 if let Some(claimed) = waiting.claimed.lock().remove(&id) {
                     let _ = claimed.send(());
                 }
             }
-            if !all {
+            if !is_full_batch {
                 break;
             }
         }
@@ -179,8 +179,8 @@ async fn ask(database: &Database, id: &str, content: &TaskContent) -> DbResult<(
         key, ask, journal, ..
     } = content;
     let ask = statement(ASK, [Text(id), Text(key), Bytes(ask)]);
-    let set_down = statement(SUSPEND, [Text(id), Bytes(journal), Int(now())]);
-    database.execute(vec![ask, set_down]).await
+    let suspend = statement(SUSPEND, [Text(id), Bytes(journal), Int(now())]);
+    database.execute(vec![ask, suspend]).await
 }
 
 async fn answer(database: &Database, id: &str, content: &TaskContent) -> DbResult<()> {
@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_commits_to_sqlite_are_counted() {
+    async fn sqlite_commits_are_counted_exactly() {
         let dir = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}", dir.path().join("a.db").display());
         assert_commits(&url, [1, 300]).await;
     }
 
     #[tokio::test]
-    async fn only_commits_to_postgres_are_counted() {
+    async fn postgres_commits_are_counted_exactly() {
         let cluster = TestPostgres::shared().unwrap();
         assert_commits(&cluster.database().await.unwrap(), [1, 20]).await;
     }

@@ -18,17 +18,19 @@ impl WalState {
         Ok(Self::parse(&bytes).unwrap_or_default())
     }
 
-    /// The header has 32 bytes with the page size and the salt. Each frame has a header of 24 bytes: the last frame of a
-    /// commit has the size of the database, and all frames have the salt.
+    /// The header has 32 bytes with the page size and the salt. Each frame has a header of 24 bytes with the salt and a size
+    /// field. In the last frame of a commit this field holds the database size, in others zero.
     fn parse(bytes: &[u8]) -> Option<Self> {
-        const HEAD: usize = 32;
-        const PAGE_HEAD: usize = 24;
-        let page = u32::from_be_bytes(bytes.get(8..12)?.try_into().ok()?);
+        const HEADER: usize = 32;
+        const FRAME_HEADER: usize = 24;
+        let page_size = u32::from_be_bytes(bytes.get(8..12)?.try_into().ok()?);
         let salt: [u8; 8] = bytes.get(16..24)?.try_into().ok()?;
-        let pages = bytes.get(HEAD..)?.chunks_exact(PAGE_HEAD + page as usize);
-        let commits = pages
-            .take_while(|page| page[8..16] == salt)
-            .filter(|page| page[4..8] != [0; 4])
+        let frames = bytes
+            .get(HEADER..)?
+            .chunks_exact(FRAME_HEADER + page_size as usize);
+        let commits = frames
+            .take_while(|frame| frame[8..16] == salt)
+            .filter(|frame| frame[4..8] != [0; 4])
             .count() as u64;
         Some(Self { salt, commits })
     }

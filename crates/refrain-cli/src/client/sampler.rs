@@ -55,7 +55,7 @@ pub(super) async fn answer(
     }
     let status = process.wait().await?;
     if !status.success() {
-        return Err(format!("the sampler failed ({status})").into());
+        return Err(format!("the sampler failed with {status}").into());
     }
     let text = String::from_utf8(stdout).map_err(|_| "the sampler did not write UTF-8")?;
     Ok(read(&text)?)

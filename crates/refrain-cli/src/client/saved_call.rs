@@ -7,6 +7,7 @@ use super::exit::CommandError;
 use parking_lot::Mutex;
 use refrain_app::secret_file;
 use refrain_client::PendingCall;
+use serde_json::Value;
 use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, read_to_string};
 use std::os::unix::fs::MetadataExt;
@@ -67,8 +68,11 @@ impl SavedCall {
         }
         let text = read_to_string(&locked).map_err(unreadable)?;
         let pending = serde_json::from_str(&text).map_err(|error| {
-            CommandError::usage(format!("invalid saved call {name}: {error}"))
-                .hint("only files that --save wrote can be resumed")
+            let message = match is_other_json(&text) {
+                true => format!("{name} is not a saved call"),
+                false => format!("invalid saved call {name}: {error}"),
+            };
+            CommandError::usage(message).hint("only files that --save wrote can be resumed")
         })?;
         let saved = Self {
             file: file.to_owned(),
@@ -119,6 +123,11 @@ fn bytes(pending: &PendingCall) -> Result<Vec<u8>, CommandError> {
         .map_err(|error| CommandError::usage(format!("cannot serialize the call: {error}")))?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+/// Whether the text is JSON without the `format` member of a saved call.
+fn is_other_json(text: &str) -> bool {
+    serde_json::from_str::<Value>(text).is_ok_and(|value| value.get("format").is_none())
 }
 
 fn exists(file: &Path) -> CommandError {

@@ -175,7 +175,7 @@ pub enum ScopeError {
     Characters,
     /// `offline_access` concerns only the client and its authorization server.
     #[error(
-        "clients request offline_access from the authorization server: a server must not require it"
+        "a server must not require offline_access, which clients request from the authorization server"
     )]
     OfflineAccess,
 }

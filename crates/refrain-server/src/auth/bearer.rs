@@ -9,7 +9,7 @@ use std::future::ready;
 
 /// An invalid line in a list of tokens.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid token list, line {line}: {reason}")]
+#[error("line {line} of the token list: {reason}")]
 pub struct TokenListError {
     /// The line number, from 1.
     pub line: usize,

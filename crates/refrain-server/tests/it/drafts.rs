@@ -49,7 +49,7 @@ impl TestEndpoint {
 
     async fn of(draft: Draft, builder: ServerBuilder) -> Self {
         let main = Server::builder("main", "1").build().expect("a server");
-        let server = builder.count_with(&main).draft(draft);
+        let server = builder.share_metrics_with(&main).draft(draft);
         let server = server.build().expect("a server");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -271,7 +271,7 @@ async fn disabled_drafts_error_says_how_to_enable_them() {
 #[tokio::test]
 async fn servers_can_share_metrics() {
     let main = Server::builder("main", "1").build().expect("a server");
-    let other = builder(&MemoryStore::new(), eager()).count_with(&main);
+    let other = builder(&MemoryStore::new(), eager()).share_metrics_with(&main);
     let other = other.build().expect("a server");
     let mut rejected = other.handle(b"{}", Principal::anonymous()).await;
     let answer = within("an answer", rejected.next()).await;

@@ -2,7 +2,7 @@
 
 use crate::shapes::Login;
 use refrain::prelude::*;
-use refrain_testkit::{Effects, Fleet, KeepReply, ReceivedAsk, Script};
+use refrain_testkit::{Effects, Fleet, KeepResponse, ReceivedAsk, Script};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -153,7 +153,7 @@ async fn explicit_style_survives_the_same_faults() {
     let call = || fleet.call("explicit", json!({})).script(script());
     assert_eq!(call().run().await.text(), "octocat after 1");
     let doubled = call()
-        .double_requests(KeepReply::Second)
+        .duplicate_requests(KeepResponse::Second)
         .lose_every_response();
     assert_eq!(doubled.run().await.text(), "octocat after 1");
     call().crash_everywhere().await.assert_same();

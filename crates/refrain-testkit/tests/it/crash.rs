@@ -1,9 +1,9 @@
-//! A crash at every await.
+//! A crash at every operation of `cx`.
 
 use crate::shapes::{Amount, Login, Tracker, work_items};
 use futures_util::join;
 use refrain::prelude::*;
-use refrain_testkit::{Effects, Fleet, KeepReply, Script};
+use refrain_testkit::{Effects, Fleet, KeepResponse, Script};
 use serde_json::json;
 use tokio::task::yield_now;
 
@@ -171,7 +171,7 @@ async fn crash_with_doubled_requests_and_lost_replies_is_survived() {
     let report = fleet(&effects)
         .call("collect", json!({}))
         .script(script)
-        .race_requests(KeepReply::Second)
+        .race_requests(KeepResponse::Second)
         .lose_every_response()
         .inspect(|_| assert_eq!(effects.take().len(), 2))
         .crash_everywhere()

@@ -1,8 +1,8 @@
-//! Lost replies, doubled requests and draining instances.
+//! Lost responses, duplicated requests and draining instances.
 
 use crate::shapes::{Login, Tracker, work_items};
 use refrain::prelude::*;
-use refrain_testkit::{Effects, Fleet, KeepReply, ReceivedAsk, Script};
+use refrain_testkit::{Effects, Fleet, KeepResponse, ReceivedAsk, Script};
 use serde_json::{Value, json};
 
 fn duplicate() -> (Value, Script) {
@@ -137,12 +137,12 @@ async fn failed_step_is_not_retried() {
 async fn doubled_requests_are_one_flow_after_the_first_token() {
     let effects = Effects::new();
     let fleet = shop(&effects);
-    for keep in [KeepReply::First, KeepReply::Second] {
+    for keep in [KeepResponse::First, KeepResponse::Second] {
         for together in [false, true] {
             let call = fleet.call("buy", json!({})).script(payer());
             let outcome = match together {
                 true => call.race_requests(keep).run().await,
-                false => call.double_requests(keep).run().await,
+                false => call.duplicate_requests(keep).run().await,
             };
             assert_eq!(outcome.text(), "octocat paid");
             let counts = effects.take();

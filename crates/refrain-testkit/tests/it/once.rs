@@ -4,7 +4,7 @@ use crate::shapes::Login;
 use refrain::prelude::*;
 use refrain::runtime::core::MemoryReplayLog;
 use refrain::server::BuildError;
-use refrain_testkit::{Effects, Fleet, KeepReply, Script};
+use refrain_testkit::{Effects, Fleet, KeepResponse, Script};
 use serde_json::json;
 use std::sync::Arc;
 use tokio::task::yield_now;
@@ -78,11 +78,11 @@ fn once_without_a_replay_log_fails_registration() {
 async fn once_runs_once_with_doubled_requests() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
-    for keep in [KeepReply::First, KeepReply::Second] {
+    for keep in [KeepResponse::First, KeepResponse::Second] {
         let outcome = fleet
             .call("pay", json!({}))
             .script(voter())
-            .double_requests(keep)
+            .duplicate_requests(keep)
             .lose_every_response()
             .run()
             .await;
@@ -96,13 +96,13 @@ async fn once_runs_once_on_two_concurrent_instances() {
     let (effects, log) = (Effects::new(), MemoryReplayLog::new());
     let fleet = fleet(&effects, &log);
     let first = fleet.call("pay", json!({})).script(voter());
-    let outcome = first.race_requests(KeepReply::First).run().await;
+    let outcome = first.race_requests(KeepResponse::First).run().await;
     assert_eq!(outcome.text(), "octocat paid 7, hubot saw it");
     assert_eq!(effects.take().get("pay"), Some(&1));
 
     // The second delivery cannot know the result of the first, so it fails without running the work.
     let second = fleet.call("pay", json!({})).script(voter());
-    let outcome = second.race_requests(KeepReply::Second).run().await;
+    let outcome = second.race_requests(KeepResponse::Second).run().await;
     assert!(outcome.is_error());
     assert!(
         outcome.text().contains("it is not repeated"),
@@ -144,7 +144,7 @@ async fn repeated_token_gets_the_recorded_reply() {
         .call("vote", json!({}))
         .script(voter())
         .lose_responses([2])
-        .double_requests(KeepReply::Second)
+        .duplicate_requests(KeepResponse::Second)
         .run()
         .await;
     assert_eq!(outcome.text(), "octocat voted 1");

@@ -103,6 +103,9 @@ impl ServerConnection {
                 flags = " --url URL";
             }
         }
+        if matches!(kind, ErrorKind::DeadlineExceeded(_)) {
+            report = report.hint("set a later deadline with --deadline SECONDS");
+        }
         match *continuation {
             Continuation::Task(_) if matches!(kind, ErrorKind::Rpc(_)) => report,
             Continuation::File(file) if is_repeat_rejected(kind, pending) => report

@@ -129,7 +129,7 @@ async fn unanswered_ask_is_reported_with_an_example_answer() {
         r#"fields={"System.State": "Resolved"}"#,
     ];
     let said = run(item).await;
-    let about = format!("update_work_item at Refrain demo ({url}) asks:");
+    let about = format!("tool update_work_item of server \"Refrain demo\" ({url}) asks:");
     assert_says(
         &said,
         3,
@@ -211,7 +211,7 @@ async fn sampler_command_answers_sampling_requests() {
     let said = run([&call[..], &[whole]].concat()).await;
     assert_eq!((said.code, &*said.out), (0, "Flat.\n"), "{said:?}");
     let said = run([&call[..], &["exit 7"]].concat()).await;
-    assert_says(&said, 3, &["the sampler failed (exit status: 7)"]);
+    assert_says(&said, 3, &["the sampler failed with exit status: 7"]);
     let without = run(&call[..4]).await;
     assert_says(&without, 3, &["no --sampler is set", "Analyze this data:"]);
     let by_hand = run([&call[..4], &["--answer", r#"analysis="Flat.""#]].concat()).await;

@@ -248,6 +248,9 @@ async fn existing_file_is_not_overwritten() {
     );
     let said = run(["resume", &name]).await;
     assert_says(&said, 2, &["invalid saved call"]);
+    let other = files.write("other.json", "{\"a\": 1}");
+    let said = run(["resume", &other.display().to_string()]).await;
+    assert_says(&said, 2, &["other.json is not a saved call"]);
     let said = run(["resume", "/nowhere.json"]).await;
     assert_says(&said, 2, &["cannot read saved call /nowhere.json"]);
     let other = json!({"format": 99, "address": url, "call": {"method": "tools/call", "target": "echo"},
@@ -448,7 +451,15 @@ async fn call_over_its_deadline_is_saved() {
     let name = file.display().to_string();
     let sum = ["call", &instance.url(), "sum", "to=20000", "pause_ms=1000"];
     let said = run([&sum[..], &["--deadline", "1", "--save", &name]].concat()).await;
-    assert_says(&said, 4, &["not complete within 1 s", "refrain resume"]);
+    assert_says(
+        &said,
+        4,
+        &[
+            "call exceeded its deadline of 1 s",
+            "--deadline",
+            "refrain resume",
+        ],
+    );
     assert_eq!(saved(&file).round(), 0);
 }
 

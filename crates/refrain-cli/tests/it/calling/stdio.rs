@@ -60,7 +60,11 @@ async fn command_that_is_not_a_server_is_reported() {
     assert_says(
         &run(boom).await,
         4,
-        &["server process exited", "exit status: 3", "boom"],
+        &[
+            "server process exited before it responded",
+            "exit status: 3",
+            "boom",
+        ],
     );
 }
 

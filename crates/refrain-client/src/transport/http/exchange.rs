@@ -195,7 +195,7 @@ impl HttpExchange {
         };
         Err(match status.as_u16() {
             502..=504 => LinkError::Lost(status_error(status, excerpt)),
-            200..=299 => LinkError::Final(not_mcp(format!("it responded with {excerpt:?}"))),
+            200..=299 => LinkError::Final(not_mcp(format!("the response is {excerpt:?}"))),
             300..=399 => {
                 let to = self.response.headers().get(LOCATION);
                 let to = to

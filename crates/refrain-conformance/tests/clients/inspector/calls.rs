@@ -1,4 +1,4 @@
-//! Lists, calls in one round, and logs.
+//! Checks with single-round requests: lists, tools, prompts, resources and logs.
 
 use super::mcpdo::{Mcpdo, RunningCommand};
 use super::{Check, begins, call, checks, final_text, find, list, read, run, run_failing, tools};
@@ -121,7 +121,7 @@ async fn wrong_arguments(mcpdo: &Mcpdo) {
     assert_eq!(output.out["isError"], true);
 }
 
-/// Logs a message of each level from this one on.
+/// Calls a tool that logs one message per level, and requests this level and higher ones.
 async fn log_from(mcpdo: &Mcpdo, level: &str) {
     let level = format!("io.modelcontextprotocol/logLevel={level}");
     run(
@@ -149,7 +149,7 @@ async fn follow_log(mcpdo: &Mcpdo) -> RunningCommand {
         }
     }
     drop(first);
-    // Further lines of these tries come before that of another level.
+    // Later attempts may have logged more `emergency` lines. Skip them: they precede the `alert` line logged next.
     log_from(mcpdo, "alert").await;
     for _ in 0..=TRIES {
         if data(&log.next().await) == "alert" {
@@ -157,7 +157,7 @@ async fn follow_log(mcpdo: &Mcpdo) -> RunningCommand {
             return log;
         }
     }
-    panic!("the message of the last attempt was not logged");
+    panic!("the alert message was not logged");
 }
 
 #[track_caller]
