@@ -1,11 +1,11 @@
 //! The program around a server: its name, its commands and its flags.
 
 use crate::drafts::BuildDraft;
+use crate::error::program;
 use crate::instance::InstanceFlags;
 use crate::{AppError, config, keys, print_error, serve, tasks, worker};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use refrain::server::ServerBuilder;
-use std::path::Path;
 use std::process::ExitCode;
 
 type BuildServer<F> = dyn Fn(&F) -> Result<ServerBuilder, AppError>;
@@ -50,7 +50,7 @@ pub enum Command<F: Args = NoFlags> {
     Serve(Box<serve::ServeOptions<F>>),
     /// Run tasks without serving clients.
     Worker(Box<InstanceFlags<F>>),
-    /// List, show, cancel and requeue the tasks in a store.
+    /// List, show, cancel and requeue the tasks in a store (for operators).
     Tasks(tasks::TasksOptions),
     /// Create and rotate the keys that the instances of a fleet share.
     Keys(keys::KeysOptions),
@@ -68,10 +68,8 @@ struct Cli<F: Args> {
 impl App {
     /// The program for this server. Its name is that of the executable.
     pub fn new(builder: ServerBuilder) -> Self {
-        let executable = std::env::args_os().next().unwrap_or_default();
-        let name = Path::new(&executable).file_name().unwrap_or_default();
         // clap needs names with a static lifetime, and a process has one App.
-        let name = name.to_string_lossy().into_owned().leak();
+        let name = program().leak();
         let version = &*builder.version().to_owned().leak();
         let mut app = Self::with_flags(name, move |_| Ok(builder.clone()));
         app.version = Some(version);

@@ -25,7 +25,7 @@ pub use value::LogFormat;
 pub(crate) use value::{Address, Host, Hosts, InvalidValue, NonBlank, OneOrMore, Seconds, parse};
 
 use crate::auth::AuthPolicy;
-use crate::error::with_hint;
+use crate::error::{program, with_hint};
 use crate::{AppError, keys};
 use errors::{ConfigError, ConfigErrors};
 use file::Spans;
@@ -59,8 +59,12 @@ pub(crate) struct CheckedConfig {
 impl UncheckedConfig {
     pub(crate) fn read(file: &Path) -> Result<Self, AppError> {
         let text = std::fs::read_to_string(file).map_err(|error| {
-            let message = format!("cannot read configuration {}: {error}", file.display());
-            with_hint(message, "`config defaults` prints a file to start from")
+            let message = format!("cannot read configuration file {}: {error}", file.display());
+            let hint = format!(
+                "`{} config defaults` prints a file to start from",
+                program()
+            );
+            with_hint(message, hint)
         })?;
         Ok(Self::parse(file, &text))
     }

@@ -2,12 +2,20 @@
 
 use anstyle::{AnsiColor, Style};
 use std::fmt::{Display, Write};
+use std::path::Path;
 
 /// The error of a command: a message for the person who ran it, and lines of `hint: …` that say what to do.
 pub type AppError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) fn with_hint(message: impl Display, hint: impl Display) -> AppError {
     format!("{message}\nhint: {hint}").into()
+}
+
+/// The name of the executable.
+pub(crate) fn program() -> String {
+    let executable = std::env::args_os().next().unwrap_or_default();
+    let name = Path::new(&executable).file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 /// Prints a message to standard error as `error: …`, with its labels (`error:`, `note:`, `hint:`) in colour.

@@ -3,7 +3,7 @@
 //! To rotate without rejecting a token: `stage` a key and distribute the file (SIGHUP reloads it), `promote` the key and
 //! distribute the file again, then `retire` the old key once its last token has expired.
 
-use crate::error::with_hint;
+use crate::error::{program, with_hint};
 use crate::{AppError, secret_file};
 use clap::{Args, Subcommand};
 use refrain::runtime::SystemSource;
@@ -66,7 +66,10 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
                 match error.kind() {
                     io::ErrorKind::AlreadyExists => with_hint(
                         format!("file {} already exists", file.display()),
-                        "choose another name; if it is a key file, add a key with `keys stage`",
+                        format!(
+                            "choose another name; if it is a key file, add a key with `{} keys stage`",
+                            program()
+                        ),
                     ),
                     _ => unwritable(&file, &error),
                 }

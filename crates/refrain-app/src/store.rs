@@ -9,8 +9,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The environment variable with the URL, used when neither a flag nor the file sets one.
-/// The environment variable with the URL of the task store.
+/// The environment variable with the URL of the task store, used when neither a flag nor the file sets one.
 pub const STORE: &str = "REFRAIN_STORE";
 const DEFAULT: &str = "sqlite:refrain.db";
 
@@ -49,6 +48,11 @@ impl StoreUrl {
             )),
             _ => self.open().await,
         }
+    }
+
+    /// Whether each process has its own store.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.0.starts_with("memory:")
     }
 
     fn file(&self) -> Option<&str> {

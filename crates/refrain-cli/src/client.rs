@@ -42,7 +42,7 @@ pub(crate) enum ClientCommand {
     Resume(Box<call::ResumeOptions>),
     #[command(flatten)]
     List(lists::ListCommand),
-    /// Show a task on a server, wait for it, or cancel it.
+    /// Show a task on a server, wait for it, or cancel it (for clients).
     Task(Box<task::TaskCommandOptions>),
 }
 

@@ -6,6 +6,7 @@ mod exact_number;
 mod style;
 mod terminal;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use refrain_app::App;
 use refrain_demo_tools::Ledger;
@@ -52,7 +53,11 @@ fn app() -> App<ToolFlags> {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::try_parse().unwrap_or_else(|error| {
+    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+        // clap's tip to put an unknown flag after `--` is wrong: the command of --stdio follows it.
+        if error.kind() == ErrorKind::UnknownArgument {
+            error.remove(ContextKind::Suggested);
+        }
         if error.use_stderr() {
             client::print_usage_error_as_json(error.to_string().trim_end());
         }

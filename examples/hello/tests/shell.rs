@@ -38,7 +38,7 @@ fn errors_are_printed_as_error_lines() {
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(
-        error.starts_with("error: cannot read configuration absent.toml"),
+        error.starts_with("error: cannot read configuration file absent.toml"),
         "{error}"
     );
 }

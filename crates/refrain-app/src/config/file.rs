@@ -20,8 +20,8 @@ pub(super) const DEFAULTS: &str = include_str!("defaults.toml");
 /// The setting whose default depends on another.
 const SHED_ABOVE: &str = "limits.shed_above";
 
-/// The least similarity of a suggested name.
-const SIMILAR: f64 = 0.8;
+/// The minimum similarity of a suggested name.
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// The positions of settings and tables in a file, by name.
 pub(super) type Spans = BTreeMap<String, Range<usize>>;
@@ -54,7 +54,10 @@ impl UncheckedConfig {
             file: file.to_owned(),
             text: text.to_owned(),
             // The values in malformed TOML are guesses: only the syntax errors are reported.
-            errors: errors.iter().map(syntax_error).collect(),
+            errors: errors
+                .iter()
+                .map(|error| syntax_error(text, error))
+                .collect(),
             ..Self::default()
         };
         if !errors.is_empty() {
@@ -70,7 +73,7 @@ impl UncheckedConfig {
             };
             let span = error.span().unwrap_or_default();
             let Some(entry) = take_entry(None, &mut table, &span) else {
-                parsed.errors.push(syntax_error(&error));
+                parsed.errors.push(syntax_error(text, &error));
                 return parsed;
             };
             parsed.spans.remove(&entry.name);
@@ -91,10 +94,20 @@ impl UncheckedConfig {
     }
 }
 
-fn syntax_error(error: &Error) -> ConfigError {
+fn syntax_error(text: &str, error: &Error) -> ConfigError {
+    let span = error.span();
+    // The parser reports an empty value as a string without quotes.
+    let is_empty = span.as_ref().is_some_and(|span| {
+        let before = text.get(..span.start).unwrap_or_default();
+        span.is_empty() && before.trim_end_matches([' ', '\t']).ends_with('=')
+    });
+    let message = match is_empty {
+        true => "missing value",
+        false => error.message(),
+    };
     ConfigError {
-        span: error.span(),
-        message: error.message().to_owned(),
+        span,
+        message: message.to_owned(),
     }
 }
 
@@ -162,7 +175,7 @@ impl ConfigEntry {
             .filter(|(t, _)| *t == table);
         let similar = here.map(|(_, name)| (strsim::jaro_winkler(name, key), name));
         match similar.max_by(|(a, _), (b, _)| a.total_cmp(b)) {
-            Some((similarity, name)) if similarity >= SIMILAR => {
+            Some((similarity, name)) if similarity >= MIN_SIMILARITY => {
                 format!("{message}; did you mean {name:?}?")
             }
             _ => message,

@@ -115,10 +115,10 @@ fn error_is_printed_with_its_position() {
     let expected = "config.toml:3:11: limits.rounds must be at least 1, not 0\n   rounds = 0 # none\n            ^";
     assert_eq!(parse(text).unwrap_err(), expected);
     // At the very end, and in a single line without a line end.
+    let missing = parse("listen = ").unwrap_err();
     assert!(
-        parse("listen = ")
-            .unwrap_err()
-            .starts_with("config.toml:1:")
+        missing.starts_with("config.toml:1:10: missing value\n"),
+        "{missing}"
     );
     assert!(
         parse("listen = \"\u{1F600}")

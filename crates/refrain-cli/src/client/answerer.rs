@@ -62,7 +62,7 @@ impl Answerer {
     }
 
     async fn answer(self: Arc<Self>, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
-        let answer = self.find(ask.clone()).await;
+        let answer = self.obtain_answer(ask.clone()).await;
         // Declining is an answer, even if the protocol has no message for it.
         if let Err(error) = &answer
             && !error.is::<AskRefusal>()
@@ -73,7 +73,7 @@ impl Answerer {
         answer
     }
 
-    async fn find(&self, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
+    async fn obtain_answer(&self, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {
         if let Some(answer) = self.preset.take(&ask) {
             return Ok(answer?);
         }

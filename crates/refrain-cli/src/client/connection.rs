@@ -31,7 +31,7 @@ use url::Url;
 
 /// How long a server may be silent while connecting and listing.
 const SILENCE: Duration = Duration::from_secs(60);
-const CLOSE_TIME: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct ServerConnection {
     pub(super) client: Client,
@@ -197,7 +197,7 @@ impl ServerConnection {
     /// Closes the connection, and ends a command that was started for it. An interrupt skips the wait.
     pub(super) async fn close(mut self) {
         tokio::select! {
-            _ = tokio::time::timeout(CLOSE_TIME, self.client.close()) => {}
+            _ = tokio::time::timeout(CLOSE_TIMEOUT, self.client.close()) => {}
             () = self.interrupt.wait() => {}
         }
     }
@@ -281,11 +281,18 @@ impl ServerConnection {
 }
 
 fn print_asks(asker: &Asker, verb: &str, asks: &[MissingAnswer]) {
-    let server = asker.server.as_deref().unwrap_or("unnamed server");
+    let server = match &asker.server {
+        Some(name) => format!("server \"{}\"", one_line(name)),
+        None => "an unnamed server".to_owned(),
+    };
+    let kind = match asker.kind {
+        CallKind::Tool => "tool",
+        CallKind::Prompt => "prompt",
+        CallKind::Resource => "resource",
+    };
     let mut lines = vec![format!(
-        "{} at {} ({}) {verb}:",
+        "{kind} {} of {server} ({}) {verb}:",
         one_line(&asker.target),
-        one_line(server),
         one_line(&asker.address)
     )];
     lines.extend(asks.iter().flat_map(MissingAnswer::lines));

@@ -8,6 +8,7 @@ use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::Duration;
 use url::Url;
 
@@ -116,14 +117,14 @@ pub(super) struct AnswerOptions {
     /// A directory to offer to a server that asks for roots. May be given several times.
     #[arg(long = "root", value_name = "PATH")]
     roots: Vec<PathBuf>,
-    /// Print log messages of the server, from this level on, to standard error.
+    /// Print log messages of the server at or above this level to standard error.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub(super) log: Option<LogLevel>,
     /// The time limit for the whole call in seconds, including the time for answers [default: 3600].
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "SECONDS", value_parser = positive::<u64>)]
     deadline: Option<u64>,
     /// The maximum number of rounds [default: 20].
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "COUNT", value_parser = positive::<u32>)]
     rounds: Option<u32>,
 }
 
@@ -164,6 +165,17 @@ fn root(path: &Path) -> Result<Root, CommandError> {
         uri: uri.into(),
         name: name.map(|name| name.to_string_lossy().into_owned()),
     })
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("expected a whole number, at least 1")]
+struct NotPositive;
+
+fn positive<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, NotPositive> {
+    let number = text.parse::<T>().ok();
+    number
+        .filter(|number| *number >= T::from(1))
+        .ok_or(NotPositive)
 }
 
 #[derive(Debug, thiserror::Error)]

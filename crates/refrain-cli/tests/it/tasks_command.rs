@@ -280,6 +280,12 @@ async fn wrong_usage_of_tasks_is_reported() {
         "{said:?}"
     );
 
+    let said = refrain(["tasks", "list", "--store", "memory:"]);
+    assert!(
+        said.ok && said.err.contains("a memory store belongs to one process"),
+        "{said:?}"
+    );
+
     // A missing store is not created.
     let absent = tasks.files.path("absent.db");
     let said = refrain(["tasks", "list", "--store", &sqlite(&absent)]);
