@@ -79,7 +79,7 @@ impl Form {
     /// assert!(form.check(&serde_json::json!({"age": 7})).is_ok());
     /// assert_eq!(
     ///     form.check(&serde_json::json!({"age": -1})).unwrap_err().to_string(),
-    ///     "age: must be at least 0"
+    ///     "age must be at least 0"
     /// );
     /// ```
     pub fn check(&self, content: &Value) -> Result<(), ContentError> {
