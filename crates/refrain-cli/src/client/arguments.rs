@@ -5,10 +5,10 @@ use crate::exact_number::check_exact;
 use serde_json::{Map, Value};
 use std::io::Read;
 
-const INPUT_MAX: u64 = 16 * 1024 * 1024;
+const MAX_INPUT: u64 = 16 * 1024 * 1024;
 
 /// The minimum similarity of a suggested name.
-const SIMILAR: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 const MAX_SUGGESTIONS: usize = 3;
 
 /// Arguments by name, parsed as far as possible without the tool's schema.
@@ -39,7 +39,7 @@ impl Arguments {
     }
 
     /// A warning for each argument that is not in the schema. The tool may accept it nevertheless.
-    pub(super) fn unlisted(&self, schema: &Value) -> Vec<String> {
+    pub(super) fn unlisted_warnings(&self, schema: &Value) -> Vec<String> {
         let Some(listed) = listed(schema) else {
             return Vec::new();
         };
@@ -77,7 +77,7 @@ impl Arguments {
         self.0.into_iter().map(value).collect()
     }
 
-    /// The arguments of a prompt, which are all text.
+    /// The arguments of a prompt. Text is never parsed as JSON.
     pub(super) fn for_prompt(self) -> Map<String, Value> {
         let value = |argument| match argument {
             Argument::Value(value) => value,
@@ -92,32 +92,34 @@ impl Arguments {
 
 fn standard_input() -> Result<String, CommandError> {
     let mut text = String::new();
-    let mut input = std::io::stdin().take(INPUT_MAX + 1);
+    let mut input = std::io::stdin().take(MAX_INPUT + 1);
     let read = input.read_to_string(&mut text);
     read.map_err(|error| CommandError::usage(format!("cannot read standard input: {error}")))?;
     match text.len() as u64 {
-        0..=INPUT_MAX => Ok(text),
+        0..=MAX_INPUT => Ok(text),
         _ => {
-            let message = format!("standard input is larger than {INPUT_MAX} bytes");
+            let message = format!("standard input is larger than {MAX_INPUT} bytes");
             Err(CommandError::usage(message))
         }
     }
 }
 
 fn object(source: &str, text: &str) -> Result<Vec<(String, Argument)>, CommandError> {
-    let invalid = |why: String| CommandError::usage(format!("invalid JSON in {source}: {why}"));
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => {
-            check_exact(text).map_err(|why| invalid(why.to_string()))?;
+            check_exact(text)
+                .map_err(|why| CommandError::usage(format!("invalid number in {source}: {why}")))?;
             let members = object.into_iter();
             Ok(members
                 .map(|(name, value)| (name, Argument::Value(value)))
                 .collect())
         }
-        Ok(_) => Err(invalid(
-            "expected an object like {\"name\": value, …}".to_owned(),
-        )),
-        Err(error) => Err(invalid(error.to_string())),
+        Ok(_) => Err(CommandError::usage(format!(
+            "invalid arguments in {source}: expected a JSON object like {{\"name\": value, …}}"
+        ))),
+        Err(error) => Err(CommandError::usage(format!(
+            "invalid JSON in {source}: {error}"
+        ))),
     }
 }
 
@@ -146,7 +148,8 @@ fn as_json(text: &str) -> Option<Value> {
 
 /// The properties of a schema, unless it allows others.
 fn listed(schema: &Value) -> Option<Vec<&str>> {
-    const ELSEWHERE: [&str; 9] = [
+    /// Keywords that can allow further properties.
+    const OTHER_PROPERTY_KEYWORDS: [&str; 9] = [
         "$ref",
         "$dynamicRef",
         "allOf",
@@ -158,7 +161,9 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
         "unevaluatedProperties",
     ];
     let is_open = match &schema["additionalProperties"] {
-        Value::Null | Value::Bool(false) => ELSEWHERE.iter().any(|word| schema.get(word).is_some()),
+        Value::Null | Value::Bool(false) => OTHER_PROPERTY_KEYWORDS
+            .iter()
+            .any(|word| schema.get(word).is_some()),
         _ => true,
     };
     let properties = schema["properties"].as_object().filter(|_| !is_open)?;
@@ -167,19 +172,19 @@ fn listed(schema: &Value) -> Option<Vec<&str>> {
 
 /// The warning about an unlisted argument, with similar names or all names.
 fn warning(name: &str, listed: &[&str]) -> String {
-    let likeness = |known: &&str| strsim::jaro_winkler(known, name);
-    let mut near: Vec<&str> = listed.to_vec();
-    near.retain(|known| likeness(known) >= SIMILAR);
-    near.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
-    near.truncate(MAX_SUGGESTIONS);
+    let similarity = |known: &&str| strsim::jaro_winkler(known, name);
+    let mut similar: Vec<&str> = listed.to_vec();
+    similar.retain(|known| similarity(known) >= MIN_SIMILARITY);
+    similar.sort_by(|a, b| similarity(b).total_cmp(&similarity(a)));
+    similar.truncate(MAX_SUGGESTIONS);
     let quoted = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
         names.join(", ")
     };
-    let known = match (near.as_slice(), listed) {
+    let known = match (similar.as_slice(), listed) {
         ([], []) => "the tool takes no arguments".to_owned(),
         ([], all) => format!("the tool's arguments are {}", quoted(all)),
-        (near, _) => format!("did you mean {}?", quoted(near)),
+        (similar, _) => format!("did you mean {}?", quoted(similar)),
     };
     format!("unknown argument {name:?}; {known}")
 }
@@ -258,7 +263,8 @@ mod tests {
     #[test]
     fn unlisted_arguments_are_reported_with_suggestions() {
         let schema = json!({"properties": {"location": {}, "locale": {}, "days": {}}});
-        let unlisted = |words: &[&str], schema: &Value| read(words).unwrap().unlisted(schema);
+        let unlisted =
+            |words: &[&str], schema: &Value| read(words).unwrap().unlisted_warnings(schema);
         assert_eq!(unlisted(&["location=x", "days=1"], &schema), [""; 0]);
         assert_eq!(
             unlisted(&["locat=x", "weight=1"], &schema),

@@ -116,7 +116,7 @@ pub(super) async fn tool(options: ToolOptions) -> Result<Code, CommandError> {
             listed => listed.unwrap_or_default(),
         },
     };
-    for warning in arguments.unlisted(&schema) {
+    for warning in arguments.unlisted_warnings(&schema) {
         stderr::warn(&warning);
     }
     let call = CallSpec::tool(name).with_arguments(arguments.for_tool(&schema)?);
