@@ -1,9 +1,9 @@
 //! The floor for tasks: a task's life cycle in hand-written SQL.
 //!
-//! | event | rows written in one commit |
+//! | event | written in one commit |
 //! | --- | --- |
 //! | a task is created | the task, with its worker |
-//! | it asks and is suspended | the ask, the journal, the status; no worker |
+//! | it asks and is suspended | the ask, the journal, the status; the worker is cleared |
 //! | it is answered | the answer, the status, the due time |
 //! | it is claimed | the worker, for all due tasks at once |
 //! | it is completed | the result, the status |

@@ -1,4 +1,4 @@
-//! Requests that are attached to a parked call.
+//! Requests that are attached to a parked call: a live call whose handler is in memory.
 
 use super::{ParkedCall, token_already_used};
 use refrain_core::{Note, Stats};
@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 /// A request that waits for the reply of its round.
 pub(crate) struct AttachedRequest {
     pub(super) parked: Arc<ParkedCall>,
+    /// The number of the request, unique within the call.
     pub(super) number: u64,
     pub(super) round: u32,
     pub(super) notes: mpsc::Receiver<Vec<Note>>,
@@ -18,7 +19,7 @@ pub(crate) struct AttachedRequest {
     pub(in crate::live) cancels_call_on_drop: bool,
 }
 
-/// The notes that a request subscribes to. They may differ between the rounds of a call.
+/// The notes (progress and log messages) that a request subscribes to. They may differ between the rounds of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Subscribed {
     pub(crate) progress: bool,
