@@ -96,7 +96,15 @@ async fn prompts_are_listed_and_returned() {
 
     let prompt = ["prompt", &url, "greet", "tone=warmly"];
     let said = run(prompt).await;
-    assert_says(&said, 3, &["greet at offered", "name  form", "Who is it?"]);
+    assert_says(
+        &said,
+        3,
+        &[
+            r#"prompt greet of server "offered""#,
+            "name  form",
+            "Who is it?",
+        ],
+    );
     let answer = ["--answer", r#"name={"name": "Ada"}"#];
     let said = run([&prompt[..], &answer].concat()).await;
     assert_eq!(said.out, "user:\nGreet Ada, warmly.\n", "{said:?}");

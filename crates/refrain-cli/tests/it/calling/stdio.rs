@@ -100,7 +100,7 @@ async fn legacy_server_asks_during_a_call() {
     let said = run([&call[..], &serve].concat()).await;
     assert_eq!(said.out, "cancel\n", "{said:?}");
     let parts = [
-        "greet at legacy",
+        r#"tool greet of server "legacy""#,
         "asked and continued without an answer",
         "ask-1  form",
         "Who is there?",
