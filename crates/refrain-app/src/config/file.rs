@@ -98,8 +98,10 @@ fn syntax_error(text: &str, error: &Error) -> ConfigError {
     let span = error.span();
     // The parser reports an empty value as a string without quotes.
     let is_empty = span.as_ref().is_some_and(|span| {
-        let before = text.get(..span.start).unwrap_or_default();
-        span.is_empty() && before.trim_end_matches([' ', '\t']).ends_with('=')
+        let (before, after) = text.split_at_checked(span.start).unwrap_or_default();
+        let rest = after.lines().next().unwrap_or_default().trim_start();
+        before.trim_end_matches([' ', '\t']).ends_with('=')
+            && (rest.is_empty() || rest.starts_with('#'))
     });
     let message = match is_empty {
         true => "missing value",

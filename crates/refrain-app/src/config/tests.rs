@@ -120,6 +120,8 @@ fn error_is_printed_with_its_position() {
         missing.starts_with("config.toml:1:10: missing value\n"),
         "{missing}"
     );
+    let unquoted = parse("listen = a\"").unwrap_err();
+    assert!(unquoted.contains("missing opening quote"), "{unquoted}");
     assert!(
         parse("listen = \"\u{1F600}")
             .unwrap_err()
