@@ -43,7 +43,7 @@ impl StoreUrl {
             Some(file) if !file.is_empty() && !Path::new(file).exists() => Err(with_hint(
                 format!("store {self} does not exist"),
                 format!(
-                    "set the store of the instances with --store URL, --config FILE or ${STORE}"
+                    "pass the store that the instances use: --store URL, --config FILE or ${STORE}"
                 ),
             )),
             _ => self.open().await,

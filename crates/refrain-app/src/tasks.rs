@@ -1,6 +1,6 @@
 //! `tasks`: inspects and changes the tasks in a store, for operators.
 //!
-//! Arguments, answers and results are never printed, only their sizes.
+//! Arguments, asks, answers and results are never printed; for asks and results, only the size is.
 
 use crate::config::{InvalidValue, UncheckedConfig};
 use crate::error::with_hint;

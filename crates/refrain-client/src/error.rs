@@ -80,7 +80,7 @@ pub enum ErrorKind {
     /// The response is invalid.
     #[error("invalid response from the server: {0}")]
     InvalidResponse(#[source] ReadError),
-    /// The call completed, but its result is invalid. [`Client::call`](crate::Client::call) returns it unchecked.
+    /// The call completed, but its result is invalid. [`Client::call`](crate::Client::call) returns results unchecked.
     #[error("the call completed, but its result is invalid: {why}")]
     InvalidResult {
         /// The reason.

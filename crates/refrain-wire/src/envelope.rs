@@ -266,7 +266,7 @@ fn find_error(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
     } else if find(members, "id").is_some_and(|raw| !is_string_or_integer(raw)) {
         "id must be a string or an integer; leave it out to send a notification"
     } else if find(members, "result").is_some() || find(members, "error").is_some() {
-        UNEXPECTED_RESPONSE
+        "a response needs an id and cannot have a method"
     } else if find(members, "method").is_none() {
         "method is missing; send its name as a string"
     } else if !find(members, "method").is_some_and(is_string) {

@@ -9,9 +9,9 @@ use serde_json::value::RawValue;
 
 use crate::decode::Text;
 
-/// The maximum length of `tracestate` in bytes, the least that the W3C allows.
+/// The maximum length of `tracestate` in bytes. The W3C requires support for at least this.
 const TRACESTATE_MAX: usize = 512;
-/// The maximum length of `baggage` in bytes, the least that the W3C allows.
+/// The maximum length of `baggage` in bytes. The W3C requires support for at least this.
 const BAGGAGE_MAX: usize = 8192;
 
 /// The known flags: sampled, and random trace id.

@@ -15,7 +15,7 @@ pub(super) fn harmless(text: &str) -> String {
     shown
 }
 
-/// The first characters of a text, and its length if it is longer.
+/// At most `most` characters of a text, and its full length if it was cut.
 pub(super) fn shortened(text: &str, most: usize) -> (&str, Option<usize>) {
     match text.char_indices().nth(most) {
         None => (text, None),

@@ -92,7 +92,7 @@ impl WireTrace {
                 Some(rounds.number(id, message.get("params")))
             }
             (None, Some(id)) => rounds.by_id.get(&id).copied(),
-            // A message without an id belongs to the request in flight.
+            // A notification, or a request from the server, belongs to the request in flight.
             _ => rounds.sent.as_ref().map(|_| rounds.last),
         }
     }

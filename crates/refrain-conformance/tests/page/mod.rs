@@ -18,7 +18,7 @@ const LEVELS: [&str; 7] = [
     "RECOMMENDED",
     "MAY",
 ];
-/// The prefixes of a last cell without a test.
+/// How the last cell starts if it gives a reason instead of a test.
 const REASONS: [(&str, Proof); 6] = [
     ("the author's: ", Proof::Theirs),
     ("the operator's: ", Proof::Theirs),
@@ -27,7 +27,7 @@ const REASONS: [(&str, Proof); 6] = [
     ("in writing: ", Proof::Shape),
     ("not met: ", Proof::NotMet),
 ];
-/// The names before a scenario of the suite, instead of a file: for servers and for clients.
+/// What a reference has in place of a file if it names a scenario of the suite, for servers and for clients.
 pub(crate) const SCENARIO: &str = "conformance";
 pub(crate) const CLIENT_SCENARIO: &str = "conformance client";
 
@@ -46,7 +46,7 @@ pub(crate) enum Proof {
 #[derive(Debug)]
 pub(crate) struct Row {
     /// The heading above the table.
-    page: String,
+    section: String,
     line: usize,
     id: String,
     rule: String,
@@ -172,7 +172,7 @@ pub(crate) fn read(page: &str) -> Result<Vec<Row>, Vec<String>> {
             // The table of counts, or the line below the header.
         } else if let [id, rule, level, proof] = cells[..] {
             rows.push(Row {
-                page: heading.clone(),
+                section: heading.clone(),
                 line: line_number,
                 id: id.to_owned(),
                 rule: rule.to_owned(),
@@ -195,8 +195,8 @@ pub(crate) fn counts(rows: &[Row]) -> String {
     let mut pages: Vec<(&str, [usize; 5])> = Vec::new();
     let mut all = [0; 5];
     for row in rows {
-        if pages.last().is_none_or(|(page, _)| *page != row.page) {
-            pages.push((&row.page, [0; 5]));
+        if pages.last().is_none_or(|(page, _)| *page != row.section) {
+            pages.push((&row.section, [0; 5]));
         }
         let column = match row.proof() {
             Some(Proof::Test) => 1,
@@ -244,9 +244,9 @@ pub(crate) fn problems(root: &Path, page: &str) -> Vec<String> {
             found.push(format!("{at}: duplicate id, first used in line {first}"));
         }
         let prefix = row.prefix();
-        if *prefixes.entry(&row.page).or_insert(prefix) != prefix {
+        if *prefixes.entry(&row.section).or_insert(prefix) != prefix {
             found.push(format!(
-                "{at}: the prefix differs from the other ids of this page"
+                "{at}: the prefix differs from the other ids of this section"
             ));
         }
     }

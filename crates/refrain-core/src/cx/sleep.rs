@@ -78,7 +78,7 @@ impl Future for SleepFuture<'_> {
         let shared = self.slot.shared;
         let poller = shared.poller(task);
         let Some(mut state) = shared.enter() else {
-            if !shared.has_ended_in_another_call() {
+            if !shared.stop_without_error() {
                 return Poll::Pending;
             }
             // Yield once, so that a handler that only sleeps does not monopolise the thread.

@@ -34,17 +34,17 @@ pub struct Env {
 
 /// Decides whether a draining or overloaded instance hands work on.
 pub trait Pressure: Send + Sync {
-    /// Returns whether a flow should be handed on at its next checkpoint.
+    /// Returns whether a flow should be handed on at its next checkpoint or step.
     fn should_hand_on(&self) -> bool;
 
-    /// Returns whether a task should be handed on at its next checkpoint. This is pointless if the same instance would
-    /// resume the task.
+    /// Returns whether a task should be handed on at its next checkpoint or step. Handing it on is pointless if the
+    /// same instance would resume it.
     fn should_hand_task_on(&self) -> bool {
         self.should_hand_on()
     }
 }
 
-/// The limits of one flow. A call that exceeds one ends with a message that names it.
+/// The limits of one flow. Unless a field says otherwise, a call that exceeds one ends with an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Rounds of one flow. Default 32.
@@ -53,9 +53,9 @@ pub struct Limits {
     pub asks: usize,
     /// Entries of a journal. Default 1024.
     pub entries: usize,
-    /// Rejected answers to one ask before it fails. Default 3.
+    /// How often one ask is repeated after an invalid answer. Default 3; then the ask fails.
     pub retries: u32,
-    /// Rounds without asks that hand one flow on. Default 2.
+    /// How often one flow is handed on. Default 2; then it runs to its end.
     pub sheds: u32,
     /// Queued progress and log messages. Default 256; when the queue is full, the oldest are dropped.
     pub notes: usize,

@@ -3,7 +3,7 @@
 //! Invariants:
 //!
 //! - Entries before `frontier` were delivered to the handler or skipped.
-//! - The driver grants each entry to one operation, at rest.
+//! - The driver grants each entry to one operation, and only while no operation can make progress.
 //! - After `ended` is set, nothing is registered or delivered.
 //! - The handler's code (decoding, destructors, wakers) never runs while the lock is held.
 
@@ -61,7 +61,7 @@ pub(crate) struct FlowState {
     pub(crate) deadline: u64,
     /// The status that the handler set and the driver has not taken yet.
     pub(crate) status: Option<String>,
-    /// The last status, unless an awaited entry was delivered after it.
+    /// The last status that the handler set. Cleared when an awaited entry is delivered.
     pub(crate) final_status: Option<String>,
     /// Present if the flow's home is a store or memory.
     pub(super) task: Option<Box<PublishState>>,
@@ -127,15 +127,15 @@ impl Shared {
 
     /// The result of an operation that must stop: an error if its call has ended.
     pub(crate) fn stopped<T, E>(self: &Arc<Self>, error: impl FnOnce() -> E) -> Poll<Result<T, E>> {
-        match self.has_call_ended() {
+        match self.stop_operation() {
             true => Poll::Ready(Err(error())),
             false => Poll::Pending,
         }
     }
 
-    /// Returns whether a stopped operation reports that its call has ended. Otherwise it stays pending until its handler
-    /// is dropped. If only the round has ended, its task is unwound, since another round repeats its work.
-    fn has_call_ended(self: &Arc<Self>) -> bool {
+    /// Stops an operation of an ended round. Returns `true` if the operation must fail with an error; otherwise it stays
+    /// pending. If only the round has ended, the task is unwound, since another round repeats its work.
+    fn stop_operation(self: &Arc<Self>) -> bool {
         self.kick();
         let (ended, call_ended) = {
             let state = self.lock();
@@ -152,10 +152,10 @@ impl Shared {
         false
     }
 
-    /// Like [`has_call_ended`](Self::has_call_ended) for an operation without an error type: its task is unwound, unless
-    /// it is the handler of another call (`true`).
-    pub(crate) fn has_ended_in_another_call(self: &Arc<Self>) -> bool {
-        if !self.has_call_ended() {
+    /// Like [`stop_operation`](Self::stop_operation) for an operation without an error type: unwinds the current task,
+    /// unless it drives the handler of another call; then returns `true`.
+    pub(crate) fn stop_without_error(self: &Arc<Self>) -> bool {
+        if !self.stop_operation() {
             return false;
         }
         if !is_driving_any() {

@@ -180,7 +180,7 @@ async fn task_does_not_rest_while_a_checkpoint_is_written() {
         AfterWrite::Continue,
         "it is in the middle of its work"
     );
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 6);
 }
@@ -238,7 +238,7 @@ async fn task_suspended_during_work_is_handed_on_with_its_asks() {
     );
     store.commit(&write).unwrap();
     go.send(true).unwrap();
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 16);
     assert_eq!(store.all_keys(), ["n"]);
@@ -317,7 +317,7 @@ async fn checkpoint_does_not_use_a_step_name() {
             ok(cx.elicit::<Num>("n", "?").await?.v)
         }
     });
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 1);
     assert_eq!(book.lines(), ["nameless"]);
@@ -462,7 +462,7 @@ async fn busy_instance_hands_on_a_task_with_its_asks() {
         assert_eq!(book.lines(), ["one"]);
     }
     busy.0.store(false, SeqCst);
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.all_keys(), ["n"]);
     // At a checkpoint.
     busy.0.store(true, SeqCst);
@@ -494,7 +494,7 @@ async fn task_sets_a_status_and_sends_no_notes() {
         ok(1)
     });
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(instance.flow.take_status().as_deref(), Some("begun"));
     assert_eq!(instance.flow.take_status(), None);
     // A step has ended since.
@@ -503,12 +503,12 @@ async fn task_sets_a_status_and_sends_no_notes() {
     drop(instance);
     // A replay is silent.
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(instance.flow.take_status(), None);
     drop(instance);
     store.answer("n", &num(1));
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(instance.flow.take_status().as_deref(), Some("answered"));
     let parting = instance.flow.final_status();
     assert_eq!(parting.as_deref(), Some("answered"));

@@ -39,7 +39,7 @@ async fn rejected_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "How many?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     // Once in memory, and once out of memory.
     instance.answer(&mut store, "n", &num(-1));
     let second = instance.next_write(&mut store).await.unwrap();
@@ -56,7 +56,7 @@ async fn rejected_answer_is_asked_again_under_a_new_key() {
         store.message("n.2")
     );
     store.answer("n.2", &num(2000));
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 7);
@@ -68,7 +68,7 @@ async fn rejected_answers_are_counted_across_runs() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     for key in ["n", "n.2", "n.3", "n.4"] {
-        run(&world, &mut store, &handler).await.is_at_rest();
+        run(&world, &mut store, &handler).await.assert_at_rest();
         assert_eq!(store.open_keys(), [key]);
         store.answer(key, &num(-1));
     }
@@ -82,12 +82,12 @@ async fn malformed_answer_is_asked_again_under_a_new_key() {
     let (world, mut store) = (World::new(), Store::new());
     let handler = handler(|cx| async move { ok(cx.elicit::<Num>("n", "?").await?.v) });
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     instance.answer(&mut store, "n", &json!([1]));
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     store.answer("n.2", &json!("no"));
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     assert!(store.answers.is_empty());
 }
@@ -107,14 +107,14 @@ async fn replayed_ask_keeps_its_key() {
         let (sum, other) = join(loops, scope.elicit::<Num>("item", "?")).await;
         ok(sum? + other?.v)
     });
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["item", "s/item"]);
     for key in ["item", "item#2"] {
         assert!(store.answer(key, &num(1)));
-        run(&world, &mut store, &handler).await.is_at_rest();
+        run(&world, &mut store, &handler).await.assert_at_rest();
         // Without changes nothing is published or withdrawn.
         let mut again = Instance::new(&world, &store, &handler);
-        again.run(&mut store).await.is_at_rest();
+        again.run(&mut store).await.assert_at_rest();
         let last = &again.writes[0];
         assert!(
             last.asks.is_empty() && last.withdrawn.is_empty(),
@@ -206,11 +206,11 @@ async fn asks_that_lose_in_every_replay_use_no_new_keys() {
         // The same name, and a key that was used before.
         ok(first? + cx.elicit::<Num>("n", "?").await?.v)
     });
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     let keys: Vec<String> = store.open.keys().cloned().collect();
     let size = store::encode(&store.snapshot()).len();
     for _ in 0..5 {
-        run(&world, &mut store, &handler).await.is_at_rest();
+        run(&world, &mut store, &handler).await.assert_at_rest();
         assert_eq!(store::encode(&store.snapshot()).len(), size);
     }
     assert_eq!(store.open_keys(), keys);
@@ -234,7 +234,7 @@ async fn asks_of_an_earlier_run_are_withdrawn_at_rest() {
         })
     };
     let mut earlier = Instance::new(&world, &store, &asks(&["m", "n"], &book));
-    earlier.run(&mut store).await.is_at_rest();
+    earlier.run(&mut store).await.assert_at_rest();
     // The later version has one more step.
     let later = handler(|cx| async move {
         cx.step("c", async { ok(1) }).await?;
@@ -284,7 +284,7 @@ async fn ask_after_a_foreign_future_keeps_its_key() {
     let (go, wait) = gate();
     let handler = behind_a_gate(&wait);
     go.send(true).unwrap();
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["m", "n"]);
     go.send(false).unwrap();
     store.answer("n", &num(1));
@@ -302,7 +302,7 @@ async fn ask_after_a_foreign_future_keeps_its_key() {
     );
     assert_eq!(store.open_keys(), ["m", "o"], "m may be asked again");
     go.send(true).unwrap();
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     instance.answer(&mut store, "m", &num(2));
     instance.answer(&mut store, "o", &num(3));
     assert_eq!(instance.run(&mut store).await.out(), 42);
@@ -336,7 +336,7 @@ async fn answers_are_ordered_by_asks_and_unknown_ones_ignored() {
             Either::Right((n, _)) => format!("n {}", n?.v),
         })
     });
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.all_keys(), ["n", "m"]);
     store.answer("m", &num(1));
     store.answer("n", &num(2));
@@ -373,10 +373,10 @@ async fn explicit_style_works_in_a_task() {
             Ok(Outcome::Incomplete(reply))
         })
     };
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     assert_eq!(store.all_keys(), ["n", "m"]);
     store.answer("n", &num(1));
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     // An ask that stays open keeps its key; a new one gets another.
     assert_eq!(store.all_keys(), ["n", "m", "n.2"]);
     assert_eq!(store.open_keys(), ["m", "n.2"]);
@@ -415,7 +415,7 @@ async fn too_many_concurrent_asks_are_a_fault() {
     });
     let mut store = Store::new();
     for _ in 0..3 {
-        run(&world, &mut store, &long).await.is_at_rest();
+        run(&world, &mut store, &long).await.assert_at_rest();
         let key = store.open_keys()[0].to_owned();
         store.answer(&key, &num(1));
     }
@@ -432,7 +432,7 @@ async fn too_many_concurrent_asks_are_a_fault() {
     });
     let mut store = Store::new();
     for _ in 0..5 {
-        run(&world, &mut store, &long).await.is_at_rest();
+        run(&world, &mut store, &long).await.assert_at_rest();
         let key = store.open_keys()[0].to_owned();
         store.answer(&key, &num(1));
     }
@@ -459,9 +459,9 @@ async fn ask_open_at_detach_gets_a_key_of_the_task() {
     let detachment = instance.flow.detachment();
     let mut store = Store::of(detachment.snapshot());
     instance.flow.become_task(&detachment, NOON + 1000);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     instance.answer(&mut store, "n", &num(-1));
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.all_keys(), ["n", "n.2"]);
     store.answer("n.2", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 2);

@@ -59,7 +59,7 @@ async fn sleep_ends_on_time_on_any_instance() {
     );
     // An instance that kept it in memory continues at that time.
     let mut instance = Instance::new(&world, &store, &handler);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
     world.clock.advance(130);
     assert_eq!(instance.run(&mut store).await.out(), 1);
@@ -133,13 +133,13 @@ async fn race_of_sleep_and_ask_is_decided_by_the_first_write() {
             cx.elicit::<Num>("next", "?").await?;
             ok(won)
         });
-        run(&world, &mut store, &handler).await.is_at_rest();
+        run(&world, &mut store, &handler).await.assert_at_rest();
         if answer_first {
             store.answer("n", &num(1));
         }
         world.clock.advance(61);
         let mut instance = Instance::new(&world, &store, &handler);
-        instance.run(&mut store).await.is_at_rest();
+        instance.run(&mut store).await.assert_at_rest();
         assert_eq!(store.open_keys(), ["next"]);
         store.answer("next", &num(0));
         let expected = if answer_first { 1 } else { -1 };
@@ -285,7 +285,7 @@ async fn failed_attempt_keeps_its_asks_published() {
         }
     }
     assert_eq!(store.open_keys(), ["n"]);
-    run(&world, &mut store, &handler).await.is_at_rest();
+    run(&world, &mut store, &handler).await.assert_at_rest();
     store.answer("n", &num(1));
     assert_eq!(run(&world, &mut store, &handler).await.out(), 5);
     assert_eq!(
@@ -368,7 +368,7 @@ async fn detach_keeps_the_running_handler() {
     instance.flow.become_task(&detachment, NOON + 1000);
     assert!(matches!(instance.run(&mut store).await, Stop::Waits));
     go.send(true).unwrap();
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.all_keys(), ["m"]);
     drop(instance);
     store.answer("m", &num(1000));

@@ -36,21 +36,21 @@ fn version<T: Elicit + Send + 'static>(read: fn(T) -> i64) -> impl Fn(Cx) -> Han
 async fn ask_with_a_new_schema_replaces_the_open_ask() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n"]);
     let mut instance = Instance::new(&world, &store, &v2);
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     assert_eq!(store.withdrawn, ["n"]);
     // The old version again: neither key belongs to it.
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
     // The answer to the old ask matches the new schema and is used.
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     store.answer("more", &num(1));
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     store.answer("more#2", &num(1));
     assert_eq!(run(&world, &mut store, &v2).await.out(), 9);
     assert_eq!(store.all_keys(), ["n", "n.2", "n.3", "more", "more#2"]);
@@ -60,9 +60,9 @@ async fn ask_with_a_new_schema_replaces_the_open_ask() {
 async fn mismatched_answer_to_the_old_schema_is_asked_again() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     store.answer("n", &num(70));
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.2"]);
     assert_eq!(
         store.message("n.2"),
@@ -70,17 +70,17 @@ async fn mismatched_answer_to_the_old_schema_is_asked_again() {
         "it did fit what was asked"
     );
     // The old version does not need the ask of the new one.
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.3"]);
     store.answer("n.3", &num(7));
     // From now on neither asks again.
     for (version, key) in [(0, "more.2"), (1, "more#2")] {
         if version == 0 {
-            run(&world, &mut store, &v2).await.is_at_rest();
+            run(&world, &mut store, &v2).await.assert_at_rest();
         } else {
-            run(&world, &mut store, &v1).await.is_at_rest();
+            run(&world, &mut store, &v1).await.assert_at_rest();
         }
         assert_eq!(store.open_keys(), [key]);
         store.answer(key, &num(1));
@@ -95,11 +95,11 @@ async fn mismatched_answer_to_the_old_schema_is_asked_again() {
 async fn late_answer_to_the_old_key_is_used_if_it_matches() {
     let (world, mut store) = (World::new(), Store::new());
     let (v1, v2) = (version::<Num>(|n| n.v), version::<Small>(|n| n.v));
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     let mut instance = Instance::new(&world, &store, &v2);
     // It arrived before the new version made its ask.
     instance.answer(&mut store, "n", &num(5));
-    instance.run(&mut store).await.is_at_rest();
+    instance.run(&mut store).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["more"]);
     assert_eq!(store.all_keys(), ["n", "more"]);
 }
@@ -109,12 +109,12 @@ async fn numbered_key_does_not_collide_with_a_named_one() {
     let (world, mut store) = (World::new(), Store::new());
     run(&world, &mut store, &version::<Num>(|n| n.v))
         .await
-        .is_at_rest();
+        .assert_at_rest();
     let later = handler(|cx| async move {
         let (other, n) = join(cx.elicit::<Num>("n.2", "?"), cx.elicit::<Small>("n", "?")).await;
         ok(other?.v * 10 + n?.v)
     });
-    run(&world, &mut store, &later).await.is_at_rest();
+    run(&world, &mut store, &later).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["n.2", "n.3"]);
     store.answer("n.2", &num(2));
     store.answer("n.3", &num(3));
@@ -144,12 +144,12 @@ async fn added_steps_run_and_completed_ones_do_not_repeat() {
         })
     };
     let (v1, v2) = (make(&["a", "b"], false), make(&["c", "b", "d"], true));
-    run(&world, &mut store, &v1).await.is_at_rest();
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(book.lines(), ["a", "b"], "the new version sleeps first");
     assert_eq!(store.open_keys(), [""; 0], "and does not ask yet");
     world.clock.advance(10);
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(book.lines(), ["a", "b", "c", "d"]);
     let key = store.open_keys()[0].to_owned();
     store.answer(&key, &num(3));
@@ -172,18 +172,18 @@ async fn removed_asks_are_withdrawn_and_their_answers_kept() {
         accounts("github", "google"),
         accounts("github", "microsoft"),
     );
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["github", "google"]);
-    run(&world, &mut store, &v2).await.is_at_rest();
+    run(&world, &mut store, &v2).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["github", "microsoft"]);
     assert_eq!(store.withdrawn, ["google"]);
     for key in ["github", "microsoft"] {
         store.answer(key, &name(key));
     }
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     assert_eq!(store.open_keys(), ["google.2"], "what was answered stays");
     store.answer("google.2", &name("goo"));
-    run(&world, &mut store, &v1).await.is_at_rest();
+    run(&world, &mut store, &v1).await.assert_at_rest();
     store.answer("sure", &num(1));
     let by_new = Instance::new(&world, &store, &v2).run(&mut store).await;
     assert_eq!(by_new.out(), "github microsoft");

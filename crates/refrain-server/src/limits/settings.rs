@@ -4,7 +4,7 @@ use crate::builder::BuildError;
 use refrain_core::Limits;
 use std::time::Duration;
 
-/// The limits of a server. A request that exceeds a limit gets an error that names the limit.
+/// The limits of a server. Unless a field says otherwise, a request over a limit gets an error that names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum size of a request body, in bytes. Default 4 MiB.
@@ -14,7 +14,7 @@ pub struct ServerLimits {
     pub discard: usize,
     /// Maximum number of calls in flight; further calls get HTTP 503. Default 1024.
     pub concurrent_calls: usize,
-    /// Number of calls in flight above which flows are handed on at their checkpoints. Default 768.
+    /// Number of calls in flight above which flows are handed on at their next checkpoint or step. Default 768.
     pub shed_above: usize,
     /// Time limit of a round. Default 60 seconds.
     pub round_time: Duration,

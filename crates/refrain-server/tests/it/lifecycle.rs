@@ -96,7 +96,7 @@ fn call(tool: &str) -> Request {
     Request::tool(tool, json!({}))
 }
 
-fn word() -> Request {
+fn echo_call() -> Request {
     Request::tool("echo", json!({"text": "x"}))
 }
 
@@ -113,7 +113,10 @@ async fn panic_is_an_error_and_the_instance_continues() {
         );
         assert_eq!(response.json()["id"], "p");
         // The connection stays open.
-        assert_eq!(text(&connection.exchange(&word()).await.reply()), "Echo: x");
+        assert_eq!(
+            text(&connection.exchange(&echo_call()).await.reply()),
+            "Echo: x"
+        );
     }
     assert_eq!(instance.server.running(), 0);
 }
@@ -267,7 +270,7 @@ async fn call_over_the_limit_is_rejected() {
         busy.push(connection);
     }
     for _ in 0..3 {
-        let response = instance.send(&word().id(json!("late"))).await;
+        let response = instance.send(&echo_call().id(json!("late"))).await;
         let message = response.error(503, -32603);
         assert!(message.contains("limit of 2"), "{message}");
         assert_eq!(response.header("retry-after"), Some("1"));
@@ -286,7 +289,7 @@ async fn call_over_the_limit_is_rejected() {
         assert_eq!(text(&connection.response().await.reply()), "let through");
     }
     instance.at_rest().await;
-    assert_eq!(text(&instance.send(&word()).await.reply()), "Echo: x");
+    assert_eq!(text(&instance.send(&echo_call()).await.reply()), "Echo: x");
 }
 
 #[tokio::test]

@@ -72,20 +72,20 @@ async fn memory_store_uses_the_given_clock() {
     let claimed = claim(&store).await.unwrap();
     assert_eq!(claimed.attempt, 2);
     assert_eq!(claimed.left, Duration::from_secs(970));
-    let set_down = Commit {
+    let suspension = Commit {
         next: Next::Suspend(Some(Duration::from_secs(100))),
         ..Commit::default()
     };
-    store.commit(&claimed.lease, set_down).await.unwrap();
+    store.commit(&claimed.lease, suspension).await.unwrap();
     clock.0.store(1_129, Ordering::SeqCst);
-    assert!(claim(&store).await.is_none(), "it is set down");
+    assert!(claim(&store).await.is_none(), "the task is suspended");
     clock.0.store(1_130, Ordering::SeqCst);
     let lease = claim(&store).await.unwrap().lease;
-    let set_down = Commit {
+    let suspension = Commit {
         next: Next::Suspend(None),
         ..Commit::default()
     };
-    store.commit(&lease, set_down).await.unwrap();
+    store.commit(&lease, suspension).await.unwrap();
     clock.0.store(1_999, Ordering::SeqCst);
     assert!(claim(&store).await.is_none(), "it waits for an answer");
     clock.0.store(2_000, Ordering::SeqCst);

@@ -2,7 +2,7 @@
 //!
 //! | revision | removed |
 //! | --- | --- |
-//! | 2025-11-25 | output schemas and structured content that are not objects |
+//! | 2025-11-25 | `resultType`, `ttlMs`, `cacheScope`, output schemas and structured content that are not objects |
 //! | 2025-06-18 | also icons, the server's description and website, `execution` of tools |
 //! | 2025-03-26 | also titles (except those of tools), output schemas, structured content, nested `_meta`, `lastModified`, resource links |
 //!
@@ -123,7 +123,7 @@ impl Part {
         }
     }
 
-    /// Whether no legacy revision allows a value: output schemas were always of objects.
+    /// Whether a value is too new for every legacy revision: an output schema whose type is not object.
     fn is_new(self, key: &str, value: &Value) -> bool {
         let is_schema = self == Self::Tool && key == "outputSchema";
         is_schema && value.get("type").is_none_or(|kind| kind != "object")

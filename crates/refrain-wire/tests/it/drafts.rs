@@ -182,7 +182,7 @@ fn request_errors_use_the_member_names_of_the_draft() {
             Draft::Second,
             json!({"result": {}}),
             -32600,
-            "responses are not accepted",
+            "a response needs an id",
         ),
     ] {
         let (is, message) = rejection(draft, &call(more));

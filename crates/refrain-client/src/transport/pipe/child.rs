@@ -3,8 +3,8 @@
 //! | state | behaviour |
 //! | --- | --- |
 //! | running | output is read, and queued messages are written |
-//! | shutting down | input is closed; after a grace period the process is terminated, then killed |
-//! | exited, or output closed | the rest of the output is read, and all requests fail |
+//! | shutting down, also if its output closes | input is closed; after a grace period the process is terminated, then killed |
+//! | exited | the rest of the output is read, and all requests fail |
 
 use super::lines::OutputLines;
 use super::{ProcessState, QueuedLine};
@@ -21,7 +21,7 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-/// The time for each step of a shutdown: reading queued messages, exiting, exiting after SIGTERM.
+/// The time that the process gets for each step of a shutdown: to read queued messages, to exit, to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the exit of a process that closed its input. Usually it is about to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
@@ -116,7 +116,7 @@ async fn read_forever(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     std::future::pending::<()>().await;
 }
 
-/// Waits for the process to exit, then terminates it, then kills it.
+/// Waits for the process to exit; if it does not, terminates it, and then kills it.
 async fn shut_down(
     child: &mut Child,
     mut reading: Pin<&mut Fuse<impl Future<Output = ()>>>,

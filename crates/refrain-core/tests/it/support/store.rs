@@ -61,7 +61,7 @@ impl Store {
         for key in &write.taken {
             let answered = self.answers.iter().any(|(answered, _)| answered == key);
             if !answered {
-                return Err(format!("{key} was taken and has no answer"));
+                return Err(format!("{key} was taken but has no answer"));
             }
         }
         self.answers.retain(|(key, _)| !write.taken.contains(key));
@@ -69,7 +69,9 @@ impl Store {
             // The client may have answered meanwhile.
             let answered = self.answers.iter().any(|(answered, _)| answered == key);
             if self.open.remove(key).is_none() && !answered {
-                return Err(format!("{key} was withdrawn and is not open"));
+                return Err(format!(
+                    "{key} was withdrawn but was neither open nor answered"
+                ));
             }
             self.answers.retain(|(answered, _)| answered != key);
             self.withdrawn.push(key.clone());
@@ -191,7 +193,7 @@ impl Stop {
 
     /// Asserts that the task rests and no foreign future can make progress.
     #[track_caller]
-    pub(crate) fn is_at_rest(&self) {
+    pub(crate) fn assert_at_rest(&self) {
         let rests = matches!(
             self,
             Self::Rests {

@@ -61,7 +61,7 @@ impl VerificationKey {
             }
             verifying = DecodingKey::from_rsa_raw_components(n, e);
         }
-        // Rejects invalid keys early. An Ed25519 point that is not on the curve is detected by the first token only.
+        // Rejects invalid keys early. An Ed25519 point that is not on the curve is detected only when a token is verified.
         if let Some(point) = point {
             ParsedPublicKey::new(point, verifying.try_get_as_bytes().ok()?).ok()?;
         }
