@@ -136,12 +136,12 @@ fn non_message_json_is_an_invalid_request() {
         ),
         (
             r#"{"jsonrpc":"2.0","result":{}}"#,
-            "responses are not",
+            "a response needs an id",
             None,
         ),
         (
             r#"{"jsonrpc":"2.0","id":1,"method":"m","result":null}"#,
-            "responses are not",
+            "a response needs an id",
             Some("1"),
         ),
         (
