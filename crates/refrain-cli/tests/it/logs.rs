@@ -216,7 +216,7 @@ async fn log_is_coloured_on_a_terminal_unless_disabled() {
         let mut child = serve.on(&mut terminal);
         let said = within(
             "a log line",
-            terminal.read_until("other instances and restarts reject"),
+            terminal.read_until("tokens of this instance are rejected"),
         )
         .await;
         child.kill().await.expect("it can be ended");
