@@ -107,6 +107,7 @@ pub(crate) enum LinkError {
 }
 
 impl LinkError {
+    /// Whether the server may still work on the request, so that it must be cancelled.
     pub(crate) fn may_be_in_flight(&self) -> bool {
         matches!(self, Self::Lost(_) | Self::Final(ErrorKind::Timeout(_)))
     }
@@ -116,6 +117,7 @@ impl LinkError {
         matches!(self, Self::Final(ErrorKind::HttpStatus { status, .. }) if *status == NOT_FOUND)
     }
 
+    /// Whether the server may have executed the request, so that a repeat could repeat its effects.
     pub(crate) fn may_have_executed(&self) -> bool {
         match self {
             Self::NotSent(_) | Self::Busy { .. } => false,

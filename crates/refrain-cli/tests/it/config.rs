@@ -181,7 +181,7 @@ async fn address_in_use_is_reported() {
     );
 }
 
-/// Every setting in the file is unusable, and every flag overrides one.
+/// The settings of the file do not suit this test, and a flag overrides each of them.
 #[tokio::test]
 async fn flags_override_the_file() {
     let files = Files::new();

@@ -27,7 +27,8 @@ impl Activity {
         }
     }
 
-    /// Whether [`close`](Self::close) was called. Otherwise registers the waker, which never changes for a task.
+    /// Registers the waker, then returns whether [`close`](Self::close) was called. The first waker is kept: one Tokio task
+    /// polls a connection.
     pub(crate) fn is_closing(&self, waker: &Waker) -> bool {
         self.waker.get_or_init(|| waker.clone());
         self.closing.load(Ordering::Acquire)

@@ -187,7 +187,7 @@ impl Subject {
         }
     }
 
-    /// Creates a task that must exist already.
+    /// Creates a task a second time; the store must return the existing one.
     pub(super) async fn create_again(&self, new: NewTask) -> StoredTask {
         match self.0.create(new).await {
             Ok(Creation::Existing(task)) => task,
@@ -266,7 +266,7 @@ impl Subject {
     /// Claims the only task that is due.
     pub(super) async fn claim(&self) -> ClaimedTask {
         let mut claimed = self.claim_up_to(10).await;
-        assert_eq!(claimed.len(), 1, "one task is due");
+        assert_eq!(claimed.len(), 1, "expected one due task");
         claimed.remove(0)
     }
 
@@ -277,7 +277,7 @@ impl Subject {
 
     pub(super) async fn assert_none_due(&self) {
         let claimed = self.claim_up_to(10).await;
-        assert!(claimed.is_empty(), "no task is due: {claimed:?}");
+        assert!(claimed.is_empty(), "expected no due task: {claimed:?}");
     }
 
     pub(super) async fn commit(&self, lease: &Lease, commit: Commit) -> CommitResult {

@@ -197,7 +197,7 @@ impl ServerConnection {
             Continuation::None => {
                 let answerer = self.answerer.as_ref();
                 let also = match answerer.is_some_and(|answerer| !answerer.preset.is_empty()) {
-                    true => " the other answers and",
+                    true => " your other answers, if any, and",
                     false => "",
                 };
                 report
