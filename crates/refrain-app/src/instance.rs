@@ -30,7 +30,8 @@ pub struct InstanceFlags<F: Args> {
     /// The key file that the instances of a fleet share. Without it, $REFRAIN_KEYS is used, or a temporary key.
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
-    /// The name of the service that tokens are bound to [default: the server's name].
+    /// The service name that sealed tokens (`requestState`) are bound to; not the `aud` claim of access tokens [default: the
+    /// server's name].
     #[arg(long, value_name = "NAME")]
     audience: Option<String>,
     /// The format of log lines [default: text].

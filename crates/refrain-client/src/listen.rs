@@ -102,7 +102,7 @@ impl ChangeStream {
 
 impl std::fmt::Debug for ChangeStream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Listening")
+        f.debug_struct("ChangeStream")
             .field("granted", &self.granted)
             .finish_non_exhaustive()
     }

@@ -1,6 +1,6 @@
 //! Authentication of callers over HTTP.
 //!
-//! The errors of these types, and the types that a custom [`Authenticator`] returns, are in
+//! The errors of these types, and `AuthFuture` and `AuthRejection` for a custom [`Authenticator`], are in
 //! [`runtime::server`](crate::runtime::server).
 
 pub use refrain_core::Principal;

@@ -103,8 +103,8 @@ impl ConnectOptions {
 #[derive(Args)]
 pub(super) struct AnswerOptions {
     /// The answer to the ask KEY: the content of a form, `accept`, `decline` or `cancel`, or the whole answer in the
-    /// protocol's format. May be given several times. If the server repeats an ask, it takes the next answer for its key.
-    /// A Refrain server gives a second ask with the same name the key KEY#2.
+    /// protocol's format. May be given several times. If the server repeats an ask, the next --answer for that key is
+    /// used. On a Refrain server, the second ask with the same name has the key KEY#2.
     #[arg(long, value_name = "KEY=JSON")]
     answer: Vec<String>,
     /// A file with a JSON object that has an answer for each key.

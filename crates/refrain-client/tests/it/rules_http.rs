@@ -192,7 +192,7 @@ async fn redirect_to_another_server_is_not_followed() {
 }
 
 #[tokio::test]
-async fn redirect_within_a_server_keeps_method_and_body() {
+async fn only_redirects_that_keep_method_and_body_are_followed() {
     for status in [301, 302, 303, 307, 308] {
         let server = FakeServer::start(move |request| match request["params"]["name"].as_str() {
             Some("moved") => Respond::Redirect(status, "/elsewhere".to_owned()),

@@ -8,12 +8,12 @@ use super::{AfterWrite, Suspension};
 use std::sync::Arc;
 use std::task::Waker;
 
-/// How often other tasks may run before a flow is suspended, if none of them makes progress.
+/// How often spawned tasks may run before a flow is suspended, if none of them makes progress.
 const MAX_IDLE_PASSES: u32 = 8;
-/// How often other tasks may run before a flow is suspended, in total.
+/// How often spawned tasks may run before a flow is suspended, in total.
 const MAX_PASSES: u32 = 256;
 
-/// Counts how often other tasks were allowed to run.
+/// Counts how often spawned tasks were allowed to run.
 #[derive(Default)]
 pub(super) struct SettleCounter {
     idle_passes: u32,
@@ -40,7 +40,7 @@ pub(super) struct Decider<'a> {
     pub(super) settle: &'a mut SettleCounter,
     /// Whether the handler must be polled again.
     pub(super) due: bool,
-    /// Other tasks to wake once the lock is released.
+    /// Spawned tasks to wake once the lock is released.
     pub(super) wake: Vec<Waker>,
 }
 
@@ -150,10 +150,10 @@ impl Decider<'_> {
     fn advance(&mut self, state: &mut FlowState) -> Option<Decision> {
         let granted = |slot: &Slot| slot.outside && matches!(slot.phase, Phase::Granted);
         if state.slots.iter().any(granted) {
-            // Another task will poll this operation, which wakes the driver.
+            // A spawned task will poll this operation, which wakes the driver.
             return Some(Decision::Wait);
         }
-        // Entries after a value that is handed on are delivered by the next instance.
+        // When the flow is handed on, the next instance delivers the first parked entry and all later ones.
         let end = state.first_parked().unwrap_or(usize::MAX);
         let waiting = |(at, slot): (usize, &Slot)| match slot.phase {
             Phase::Waiting(entry) if entry < end => Some((entry, at)),
@@ -162,7 +162,7 @@ impl Decider<'_> {
         let awaited = state.slots.iter().enumerate().filter_map(waiting).min();
         let reached = awaited.map_or(state.replayed, |(entry, _)| entry);
         if state.frontier < reached && self.should_settle(state) {
-            // Another task may still await an earlier entry.
+            // A spawned task may still await an earlier entry.
             return Some(Decision::Settle);
         }
         state.frontier = state.frontier.max(reached);
@@ -235,7 +235,7 @@ impl Decider<'_> {
         again || forgotten > 0
     }
 
-    /// Returns whether other tasks should run first, so that their asks are sent in the same round.
+    /// Returns whether spawned tasks should run first, so that their asks are sent in the same round.
     fn should_settle(&mut self, state: &FlowState) -> bool {
         if state.moves != self.settle.moves {
             self.settle.moves = state.moves;

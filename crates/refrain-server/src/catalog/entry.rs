@@ -1,4 +1,4 @@
-//! Fields common to tools, prompts, resources and resource templates.
+//! What the catalog keeps for each tool, prompt, resource and resource template.
 
 use super::coerce::TextFields;
 use super::complete::Completers;

@@ -20,7 +20,7 @@ use crate::ratified::{open, write_error_object};
 use crate::sampling::{SamplingMessage, SamplingParams};
 use crate::write;
 
-/// The legacy error code of a missing resource. 2026-07-28 uses that of invalid params.
+/// The legacy error code of a missing resource. 2026-07-28 uses the code of invalid params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
 /// The result of `initialize`.

@@ -263,7 +263,7 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
             &[
                 "connect#2  url",
                 r#"the answer for "connect" is only for the first ask"#,
-                "call again with the other answers and\n  --answer 'connect#2=accept'\n",
+                "call again with your other answers, if any, and\n  --answer 'connect#2=accept'\n",
             ],
         );
         let left = r#"unused answer "connect""#;

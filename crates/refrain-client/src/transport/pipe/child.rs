@@ -3,7 +3,7 @@
 //! | state | behaviour |
 //! | --- | --- |
 //! | running | output is read, and queued messages are written |
-//! | shutting down, also if its output closes | input is closed; after a grace period the process is terminated, then killed |
+//! | shutting down (on request, or because the process closed its output) | input is closed; after a grace period the process is terminated, then killed |
 //! | exited | the rest of the output is read, and all requests fail |
 
 use super::lines::OutputLines;
@@ -50,7 +50,7 @@ pub(super) async fn run(
     mut shutdown: oneshot::Receiver<()>,
     shared: Arc<ProcessState>,
 ) {
-    // All requests must fail even if a callback panics.
+    // Pending requests must fail even if a callback panics.
     let _guard = ExitGuard(&shared);
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {

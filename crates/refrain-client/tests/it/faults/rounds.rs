@@ -1,4 +1,4 @@
-//! Every fault in the first, middle and last round of each kind of tool.
+//! Faults in the first, middle and last round of each kind of tool.
 
 use super::{FaultyCall, call};
 use refrain_client::{ClientBuilder, ClientLimits, ErrorKind};
