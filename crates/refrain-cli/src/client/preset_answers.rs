@@ -90,9 +90,9 @@ fn pair(text: &str) -> Result<(String, Value), CommandError> {
     if WORDS.contains(&value) {
         return Ok((key.to_owned(), value.into()));
     }
-    let read = serde_json::from_str(value).map_err(|error| {
+    let read = serde_json::from_str(value).map_err(|_| {
         CommandError::usage(format!(
-            "invalid --answer for {key:?}: neither JSON nor one of {}: {error}",
+            "invalid --answer for {key:?}: neither JSON nor one of {}",
             WORDS.join(", ")
         ))
     })?;
