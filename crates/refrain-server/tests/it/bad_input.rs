@@ -278,7 +278,9 @@ async fn duplicate_keys_are_rejected_at_every_level() {
     ] {
         let response = instance.send(&Request::bytes(body)).await;
         let message = response.error(status, code);
-        names(&message, &[word, "twice"]);
+        names(&message, &[word]);
+        let is_duplicate = message.contains("twice") || message.contains("duplicate key");
+        assert!(is_duplicate, "{message}");
     }
     assert_alive(&instance).await;
 }
@@ -309,7 +311,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
     let ask = reply["result"]["inputRequests"]["login"]["params"]["message"]
         .as_str()
         .unwrap();
-    names(ask, &["Who are you?", "\"name\"", "twice"]);
+    names(ask, &["Who are you?", "duplicate key \"name\""]);
     assert!(!ask.contains("column"), "{ask}");
 
     let plain = Request::tool("model", json!({}));

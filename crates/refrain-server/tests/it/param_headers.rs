@@ -112,7 +112,7 @@ async fn headers_that_differ_from_arguments_are_rejected() {
         (good().header("Mcp-Param-Limit", "one"), "one"),
         (
             good().header("Mcp-Param-Dry-Run", "false"),
-            "the argument is not",
+            "the argument is missing",
         ),
         (
             call(json!({"region": "r", "dry": true}))
@@ -191,7 +191,7 @@ fn invalid_header_annotations_are_rejected_at_registration() {
         (with(json!({"a": {"x-mcp-header": "A"}})), "a: "),
         (
             with(json!({"a": annotated("string", "X"), "b": annotated("string", "x")})),
-            "twice",
+            "another argument already has",
         ),
         (
             with(json!({"a": {"type": "array", "items": annotated("string", "A")}})),

@@ -25,7 +25,7 @@ async fn rejected_tokens_are_counted_by_reason() {
     let (foreign_instance, _) = served(builder(&other)).await;
     let good = token(&instance.send(&call("greet")).await.reply());
     let foreign = token(&foreign_instance.send(&call("greet")).await.reply());
-    let version = format!("B{}", &good[1..]);
+    let version = format!("D{}", &good[1..]);
     for bad in [
         "short",
         &"A".repeat(5000),
