@@ -324,7 +324,7 @@ async fn duplicate_keys_in_an_answer_are_reported() {
     let body = String::from_utf8(body).unwrap().replace("\"HERE\"", answer);
     let twice = Request::bytes(body).header("Mcp-Name", "model");
     let message = instance.send(&twice).await.error(200, -32602);
-    names(&message, &["opinion", "\"text\"", "twice"]);
+    names(&message, &["opinion", "\"text\"", "duplicate key"]);
 }
 
 #[tokio::test]

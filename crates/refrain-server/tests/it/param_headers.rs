@@ -207,7 +207,7 @@ fn invalid_header_annotations_are_rejected_at_registration() {
         ),
         (
             json!({"type": "object", "x-mcp-header": "A"}),
-            "the schema itself",
+            "at the top level of the schema",
         ),
     ] {
         async fn any(_: Cx) -> Result<&'static str> {
