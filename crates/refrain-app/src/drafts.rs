@@ -111,7 +111,7 @@ impl DraftServers {
         Ok(drafts::serve(listener, main, self.0, hosts, stop).await?)
     }
 
-    /// Serves the selected draft, or the main server if there is none.
+    /// Serves the selected draft; without one, the main server.
     pub(crate) async fn serve_stdio(
         self,
         main: Server,

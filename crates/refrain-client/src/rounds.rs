@@ -1,7 +1,7 @@
 //! The round loop: send a call, answer its asks, and send it again until it completes.
 //!
-//! The request state is returned unchanged, only in its own call and with the answers of its own round. Errors after the
-//! first round contain the pending call.
+//! The request state is sent back unchanged, in the same call, with the answers of the same round. Errors after the first
+//! round contain the pending call.
 
 use crate::ask::{AskAnswer, IncomingAsk};
 use crate::call::CallSpec;

@@ -182,8 +182,8 @@ pub(crate) const LIST: &str = concat!(
     " ORDER BY t.created DESC, t.id, a.ord"
 );
 
-/// The unread answers of the task `$1` with the fence `$2`: one row of nulls if there are none, no row if the lease is
-/// lost.
+/// The unread answers of the task `$1` with the fence `$2`. Without unread answers, one row of nulls; after a lost lease,
+/// no row.
 pub(crate) const ANSWERS: &str = "
 SELECT a.key, a.answer
 FROM refrain_tasks t LEFT JOIN refrain_asks a ON a.task = t.id AND a.state = 'answered'

@@ -218,7 +218,8 @@ fn without_new_members(mut result: Object) -> Object {
     result
 }
 
-/// Replaces a member's name at the start of an error message with the draft's name. `None` if there is none.
+/// Replaces a member's name at the start of an error message with the draft's name. `None` if the message
+/// does not start with a member's name.
 fn rename_member(names: &MemberNames, message: &str) -> Option<String> {
     let answers = message.strip_prefix(RATIFIED.answers);
     if let Some(rest) = answers.filter(|rest| rest.starts_with(['[', ' '])) {
