@@ -45,16 +45,7 @@ async fn resource_link(_cx: Cx) -> Result<Content> {
 /// Logs a message of each level in ascending order.
 #[tool(name = "test_log_levels")]
 async fn log_levels(cx: Cx) -> Result<&'static str> {
-    for level in [
-        LogLevel::Debug,
-        LogLevel::Info,
-        LogLevel::Notice,
-        LogLevel::Warning,
-        LogLevel::Error,
-        LogLevel::Critical,
-        LogLevel::Alert,
-        LogLevel::Emergency,
-    ] {
+    for level in LogLevel::ALL {
         cx.log(level, level.as_str());
     }
     Ok("Every level was logged.")

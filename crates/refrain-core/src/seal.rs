@@ -43,6 +43,8 @@ use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Tokens up to this size are sealed and opened without heap allocation.
 const SMALL: usize = 1024;
+/// The first byte of the binding of stored data. It is the same for all ciphers.
+const AT_REST: u8 = 129;
 const SALT: usize = 16;
 const HEADER: usize = 1 + 4 + SALT + NONCE_LEN;
 const TAG: usize = 16;
@@ -523,7 +525,7 @@ impl Sealer {
 
 /// The binding of stored data. Other bindings start with a length, and so with another byte.
 fn at_rest(context: &[u8]) -> Vec<u8> {
-    [&[129], context].concat()
+    [&[AT_REST], context].concat()
 }
 
 /// Encrypts the bytes between header and tag in place, and writes the tag.

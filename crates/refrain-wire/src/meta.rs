@@ -82,6 +82,18 @@ pub enum LogLevel {
 }
 
 impl LogLevel {
+    /// All levels in ascending order.
+    pub const ALL: [Self; 8] = [
+        Self::Debug,
+        Self::Info,
+        Self::Notice,
+        Self::Warning,
+        Self::Error,
+        Self::Critical,
+        Self::Alert,
+        Self::Emergency,
+    ];
+
     /// The level's name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

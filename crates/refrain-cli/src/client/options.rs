@@ -183,16 +183,8 @@ fn positive<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, NotPosi
 pub(super) struct UnknownName(pub(super) Vec<&'static str>);
 
 fn level(name: &str) -> Result<LogLevel, UnknownName> {
-    const ALL: [LogLevel; 8] = [
-        LogLevel::Debug,
-        LogLevel::Info,
-        LogLevel::Notice,
-        LogLevel::Warning,
-        LogLevel::Error,
-        LogLevel::Critical,
-        LogLevel::Alert,
-        LogLevel::Emergency,
-    ];
-    let found = ALL.into_iter().find(|level| level.as_str() == name);
-    found.ok_or_else(|| UnknownName(ALL.map(LogLevel::as_str).to_vec()))
+    let found = LogLevel::ALL
+        .into_iter()
+        .find(|level| level.as_str() == name);
+    found.ok_or_else(|| UnknownName(LogLevel::ALL.map(LogLevel::as_str).to_vec()))
 }
