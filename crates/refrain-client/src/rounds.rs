@@ -1,7 +1,7 @@
 //! The round loop: send a call, answer its asks, and send it again until it completes.
 //!
-//! The request state is sent back unchanged, in the same call, with the answers of the same round. Errors after the first
-//! round contain the pending call.
+//! The request state is sent back unchanged, in the same call, with the answers of the same round. An error contains
+//! the pending call unless the call was rejected or is over.
 
 use crate::ask::{AskAnswer, IncomingAsk};
 use crate::call::CallSpec;
@@ -428,6 +428,7 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
     if matches!(&kind, ErrorKind::Rpc(failure) if failure.is_call_over()) {
         return kind.into();
     }
+    // The server executed no attempt of the first round.
     let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
     let is_rejected = (is_unsent || pending.declined_visit().is_some())
         && matches!(

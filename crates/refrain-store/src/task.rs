@@ -58,7 +58,7 @@ pub enum StoredStatus {
     Completed,
     /// It ended with an error.
     Failed,
-    /// Its owner cancelled it.
+    /// Its owner or an operator cancelled it.
     Cancelled,
 }
 

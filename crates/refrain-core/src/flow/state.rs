@@ -4,7 +4,7 @@
 //!
 //! - Entries before `frontier` were delivered to the handler or skipped.
 //! - The driver grants each entry to one operation, and only while no operation can make progress.
-//! - After `ended` is set, nothing is registered or delivered.
+//! - After `ended` is set, the handler appends no entry, and asks, steps and sleeps take none.
 //! - The handler's code (decoding, destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
@@ -134,7 +134,8 @@ impl Shared {
     }
 
     /// Stops an operation of an ended round. Returns `true` if the operation must fail with an error; otherwise it stays
-    /// pending. If only the round has ended, the task is unwound, since another round repeats its work.
+    /// pending. If only the round has ended, the spawned Tokio
+    /// task is unwound, since another round repeats its work.
     fn stop_operation(self: &Arc<Self>) -> bool {
         self.kick();
         let (ended, call_ended) = {
@@ -152,8 +153,9 @@ impl Shared {
         false
     }
 
-    /// Like [`stop_operation`](Self::stop_operation) for an operation without an error type: unwinds the current task,
-    /// unless it drives the handler of another call; then returns `true`.
+    /// Like [`stop_operation`](Self::stop_operation), for an operation that cannot return an error. Where that would fail,
+    /// unwinds the spawned Tokio task. Returns `true` only inside the handler of another call, which must not be unwound:
+    /// the operation then completes.
     pub(crate) fn stop_without_error(self: &Arc<Self>) -> bool {
         if !self.stop_operation() {
             return false;
@@ -209,7 +211,7 @@ impl Shared {
 
     /// Opens a slot for an operation without a journal entry.
     pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut FlowState) -> SlotGuard<'_> {
-        // Named operations never have this kind, so the key does not collide.
+        // No other slot has this kind: the slot of a sleep has the kind `Woke`.
         self.guard(state.push_slot(EntryKey::new(None, OperationKind::Sleep, "".into())))
     }
 
@@ -401,7 +403,7 @@ impl FlowState {
         }
     }
 
-    /// Removes a rejected answer from the journal, and returns how many answers to this ask were rejected.
+    /// Marks a rejected answer as void, and returns how many answers to this ask were rejected.
     pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
         let Journal {
             entries,
