@@ -116,7 +116,7 @@ impl Decider<'_> {
         }
         if state.journal.entries.len() + asks > entries {
             let message = format!(
-                "journal full: {entries} entries leave no room for the answers to {asks} open asks"
+                "journal full: the limit of {entries} entries leaves no room for the answers to {asks} open asks"
             );
             state.set_fault(message, false);
         }
