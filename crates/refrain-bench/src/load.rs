@@ -21,10 +21,8 @@ pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
 const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
-    /// `echo` with a text.
     Echo,
     /// `get_weather` without state: the server asks and seals.
     Round1,
@@ -169,7 +167,6 @@ impl<'s> Load<'s> {
     }
 }
 
-/// Applies a timeout to replies.
 async fn in_time<T>(
     server: &ServerProcess,
     workload: Workload,

@@ -38,7 +38,6 @@ const METRICS: [(&str, usize, Metric); 4] = [
     ("allocations", 1, ALLOCATIONS),
 ];
 
-/// A workload on both servers.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadRow {
     pub(crate) workload: Workload,
@@ -77,7 +76,6 @@ pub(crate) struct Memory {
     pub(crate) growth: f64,
 }
 
-/// The report of a run.
 #[derive(Debug)]
 pub(crate) struct SpeedReport<'a> {
     pub(crate) options: &'a RunOptions,

@@ -58,7 +58,6 @@ fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -
     )
 }
 
-/// A missing or wrong reply.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WireError {
     #[error("{0}")]

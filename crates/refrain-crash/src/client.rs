@@ -28,10 +28,8 @@ const LOOK: Duration = Duration::from_millis(300);
 /// The maximum delay of an answer, in milliseconds.
 const LATE: u64 = 1500;
 
-/// The counts of all clients.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ClientCounts {
-    /// Asks answered.
     pub(crate) answers: u64,
     /// Asks answered with a value of the wrong type.
     pub(crate) answers_wrong: u64,
@@ -58,7 +56,6 @@ pub(crate) struct TaskEnd {
     pub(crate) complaints: Vec<String>,
 }
 
-/// The client of one task.
 pub(crate) struct TaskClient<'a> {
     run: &'a CrashRun,
     plan: TaskPlan,

@@ -73,7 +73,6 @@ impl CrashRun {
         }
     }
 
-    /// Cuts up to `most` connections to Postgres.
     async fn cut_connections(&self, most: u64) -> Result<(), CrashError> {
         const CUT: &str = "
             SELECT count(pg_terminate_backend(pid)) FROM (

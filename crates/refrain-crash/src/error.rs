@@ -5,7 +5,6 @@ use refrain::runtime::store::{OpenStoreError, StoreError};
 use std::io;
 use std::process::ExitStatus;
 
-/// Why a run could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CrashError {
     #[error(transparent)]

@@ -17,14 +17,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// The number of workers.
 pub(crate) const WORKERS: usize = 3;
 /// The number of a worker's last log lines that an error shows.
 const TAIL: usize = 20;
 /// The time limit of a reply.
 const REPLY: Duration = Duration::from_secs(5);
 
-/// A worker was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerKill {
     pub(crate) run: u32,
@@ -32,7 +30,6 @@ pub(crate) struct WorkerKill {
     pub(crate) at: u64,
 }
 
-/// A worker was stopped for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerStop {
     pub(crate) run: u32,
@@ -42,18 +39,15 @@ pub(crate) struct WorkerStop {
     pub(crate) to: u64,
 }
 
-/// All disruptions of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disruptions {
     pub(crate) kills: Vec<WorkerKill>,
     pub(crate) stops: Vec<WorkerStop>,
-    /// Cut connections.
     pub(crate) cuts: u64,
     /// Database restarts: start and end.
     pub(crate) restarts: Vec<(u64, u64)>,
 }
 
-/// The workers.
 #[derive(Debug)]
 pub(crate) struct WorkerFleet {
     program: PathBuf,
@@ -164,7 +158,6 @@ impl WorkerFleet {
         Ok(())
     }
 
-    /// Stops a worker for a while.
     pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), CrashError> {
         let Some((run, pid)) = self.pid(at)? else {
             return Ok(());
@@ -206,7 +199,6 @@ impl WorkerFleet {
         workers.try_for_each(|worker| worker.must_run(&self.dir))
     }
 
-    /// Ends all workers.
     pub(crate) async fn end(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {

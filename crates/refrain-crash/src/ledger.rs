@@ -23,7 +23,6 @@ pub(crate) struct AttemptRow {
     pub(crate) at: u64,
 }
 
-/// One effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EffectRow {
     pub(crate) idempotency_key: String,
@@ -70,7 +69,6 @@ impl EffectLedger {
         create(&self.effects, &row.idempotency_key, &row).map(drop)
     }
 
-    /// All effects.
     pub(crate) fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
         let what = self.effects.display().to_string();
         read_all(&self.effects).map_err(CrashError::system(what))

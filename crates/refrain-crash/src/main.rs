@@ -69,7 +69,6 @@ struct CrashOptions {
     at_once: u16,
 }
 
-/// The database of the task store.
 #[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum StoreKind {

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `task` | the data types of tasks |
 //! | `store` | the trait of a store |
+//! | `layer` | a store around another one |
 //! | `open` | opening a store by its URL |
 //! | `memory`, `sqlite`, `postgres` | the stores |
 //! | `sql` | the common parts of SQLite and Postgres |
@@ -12,6 +13,7 @@
 
 #[cfg(feature = "contract")]
 pub mod contract;
+mod layer;
 mod memory;
 mod open;
 #[cfg(feature = "postgres")]
@@ -26,6 +28,7 @@ mod task;
 pub mod test_postgres;
 mod time;
 
+pub use layer::StoreLayer;
 pub use memory::MemoryStore;
 pub use open::{OpenStoreError, UrlError, open};
 #[cfg(feature = "postgres")]

@@ -170,7 +170,6 @@ fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
     format!("expected {expected}, got {reply}").into()
 }
 
-/// The number of hints per task.
 #[derive(Default)]
 struct HintCounts(Mutex<HashMap<TaskId, watch::Sender<u32>>>);
 

@@ -3,12 +3,12 @@
 use super::ProtocolOption;
 use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
-use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, value_parser};
 use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 use url::Url;
 
@@ -118,13 +118,13 @@ pub(super) struct AnswerOptions {
     #[arg(long = "root", value_name = "PATH")]
     roots: Vec<PathBuf>,
     /// Print log messages of the server at or above this level to standard error.
-    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(LogLevel::ALL.map(|level| (level.as_str(), level))))]
     pub(super) log: Option<LogLevel>,
     /// The time limit for the whole call in seconds, including the time for answers [default: 3600].
-    #[arg(long, value_name = "SECONDS", value_parser = positive::<u64>)]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
     deadline: Option<u64>,
     /// The maximum number of rounds [default: 20].
-    #[arg(long, value_name = "COUNT", value_parser = positive::<u32>)]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 }
 
@@ -167,24 +167,14 @@ fn root(path: &Path) -> Result<Root, CommandError> {
     })
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("expected a whole number, at least 1")]
-struct NotPositive;
-
-fn positive<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, NotPositive> {
-    let number = text.parse::<T>().ok();
-    number
-        .filter(|number| *number >= T::from(1))
-        .ok_or(NotPositive)
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("expected one of {}", .0.join(", "))]
-pub(super) struct UnknownName(pub(super) Vec<&'static str>);
-
-fn level(name: &str) -> Result<LogLevel, UnknownName> {
-    let found = LogLevel::ALL
-        .into_iter()
-        .find(|level| level.as_str() == name);
-    found.ok_or_else(|| UnknownName(LogLevel::ALL.map(LogLevel::as_str).to_vec()))
+/// A flag that takes one of these names.
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: impl IntoIterator<Item = (&'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let all = Vec::from_iter(all);
+    let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
+    names.try_map(move |name| {
+        let found = all.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value).ok_or("unknown name")
+    })
 }
