@@ -43,6 +43,7 @@ use crate::rounds::Flows;
 use crate::services::Services;
 use leases::Leases;
 use notifications::TaskWatch;
+use refrain_core::Principal;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
@@ -80,8 +81,8 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn has_capacity(&self) -> bool {
-        !self.services.limits.is_draining() && self.leases.has_capacity()
+    pub(crate) fn has_capacity(&self, owner: &Principal) -> bool {
+        !self.services.limits.is_draining() && self.leases.has_capacity(owner)
     }
 
     pub(crate) fn running(&self) -> usize {

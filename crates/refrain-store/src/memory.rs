@@ -1,6 +1,7 @@
 //! A store in the memory of one process.
 
 mod entry;
+mod queue;
 
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
@@ -9,6 +10,7 @@ use crate::task::{
 };
 use entry::{MemoryTask, after};
 use parking_lot::{Mutex, MutexGuard};
+use queue::ClaimQueue;
 use refrain_core::{
     FlowId, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Source, SystemSource,
 };
@@ -34,6 +36,7 @@ pub struct MemoryStore {
 struct MemoryState {
     tasks: HashMap<TaskId, MemoryTask>,
     flows: HashMap<(FlowId, Principal), TaskId>,
+    queue: ClaimQueue,
     /// The number of tasks created so far.
     created: u64,
     /// Each with its expiry in seconds since 1970.
@@ -69,15 +72,38 @@ impl MemoryStore {
 }
 
 impl MemoryState {
-    fn owned(&mut self, id: &TaskId, owner: &Principal) -> Option<&mut MemoryTask> {
-        let entry = self.tasks.get_mut(id)?;
+    fn owned(&self, id: &TaskId, owner: &Principal) -> Option<&MemoryTask> {
+        let entry = self.tasks.get(id)?;
         (entry.row.owner == *owner).then_some(entry)
     }
 
-    fn held(&mut self, lease: &Lease) -> Result<&mut MemoryTask, StoreError> {
-        let entry = self.tasks.get_mut(&lease.task);
+    fn held(&self, lease: &Lease) -> Result<&MemoryTask, StoreError> {
+        let entry = self.tasks.get(&lease.task);
         let held = entry.filter(|entry| entry.fence == lease.fence && entry.row.due.is_some());
         held.ok_or(StoreError::Lost)
+    }
+
+    /// Changes a task. `None`: there is no such task.
+    fn update<T>(
+        &mut self,
+        id: &TaskId,
+        now: SystemTime,
+        change: impl FnOnce(&mut MemoryTask) -> T,
+    ) -> Option<T> {
+        let entry = self.tasks.get_mut(id)?;
+        let changed = change(entry);
+        self.queue.update(entry, now);
+        Some(changed)
+    }
+
+    fn claim(&mut self, claim: Claim<'_>, now: SystemTime) -> Vec<ClaimedTask> {
+        for id in self.queue.late(now) {
+            self.update(&id, now, |_| ());
+        }
+        let until = after(now, claim.lease);
+        let found = self.queue.find(claim, &self.tasks, now);
+        let claim = |id| self.update(id, now, |entry| entry.claim(claim.worker, now, until));
+        found.iter().filter_map(claim).collect()
     }
 
     fn create(&mut self, new: NewTask, now: SystemTime) -> Result<Creation, StoreError> {
@@ -91,7 +117,8 @@ impl MemoryState {
         }
         self.created += 1;
         let id = new.id.clone();
-        let entry = MemoryTask::new(new, self.created, now);
+        let mut entry = MemoryTask::new(new, self.created, now);
+        self.queue.update(&mut entry, now);
         let lease = entry.row.worker.is_some().then(|| entry.lease());
         let task = entry.task();
         self.flows.insert(key, id.clone());
@@ -134,7 +161,7 @@ impl TaskStore for MemoryStore {
         id: &'a TaskId,
         owner: &'a Principal,
     ) -> StoreFuture<'a, Option<StoredTask>> {
-        let (_, mut inner) = self.lock();
+        let (_, inner) = self.lock();
         done(inner.owned(id, owner).map(|entry| entry.task()))
     }
 
@@ -145,11 +172,15 @@ impl TaskStore for MemoryStore {
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool> {
         let (now, mut inner) = self.lock();
-        let Some(entry) = inner.owned(id, owner) else {
+        if inner.owned(id, owner).is_none() {
             return done(false);
+        }
+        let answer = |entry: &mut MemoryTask| {
+            let new = entry.answer(answers, now);
+            new.then_some(entry.row.worker.is_none())
         };
-        if entry.answer(answers, now) {
-            self.hint(id, entry.row.worker.is_none(), false);
+        if let Some(Some(due)) = inner.update(id, now, answer) {
+            self.hint(id, due, false);
         }
         done(true)
     }
@@ -160,7 +191,7 @@ impl TaskStore for MemoryStore {
             return done(false);
         };
         if entry.row.due.is_some() {
-            entry.cancel(now);
+            inner.update(id, now, |entry| entry.cancel(now));
             self.hint(id, false, false);
         }
         done(true)
@@ -168,26 +199,19 @@ impl TaskStore for MemoryStore {
 
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         let (now, mut inner) = self.lock();
-        let wanted = |entry: &&mut MemoryTask| {
-            let claimable = entry.expires() <= now || claim.tools.contains(&entry.row.task.tool);
-            claimable && entry.row.due.is_some_and(|due| due <= now)
-        };
-        let mut due: Vec<&mut MemoryTask> = inner.tasks.values_mut().filter(wanted).collect();
-        due.sort_by_key(|entry| (entry.row.due, entry.number));
-        let until = after(now, claim.lease);
-        let claimed = due.into_iter().take(claim.most);
-        let claimed = claimed.map(|entry| entry.claim(claim.worker, now, until));
-        done(claimed.collect())
+        done(inner.claim(claim, now))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
         let (now, mut inner) = self.lock();
         let mut extended = Vec::new();
         for held in leases {
-            if let Ok(entry) = inner.held(held)
-                && entry.row.worker.is_some()
+            if inner
+                .held(held)
+                .is_ok_and(|entry| entry.row.worker.is_some())
             {
-                entry.row.due = Some(after(now, lease));
+                let until = Some(after(now, lease));
+                inner.update(&held.task, now, |entry| entry.row.due = until);
                 extended.push(held.clone());
             }
         }
@@ -196,18 +220,24 @@ impl TaskStore for MemoryStore {
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         let (now, mut inner) = self.lock();
-        let entry = match inner.held(lease) {
-            Ok(entry) => entry,
-            Err(lost) => return Box::pin(ready(Err(lost))),
-        };
+        if let Err(lost) = inner.held(lease) {
+            return Box::pin(ready(Err(lost)));
+        }
         let visible = commit.is_visible();
         let released = matches!(commit.next, Next::HandOn | Next::Suspend(_));
-        let committed = entry.commit(commit, now);
-        let due = released && entry.row.due.is_some_and(|due| due <= now);
-        if visible || due {
-            self.hint(&lease.task, due, true);
-        }
-        done(committed)
+        let commit = |entry: &mut MemoryTask| {
+            let committed = entry.commit(commit, now);
+            let due = released && entry.row.due.is_some_and(|due| due <= now);
+            (committed, due)
+        };
+        let committed = inner.update(&lease.task, now, commit);
+        let committed = committed.ok_or(StoreError::Lost).map(|(committed, due)| {
+            if visible || due {
+                self.hint(&lease.task, due, true);
+            }
+            committed
+        });
+        Box::pin(ready(committed))
     }
 
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
@@ -288,15 +318,15 @@ impl TaskStore for MemoryStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         let (now, mut inner) = self.lock();
-        let Some(entry) = inner.tasks.get_mut(id) else {
+        let Some(entry) = inner.tasks.get(id) else {
             return done(None);
         };
         let status = entry.row.task.status;
         if !matches!(status, StoredStatus::Completed | StoredStatus::Cancelled) {
-            entry.requeue(now);
+            inner.update(id, now, |entry| entry.requeue(now));
             self.hint(id, true, false);
         }
-        done(Some(entry.row()))
+        done(inner.tasks.get(id).map(MemoryTask::row))
     }
 }
 

@@ -200,6 +200,8 @@ pub struct Claim<'a> {
     pub lease: Duration,
     /// The maximum number of tasks.
     pub most: usize,
+    /// Owners whose tasks are not claimed.
+    pub except: &'a [Principal],
 }
 
 /// A claimed task.

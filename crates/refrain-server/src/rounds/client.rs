@@ -259,7 +259,7 @@ impl ClientFlow {
     /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
     fn create_task(&mut self, why: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let here = why != DetachReason::Tool || seed.tasks.has_capacity();
+            let here = why != DetachReason::Tool || seed.tasks.has_capacity(&seed.owner);
             let creating = seed.create(&mut self.flow, here);
             self.stage = ClientStage::Creating(creating, why);
         }

@@ -61,9 +61,12 @@ impl Tasks {
         revision: u64,
         requested_at: Instant,
     ) {
-        let held = self
-            .leases
-            .hold(lease, revision, requested_at, self.options.lease);
+        let held = self.leases.hold(
+            (lease, &running.owner),
+            revision,
+            requested_at,
+            self.options.lease,
+        );
         self.start_renewal();
         let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);

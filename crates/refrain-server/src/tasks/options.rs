@@ -6,7 +6,8 @@ use std::time::Duration;
 /// Settings for running and storing tasks. All instances that share a store should use the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Maximum number of tasks that one instance runs at the same time. Default 64.
+    /// Maximum number of tasks that one instance runs at the same time. One owner has at most as many as are free: half of
+    /// them, or a third for each of two owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,

@@ -40,6 +40,7 @@ mod stdio;
 mod streams;
 mod support;
 mod task_namespaces;
+mod task_owners;
 mod task_requests;
 mod task_runs;
 mod task_subscriptions;

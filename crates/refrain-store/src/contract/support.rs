@@ -249,12 +249,24 @@ impl Subject {
         tools: &[&str],
         most: usize,
     ) -> Vec<ClaimedTask> {
+        self.claim_except(worker, tools, most, &[]).await
+    }
+
+    /// Claims tasks of other owners for an hour.
+    pub(super) async fn claim_except(
+        &self,
+        worker: &str,
+        tools: &[&str],
+        most: usize,
+        except: &[Principal],
+    ) -> Vec<ClaimedTask> {
         let tools = keys(tools);
         let claim = Claim {
             worker,
             tools: &tools,
             lease: HOUR,
             most,
+            except,
         };
         self.0.claim(claim).await.expect("no error")
     }

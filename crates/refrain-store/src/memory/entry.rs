@@ -1,5 +1,6 @@
 //! Tasks of the store in memory.
 
+use super::queue::Place;
 use crate::task::{
     ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
 };
@@ -12,6 +13,8 @@ pub(super) struct MemoryTask {
     pub(super) row: TaskRow,
     /// The sequence number of its creation.
     pub(super) number: u64,
+    /// Its place in the queue. `None`: it has ended.
+    pub(super) place: Option<Place>,
     pub(super) flow: FlowId,
     call: Vec<u8>,
     journal: Vec<u8>,
@@ -75,6 +78,7 @@ impl MemoryTask {
         Self {
             row,
             number,
+            place: None,
             flow: new.flow,
             call: new.call,
             journal: new.journal,

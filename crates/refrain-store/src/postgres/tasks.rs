@@ -13,7 +13,8 @@ use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
     ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
-    limit, next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    limit, next_commit, next_turn, promoted, revisions, set_answered, set_cancelled, set_committed,
+    set_requeued,
 };
 use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -23,9 +24,12 @@ use sqlx::query::QueryAs;
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// The maximum number of tasks that one claim makes ready.
+const MAX_PROMOTED: i64 = 1000;
+
 pub(super) const INSERT: &str = concat!(
     "WITH made AS (",
-    insert_task!(now!()),
+    insert_task!(now!(), "greatest"),
     " RETURNING id, created, worker)
     SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
 );
@@ -65,38 +69,62 @@ const CANCEL: &str = concat!(
         (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
-/// The index on `due` skips waiting tasks: with 100,000 of them and ten due tasks, `EXPLAIN (ANALYZE)` reads ten rows by
-/// `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
-const CLAIM: &str = concat!(
+/// Makes tasks ready whose wait or lease has ended, at most `$1`.
+const PROMOTE: &str = concat!(
     "WITH found AS MATERIALIZED (
-        SELECT id AS task, due AS since FROM refrain_tasks
+        SELECT id, owner, due FROM refrain_tasks
         WHERE due <= ",
     now!(),
-    " AND (tool = ANY($2) OR expires <= ",
+    " AND due IS NOT NULL AND turn IS NULL
+        ORDER BY due LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ), late AS (
+        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
+        FROM found
+    )
+    UPDATE refrain_tasks t ",
+    promoted!("greatest"),
+    " FROM late WHERE t.id = late.id"
+);
+
+/// The index on `turn` contains only ready tasks, in the order of their claims. A concurrent claim may be advancing the
+/// last turn; this one then leaves it.
+const CLAIM: &str = concat!(
+    "WITH found AS MATERIALIZED (
+        SELECT id AS task, turn AS place, due AS since FROM refrain_tasks
+        WHERE turn IS NOT NULL AND due <= ",
+    now!(),
+    " AND coalesce(owner, '') <> ALL($5) AND (tool = ANY($2) OR expires <= ",
     now!(),
     ")
-        ORDER BY due LIMIT $4
+        ORDER BY turn, due LIMIT $4
         FOR UPDATE SKIP LOCKED
+    ), reached AS (
+        SELECT max(place) AS last FROM found
+    ), advanced AS (
+        UPDATE refrain_turns SET last = reached.last FROM reached
+        WHERE refrain_turns.ctid = (
+            SELECT t.ctid FROM refrain_turns t, reached WHERE t.last < reached.last FOR UPDATE OF t SKIP LOCKED)
     ), taken AS (
         UPDATE refrain_tasks
         SET worker = $1, due = ",
     now!(),
-    " + $3, fence = fence + 1, attempts = attempts + 1,
+    " + $3, turn = NULL, fence = fence + 1, attempts = attempts + 1,
             revision = revision + 1, last_commit = 0
         FROM found WHERE id = task
         RETURNING ",
     claim_columns!(),
     ", greatest(0, expires - ",
     now!(),
-    ") AS time_left, since
+    ") AS time_left, place, since
     )
     SELECT ",
     claim_columns!(),
-    ", time_left FROM taken ORDER BY since"
+    ", time_left FROM taken ORDER BY place, since"
 );
 
 const EXTEND: &str = concat!(
-    "UPDATE refrain_tasks t SET due = ",
+    "UPDATE refrain_tasks t SET turn = NULL, due = ",
     now!(),
     " + $3
     FROM unnest($1::text[], $2::bigint[]) AS v (id, fence)
@@ -235,11 +263,17 @@ impl PgStore {
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
+        self.execute(sqlx::query(PROMOTE).bind(MAX_PROMOTED))
+            .await?;
+        let except = claim.except.iter();
+        let except = except.map(|owner| written(owner.id().unwrap_or_default()));
+        let except: Vec<_> = except.collect();
         let take = sqlx::query_as(CLAIM)
             .bind(written(claim.worker))
             .bind(texts(claim.tools))
             .bind(micros(claim.lease))
-            .bind(limit(claim.most));
+            .bind(limit(claim.most))
+            .bind(except);
         self.fetch(take).await
     }
 

@@ -74,6 +74,16 @@ CREATE TABLE refrain_notes (
 CREATE INDEX refrain_notes_until ON refrain_notes (until);
 ", "
 DROP TABLE refrain_notes;
+", "
+CREATE TABLE refrain_turns (
+    last BIGINT NOT NULL
+);
+INSERT INTO refrain_turns (last) VALUES (0);
+ALTER TABLE refrain_tasks ADD COLUMN turn BIGINT;
+DROP INDEX refrain_tasks_due;
+CREATE INDEX refrain_tasks_due ON refrain_tasks (due) WHERE due IS NOT NULL AND turn IS NULL;
+CREATE INDEX refrain_tasks_turn ON refrain_tasks (turn, due) WHERE turn IS NOT NULL;
+CREATE INDEX refrain_tasks_owner ON refrain_tasks (coalesce(owner, ''), turn) WHERE turn IS NOT NULL;
 "];
 
 /// Replacements that translate the migrations for SQLite, where the database numbers the asks.

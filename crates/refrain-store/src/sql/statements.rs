@@ -2,6 +2,8 @@
 //! mixing `$1` and `?1`.
 //!
 //! In `SET`, columns on the right have the values before the statement. A task that has not ended has `due` and no `ended`.
+//! A ready task, which is due and may be claimed, has a `turn`. A statement that makes a task due at once gives it one; a
+//! task whose wait or lease ends gets it with the next claim. An expired lease is held until the claim.
 
 /// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
 macro_rules! select_tasks {
@@ -25,18 +27,36 @@ macro_rules! claim_columns {
     };
 }
 
+/// The turn of a task of this owner that becomes ready: after the owner's other ready tasks, and after the last claimed
+/// turn. So each owner has one task in each turn, and tasks of a new owner come next.
+macro_rules! next_turn {
+    ($owner:literal, $greatest:literal) => {
+        concat!(
+            "(1 + ",
+            $greatest,
+            "((SELECT last FROM refrain_turns), coalesce((
+                SELECT r.turn FROM refrain_tasks r
+                WHERE coalesce(r.owner, '') = coalesce(",
+            $owner,
+            ", '') AND r.turn IS NOT NULL
+                ORDER BY r.turn DESC LIMIT 1), 0)))"
+        )
+    };
+}
+
 /// Inserts a task at the time `$now`. The parameters from `$1`: id, flow, owner, tool, call, journal, message, TTL, poll
 /// interval, lease, worker.
 macro_rules! insert_task {
-    ($now:expr) => {
+    ($now:expr, $greatest:literal) => {
         concat!(
             "INSERT INTO refrain_tasks
                 (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl,
-                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread)
+                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn)
             VALUES
                 ($1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
                  $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
-                 CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0)
+                 CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0,
+                 CASE WHEN $11 IS NULL THEN ", next_turn!("$3", $greatest), " END)
             ON CONFLICT DO NOTHING"
         )
     };
@@ -63,7 +83,10 @@ macro_rules! set_answered {
             $least,
             "(t.due, ",
             $now,
-            ") ELSE t.due END"
+            ") ELSE t.due END,
+                turn = CASE WHEN t.worker IS NULL AND t.turn IS NULL THEN ",
+            next_turn!("t.owner", $greatest),
+            " ELSE t.turn END"
         )
     };
 }
@@ -79,7 +102,7 @@ macro_rules! set_cancelled {
             "),
                 ended = ",
             $now,
-            ", due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1"
+            ", due = NULL, turn = NULL, worker = NULL, fence = fence + 1, revision = revision + 1"
         )
     };
 }
@@ -94,6 +117,8 @@ macro_rules! set_requeued {
                 status_message = CASE WHEN due IS NOT NULL THEN status_message END,
                 ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
             $now,
+            ", turn = ",
+            next_turn!("refrain_tasks.owner", $greatest),
             ",
                 status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
                 fence = fence + 1, revision = revision + 1, updated = ",
@@ -123,10 +148,24 @@ macro_rules! set_committed {
                 due = CASE WHEN $6 = 'keep' THEN t.due
                     WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0) THEN ", $now, "
                     WHEN $6 IN ('suspend', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
+                turn = CASE WHEN $6 = 'keep' THEN t.turn
+                    WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0)
+                    THEN ", next_turn!("t.owner", $greatest), " END,
                 worker = CASE WHEN $6 = 'keep' THEN t.worker END,
                 ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
                 outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
                 revision = t.revision + 1, last_commit = $3"
+        )
+    };
+}
+
+/// The `SET` clause that makes a task ready whose wait or lease has ended, from the rows `late` of the owner and the rank
+/// among that owner's rows.
+macro_rules! promoted {
+    ($greatest:literal) => {
+        concat!(
+            "SET turn = late.rank - 1 + ",
+            next_turn!("late.owner", $greatest)
         )
     };
 }
@@ -150,8 +189,8 @@ macro_rules! answers_of {
 }
 
 pub(crate) use {
-    answers_of, claim_columns, insert_task, revisions, set_answered, set_cancelled, set_committed,
-    set_requeued,
+    answers_of, claim_columns, insert_task, next_turn, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued,
 };
 
 /// The task `$1` of the owner `$2`.

@@ -6,7 +6,8 @@
 use super::{Result, SqliteStore, begin, now};
 use crate::sql::{
     ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, limit,
-    next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    next_commit, next_turn, promoted, revisions, set_answered, set_cancelled, set_committed,
+    set_requeued,
 };
 use crate::store::{StoreError, TaskStore};
 use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, Next, SweepCounts, TaskId};
@@ -20,7 +21,10 @@ use std::time::Duration;
 /// The maximum number of tasks of one claim.
 const MAX_CLAIM: i64 = 1000;
 
-pub(super) const INSERT: &str = concat!(insert_task!("$12"), " RETURNING created");
+/// Advances the last claimed turn to `$1`.
+const ADVANCE: &str = "UPDATE refrain_turns SET last = $1 WHERE last < $1";
+
+pub(super) const INSERT: &str = concat!(insert_task!("$12", "max"), " RETURNING created");
 
 const CANCEL: &str = concat!(
     "UPDATE refrain_tasks ",
@@ -37,18 +41,33 @@ const ANSWERED: &str = concat!(
     " WHERE id = $1 RETURNING worker IS NULL"
 );
 
-/// Claims the tasks `$4` that are still due.
+/// Makes tasks ready whose wait or lease ended by `$1`, at most `$2`.
+const PROMOTE: &str = concat!(
+    "UPDATE refrain_tasks AS t ",
+    promoted!("max"),
+    "
+    FROM (
+        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
+        FROM (SELECT id, owner, due FROM refrain_tasks
+            WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL ORDER BY due LIMIT $2)
+    ) AS late
+    WHERE t.id = late.id"
+);
+
+const IS_LATE: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL)";
+
+/// Claims the tasks `$4` that are still ready.
 const CLAIM: &str = concat!(
     "UPDATE refrain_tasks
-    SET worker = $1, due = $2 + $3, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
-    WHERE due <= $2 AND id IN (SELECT value FROM json_each($4))
+    SET worker = $1, due = $2 + $3, turn = NULL, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
+    WHERE due <= $2 AND turn IS NOT NULL AND id IN (SELECT value FROM json_each($4))
     RETURNING ",
     claim_columns!(),
     ", max(0, expires - $2)"
 );
 
 const EXTEND: &str = "
-UPDATE refrain_tasks SET due = $3
+UPDATE refrain_tasks SET due = $3, turn = NULL
 WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND worker IS NOT NULL";
 
 const COMMIT: &str = concat!(
@@ -159,39 +178,61 @@ impl SqliteStore {
         // A worker that loses a race retries a few times.
         for _ in 0..5 {
             // Usually nothing is due, and a reading connection can find that out.
-            let found = self.find_due(claim).await?;
-            if found.is_empty() {
+            self.promote().await?;
+            let found = self.find_ready(claim).await?;
+            let Some((_, last)) = found.last() else {
                 break;
-            }
+            };
+            let ids: Vec<String> = found.iter().map(|(id, _)| id.clone()).collect();
             let mut writer = self.writer().await?;
+            let mut tx = begin(&mut writer).await?;
             let take = sqlx::query_as(CLAIM)
                 .bind(claim.worker)
                 .bind(now())
                 .bind(micros(claim.lease))
-                .bind(id_list(&found));
-            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *writer).await?;
+                .bind(id_list(&ids));
+            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *tx).await?;
+            sqlx::query(ADVANCE).bind(last).execute(&mut *tx).await?;
+            tx.commit().await?;
             drop(writer);
             if !records.is_empty() {
-                records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
+                records.sort_by_key(|record| ids.iter().position(|id| *id == record.0));
                 return Ok(records);
             }
         }
         Ok(Vec::new())
     }
 
-    /// The tasks that this worker may claim, longest due first. The index on `due` skips waiting tasks.
-    async fn find_due(&self, claim: Claim<'_>) -> Result<Vec<String>> {
+    /// Makes tasks ready whose wait or lease has ended.
+    async fn promote(&self) -> Result<()> {
+        let late = sqlx::query_scalar(IS_LATE).bind(now());
+        if late.fetch_one(&self.readers).await? {
+            let promote = sqlx::query(PROMOTE).bind(now()).bind(MAX_CLAIM);
+            self.execute(promote).await?;
+        }
+        Ok(())
+    }
+
+    /// The tasks that this worker may claim, in their order, with their turns.
+    async fn find_ready(&self, claim: Claim<'_>) -> Result<Vec<(String, i64)>> {
         let now = now();
-        let mut find = QueryBuilder::new("SELECT id FROM refrain_tasks WHERE due <= ");
-        find.push_bind(now).push(" AND (expires <= ").push_bind(now);
-        find.push(" OR tool IN (");
+        let mut find =
+            QueryBuilder::new("SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL");
+        find.push(" AND due <= ").push_bind(now);
+        find.push(" AND coalesce(owner, '') NOT IN (");
+        let mut owners = find.separated(", ");
+        for owner in claim.except {
+            owners.push_bind(owner.id().unwrap_or_default());
+        }
+        find.push(") AND (tool IN (");
         let mut tools = find.separated(", ");
         for tool in claim.tools {
             tools.push_bind(tool);
         }
-        find.push(")) ORDER BY due LIMIT ");
+        find.push(") OR expires <= ").push_bind(now);
+        find.push(") ORDER BY turn, due LIMIT ");
         find.push_bind(limit(claim.most).min(MAX_CLAIM));
-        Ok(find.build_query_scalar().fetch_all(&self.readers).await?)
+        Ok(find.build_query_as().fetch_all(&self.readers).await?)
     }
 
     pub(super) async fn extend_leases(
