@@ -41,6 +41,7 @@ impl Config {
 pub(crate) struct LimitsTable {
     body_bytes: Size<256>,
     discard_bytes: Size<0>,
+    json_values: Size<256>,
     pub(crate) token_chars: Size<128>,
     pub(super) concurrent_calls: Size<1>,
     pub(super) shed_above: Size<0>,
@@ -75,6 +76,7 @@ impl LimitsTable {
         ServerLimits {
             body: self.body_bytes.size(),
             discard: self.discard_bytes.size(),
+            json_values: self.json_values.size(),
             concurrent_calls: self.concurrent_calls.size(),
             shed_above: self.shed_above.size(),
             round_time: self.round_seconds.seconds(),

@@ -12,6 +12,9 @@ pub struct ServerLimits {
     /// Maximum size of a too large body that is read and discarded, so that the client can read the error response. With
     /// more, the connection is closed. Default 64 MiB.
     pub discard: usize,
+    /// Maximum number of JSON values in a message. Objects, arrays and object keys count as one value each. Parsed values
+    /// need up to 300 bytes of memory each, however short their text is. Default 100,000.
+    pub json_values: usize,
     /// Maximum number of calls in flight; further calls get HTTP 503. Default 1024.
     pub concurrent_calls: usize,
     /// Number of calls in flight above which flows are handed on at their next checkpoint or step. Default 768.
@@ -79,6 +82,7 @@ impl Default for ServerLimits {
         Self {
             body: 4 * 1024 * 1024,
             discard: 64 * 1024 * 1024,
+            json_values: 100_000,
             concurrent_calls: 1024,
             shed_above: 768,
             round_time: Duration::from_secs(60),
