@@ -36,12 +36,14 @@ pub use proxy::{TrustedProxy, TrustedProxyError};
 pub use scopes::Scopes;
 pub use url::HttpUrlError;
 
+use crate::limits::LimitKey;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_core::Principal;
 use std::borrow::Cow;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
@@ -54,6 +56,14 @@ pub struct Caller {
     pub scopes: Scopes,
     /// When the access expires. Subscriptions end then.
     pub expires: Option<SystemTime>,
+    /// The client's address, if the transport knows it. Anonymous callers are limited by it.
+    pub address: Option<IpAddr>,
+}
+
+impl Caller {
+    pub(crate) fn limit_key(&self) -> LimitKey {
+        LimitKey::new(&self.principal, self.address)
+    }
 }
 
 /// A caller without any scope.
@@ -63,6 +73,7 @@ impl From<Principal> for Caller {
             principal,
             scopes: Scopes::none(),
             expires: None,
+            address: None,
         }
     }
 }
@@ -118,7 +129,7 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, AuthRejecti
 ///         Box::pin(async move {
 ///             let name = headers.get("x-user").and_then(|name| name.to_str().ok());
 ///             let name = name.ok_or(AuthRejection::Missing("missing X-User header".into()))?;
-///             Ok(Caller { principal: Principal::new(name), scopes: ["notes:read"].into_iter().collect(), expires: None })
+///             Ok(Caller { scopes: ["notes:read"].into_iter().collect(), ..Principal::new(name).into() })
 ///         })
 ///     }
 /// }

@@ -111,7 +111,10 @@ impl HttpService {
         let relayed = claims.is_some();
         let mut response = match self.receive(&parts, &headers, body, claims).await {
             Err(response) => *response,
-            Ok((bytes, caller)) => {
+            Ok((bytes, mut caller)) => {
+                if let (false, Some(activity)) = (relayed, activity) {
+                    caller.address = activity.address;
+                }
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => responder.respond(&headers, &bytes, caller, relayed).await,

@@ -31,7 +31,11 @@ pub(crate) struct InstanceLimits {
 impl InstanceLimits {
     pub(crate) fn new(settings: ServerLimits) -> Arc<Self> {
         Arc::new(Self {
-            calls: Limiter::new("calls", settings.concurrent_calls, usize::MAX),
+            calls: Limiter::new(
+                "calls",
+                settings.concurrent_calls,
+                settings.concurrent_calls_each,
+            ),
             live: Limiter::new("live calls", settings.live_calls, settings.live_calls_each),
             subscriptions: Limiter::new(
                 "subscriptions",

@@ -71,17 +71,17 @@ pub(crate) enum TokenSource {
 
 /// The home of a flow while an ask is open.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Home<'a> {
+pub(crate) enum Home {
     /// The client. Each round is a separate request.
     Client,
-    /// Memory, for the legacy session with this key. Asks are sent during the round, as [`RoundEvent::Asks`].
-    Session(&'a Arc<str>),
+    /// Memory, for a legacy session. Asks are sent during the round, as [`RoundEvent::Asks`].
+    Session,
 }
 
 pub(crate) struct CallRequest<'a> {
     pub(crate) call: &'a Call<'a>,
     pub(crate) token: TokenSource,
-    pub(crate) home: Home<'a>,
+    pub(crate) home: Home,
     pub(crate) caller: Caller,
     /// `None` on transports without headers.
     pub(crate) headers: Option<&'a HeaderMap>,
@@ -176,7 +176,8 @@ impl Rounds {
         request: CallRequest<'_>,
         metrics: &mut RoundMetrics,
     ) -> Result<StartedRound, RoundRejection> {
-        let permit = self.services.limits.calls.acquire(None)?;
+        let key = request.caller.limit_key();
+        let permit = self.services.limits.calls.acquire(key)?;
         let resolved = ResolvedCall::resolve(self, request)?;
         metrics.set_target(resolved.target.counts());
         Ok(match resolved.admit(permit)?.open()? {

@@ -277,9 +277,8 @@ impl<E: Endpoint> StdioSession<'_, E> {
 /// The caller: the process that started this one.
 fn local_caller() -> Caller {
     Caller {
-        principal: Principal::anonymous(),
         scopes: Scopes::everything(),
-        expires: None,
+        ..Principal::anonymous().into()
     }
 }
 

@@ -75,9 +75,8 @@ impl BearerTokens {
         scopes: impl IntoIterator<Item = S>,
     ) -> Self {
         let caller = Caller {
-            principal: Principal::new(principal),
             scopes: scopes.into_iter().collect(),
-            expires: None,
+            ..Principal::new(principal).into()
         };
         self.callers.insert(sha256(token.as_bytes()), caller);
         self

@@ -157,10 +157,10 @@ impl JwtVerifier {
         let subject = claims.sub.as_deref().filter(|sub| !sub.is_empty());
         let subject = subject.ok_or(TokenError::Subject)?;
         Ok(Caller {
-            // The issuer contains no `#`, so different subjects have different principals.
-            principal: Principal::new(format!("{}#{subject}", claims.iss)),
             scopes: claims.scopes().collect(),
             expires: self.requirements.expiry(&claims),
+            // The issuer contains no `#`, so different subjects have different principals.
+            ..Principal::new(format!("{}#{subject}", claims.iss)).into()
         })
     }
 }

@@ -118,9 +118,8 @@ impl TrustedProxy {
             None => None,
         };
         Ok(Caller {
-            principal: Principal::new(user),
             scopes: scopes.unwrap_or(Scopes::none()),
-            expires: None,
+            ..Principal::new(user).into()
         })
     }
 }

@@ -79,7 +79,7 @@ impl Catalog {
         auth: &Auth,
         limits: &InstanceLimits,
     ) -> Result<PendingReply, Dispatch> {
-        let permit = limits.calls.acquire(None);
+        let permit = limits.calls.acquire(caller.limit_key());
         let permit = permit.map_err(|reached| Dispatch::Busy(reached.into()))?;
         let Some(completer) = self.completer(&params, &caller, auth)? else {
             let completion = Vec::<String>::new().into();

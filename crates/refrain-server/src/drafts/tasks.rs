@@ -107,7 +107,7 @@ impl DraftEndpoint {
 
     /// Waits until the task is no longer working. Holds a permit for waiting clients, not one for calls.
     async fn wait(&self, request: &TaskRequest<'_>, caller: Caller) -> MessageResponse {
-        let _permit = match self.waiting.acquire(None) {
+        let _permit = match self.waiting.acquire(caller.limit_key()) {
             Ok(permit) => permit,
             Err(reached) => return MessageResponse::busy(&self.server, request.id, reached.into()),
         };

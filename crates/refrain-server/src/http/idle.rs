@@ -2,12 +2,15 @@
 //!
 //! One periodic check of all connections costs less than a timer per request.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
+    /// The client's address.
+    pub(crate) address: Option<IpAddr>,
     requests: AtomicU64,
     busy: AtomicBool,
     closing: AtomicBool,
@@ -15,6 +18,13 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
+    pub(crate) fn new(address: IpAddr) -> Self {
+        Self {
+            address: Some(address),
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn request_received(&self) {
         self.requests.fetch_add(1, Ordering::Relaxed);
     }

@@ -15,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +144,7 @@ pub async fn serve_metrics(
 
 /// The allowed hosts of a metrics port at this address. `None`: any.
 #[cfg(feature = "metrics")]
-fn metrics_hosts(address: std::net::IpAddr) -> Option<AllowedHosts> {
+fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
     let address = address.to_canonical();
     address.is_loopback().then(|| {
         let local = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
@@ -198,7 +199,7 @@ impl OpenConnections {
     async fn step(&mut self, listener: &TcpListener) {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => self.open(stream),
+                Ok((stream, address)) => self.open(stream, address.ip()),
                 Err(error) => {
                     // Usually out of file descriptors: wait before the next attempt.
                     tracing::warn!(%error, "failed to accept a connection");
@@ -210,11 +211,11 @@ impl OpenConnections {
         }
     }
 
-    fn open(&mut self, stream: TcpStream) {
+    fn open(&mut self, stream: TcpStream, address: IpAddr) {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
-        let activity = Arc::<Activity>::default();
+        let activity = Arc::new(Activity::new(address));
         let task = self
             .tasks
             .spawn(connection(stream, self.routes.clone(), activity.clone()));

@@ -172,9 +172,8 @@ mod tests {
         let legacy = &server.0.legacy;
         let session = open(&server);
         let caller = Caller {
-            principal: Principal::anonymous(),
             scopes: Scopes::everything(),
-            expires: None,
+            ..Principal::anonymous().into()
         };
         let mut notifications = legacy.listen(&session, caller.clone()).expect("a permit");
         let other = legacy.subscribe_to(&[], &caller).expect("a permit");

@@ -138,7 +138,7 @@ impl LegacySessions {
                 self.rounds.begin(CallRequest {
                     call: &call,
                     token: TokenSource::Request,
-                    home: Home::Session(&session.key),
+                    home: Home::Session,
                     caller,
                     headers: None,
                 })

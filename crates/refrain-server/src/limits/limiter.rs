@@ -1,8 +1,10 @@
 //! Permits for a resource, limited in total and per caller.
 
 use parking_lot::Mutex;
+use refrain_core::Principal;
 use refrain_wire::RpcError;
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,9 +16,9 @@ pub(crate) struct Limiter {
     total: Semaphore,
     limit: usize,
     limit_per_caller: usize,
-    /// Permits in use, by caller.
+    /// Units in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
-    /// Permits in use above the total.
+    /// Units in use above the total.
     excess: AtomicUsize,
     /// Notified when the last permit is returned.
     idle: Notify,
@@ -25,10 +27,32 @@ pub(crate) struct Limiter {
 /// A caller whose permits are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LimitKey {
-    /// A principal, by id.
-    Principal(Arc<str>),
-    /// An anonymous client, by the key of its legacy session.
-    Session(Arc<str>),
+    Principal(Principal),
+    /// Anonymous clients at one address, or in one IPv6 network of 64 bits.
+    Address(IpAddr),
+    /// All anonymous clients whose address is unknown.
+    Anonymous,
+}
+
+impl LimitKey {
+    pub(crate) fn new(principal: &Principal, address: Option<IpAddr>) -> Self {
+        match (principal.id(), address) {
+            (Some(_), _) => Self::Principal(principal.clone()),
+            (None, Some(address)) => Self::address(address),
+            (None, None) => Self::Anonymous,
+        }
+    }
+
+    pub(crate) fn address(address: IpAddr) -> Self {
+        Self::Address(match address.to_canonical() {
+            IpAddr::V6(address) => {
+                // One client usually has a whole network of this size.
+                let network = address.to_bits() & !u128::from(u64::MAX);
+                Ipv6Addr::from_bits(network).into()
+            }
+            address => address,
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,45 +89,58 @@ impl Limiter {
         })
     }
 
-    /// Takes a permit. Without a key, only the total is checked.
-    pub(crate) fn acquire(self: &Arc<Self>, key: Option<LimitKey>) -> Result<Permit, LimitReached> {
+    pub(crate) fn acquire(self: &Arc<Self>, key: LimitKey) -> Result<Permit, LimitReached> {
+        self.acquire_many(key, 1)
+    }
+
+    /// Takes a permit for several units of the resource.
+    pub(crate) fn acquire_many(
+        self: &Arc<Self>,
+        key: LimitKey,
+        units: u32,
+    ) -> Result<Permit, LimitReached> {
+        self.reserve(&key, units)?;
+        Ok(self.permit(key, units, false))
+    }
+
+    fn reserve(&self, key: &LimitKey, units: u32) -> Result<(), LimitReached> {
         let resource = self.resource;
-        let Ok(permit) = self.total.try_acquire() else {
+        let Ok(permit) = self.total.try_acquire_many(units) else {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
         };
-        if let Some(key) = &key {
-            let mut by_key = self.by_key.lock();
-            let in_use = by_key.get(key).copied().unwrap_or_default();
-            if in_use >= self.limit_per_caller {
-                let limit = self.limit_per_caller;
-                return Err(LimitReached::Caller { limit, resource });
-            }
-            by_key.insert(key.clone(), in_use + 1);
+        let mut by_key = self.by_key.lock();
+        let in_use = by_key.get(key).copied().unwrap_or_default() + units as usize;
+        if in_use > self.limit_per_caller {
+            let limit = self.limit_per_caller;
+            return Err(LimitReached::Caller { limit, resource });
         }
+        by_key.insert(key.clone(), in_use);
         // Returned when `Permit` is dropped.
         permit.forget();
-        Ok(self.permit(key, false))
+        Ok(())
     }
 
-    /// Takes a permit for work that already started, above the total if necessary.
-    pub(crate) fn acquire_unlimited(self: &Arc<Self>) -> Permit {
+    /// Takes a permit for work that already started, above the limits if necessary.
+    pub(crate) fn acquire_unlimited(self: &Arc<Self>, key: LimitKey) -> Permit {
+        *self.by_key.lock().entry(key.clone()).or_default() += 1;
         match self.total.try_acquire() {
             Ok(permit) => {
                 permit.forget();
-                self.permit(None, false)
+                self.permit(key, 1, false)
             }
             Err(_) => {
                 self.excess.fetch_add(1, Ordering::AcqRel);
-                self.permit(None, true)
+                self.permit(key, 1, true)
             }
         }
     }
 
-    fn permit(self: &Arc<Self>, key: Option<LimitKey>, is_excess: bool) -> Permit {
+    fn permit(self: &Arc<Self>, key: LimitKey, units: u32, is_excess: bool) -> Permit {
         Permit {
             limiter: self.clone(),
             key,
+            units,
             is_excess,
         }
     }
@@ -125,30 +162,43 @@ impl Limiter {
     }
 }
 
-/// The right to use one unit of a resource, until it is dropped.
+/// The right to use units of a resource, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
     limiter: Arc<Limiter>,
-    key: Option<LimitKey>,
+    key: LimitKey,
+    units: u32,
     is_excess: bool,
+}
+
+impl Permit {
+    pub(crate) fn key(&self) -> &LimitKey {
+        &self.key
+    }
+
+    /// Adds units of the resource.
+    pub(crate) fn grow(&mut self, units: u32) -> Result<(), LimitReached> {
+        self.limiter.reserve(&self.key, units)?;
+        self.units += units;
+        Ok(())
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let limiter = &self.limiter;
-        if let Some(key) = &self.key {
-            let mut by_key = limiter.by_key.lock();
-            if let Some(in_use) = by_key.get_mut(key) {
-                *in_use -= 1;
-                if *in_use == 0 {
-                    by_key.remove(key);
-                }
+        let (limiter, units) = (&self.limiter, self.units as usize);
+        let mut by_key = limiter.by_key.lock();
+        if let Some(in_use) = by_key.get_mut(&self.key) {
+            *in_use -= units;
+            if *in_use == 0 {
+                by_key.remove(&self.key);
             }
         }
+        drop(by_key);
         if self.is_excess {
-            limiter.excess.fetch_sub(1, Ordering::AcqRel);
+            limiter.excess.fetch_sub(units, Ordering::AcqRel);
         } else {
-            limiter.total.add_permits(1);
+            limiter.total.add_permits(units);
         }
         if limiter.in_use() == 0 {
             limiter.idle.notify_waiters();
@@ -160,10 +210,13 @@ impl Drop for Permit {
 mod tests {
     use super::*;
 
+    fn key(name: &str) -> LimitKey {
+        LimitKey::Principal(Principal::new(name))
+    }
+
     #[test]
     fn permits_are_limited_in_total_and_per_caller() {
         let limiter = Limiter::new("calls", 2, 1);
-        let key = |name: &str| Some(LimitKey::Principal(name.into()));
         let first = limiter.acquire(key("a")).expect("a permit is available");
         let reached = limiter
             .acquire(key("a"))
@@ -174,7 +227,7 @@ mod tests {
         );
         assert_eq!(limiter.in_use(), 1, "a rejected caller takes no permit");
         let _second = limiter.acquire(key("b")).expect("a permit is available");
-        let reached = limiter.acquire(None).expect_err("the total is reached");
+        let reached = limiter.acquire(key("c")).expect_err("the total is reached");
         assert_eq!(
             reached.to_string(),
             "this instance is at its limit of 2 calls; try again later"
@@ -184,10 +237,40 @@ mod tests {
     }
 
     #[test]
+    fn permit_for_several_units_is_limited_by_their_sum() {
+        let limiter = Limiter::new("bytes", 100, 60);
+        let mut first = limiter.acquire_many(key("a"), 40).expect("a permit");
+        first
+            .grow(20)
+            .expect("60 units are the limit of the caller");
+        first.grow(1).expect_err("the caller is at its limit");
+        limiter
+            .acquire_many(key("b"), 41)
+            .expect_err("the total is 100 units");
+        let _second = limiter.acquire_many(key("b"), 40).expect("a permit");
+        drop(first);
+        assert_eq!(limiter.in_use(), 40);
+    }
+
+    #[test]
+    fn anonymous_callers_are_counted_by_address_or_together() {
+        let anonymous = Principal::anonymous();
+        let at = |address: &str| LimitKey::new(&anonymous, Some(address.parse().unwrap()));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+        assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
+        assert_eq!(at("2001:db8::1"), at("2001:db8::ffff:1"), "one network");
+        assert_ne!(at("2001:db8::1"), at("2001:db8:0:1::1"));
+        assert_eq!(LimitKey::new(&anonymous, None), LimitKey::Anonymous);
+        let alice = Principal::new("alice");
+        let named = LimitKey::new(&alice, Some("192.0.2.1".parse().unwrap()));
+        assert_eq!(named, LimitKey::Principal(alice));
+    }
+
+    #[test]
     fn started_work_gets_a_permit_above_the_total() {
         let limiter = Limiter::new("calls", 1, 1);
-        let first = limiter.acquire(None).expect("a permit is available");
-        let second = limiter.acquire_unlimited();
+        let first = limiter.acquire(key("a")).expect("a permit is available");
+        let second = limiter.acquire_unlimited(key("a"));
         assert_eq!(limiter.in_use(), 2);
         drop(first);
         assert_eq!(limiter.in_use(), 1);

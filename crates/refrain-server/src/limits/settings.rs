@@ -5,6 +5,8 @@ use refrain_core::Limits;
 use std::time::Duration;
 
 /// The limits of a server. Unless a field says otherwise, a request over a limit gets an error that names it.
+///
+/// A caller is an authenticated principal, or all anonymous clients at one address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum size of a request body, in bytes. Default 4 MiB.
@@ -17,13 +19,15 @@ pub struct ServerLimits {
     pub json_values: usize,
     /// Maximum number of calls in flight; further calls get HTTP 503. Default 1024.
     pub concurrent_calls: usize,
+    /// Maximum number of calls in flight of one caller. Default 512.
+    pub concurrent_calls_each: usize,
     /// Number of calls in flight above which flows are handed on at their next checkpoint or step. Default 768.
     pub shed_above: usize,
     /// Time limit of a round. Default 60 seconds.
     pub round_time: Duration,
     /// Maximum number of calls of legacy sessions and live tools in memory; further calls get HTTP 503. Default 1024.
     pub live_calls: usize,
-    /// Maximum number of such calls for one authenticated caller or one legacy session. Default 128.
+    /// Maximum number of such calls of one caller. Default 128.
     pub live_calls_each: usize,
     /// Time limit of such a call, including the time it waits for answers. Default one hour.
     pub live_time: Duration,
@@ -39,7 +43,7 @@ pub struct ServerLimits {
     pub page_size: usize,
     /// Maximum number of open subscriptions; further ones get HTTP 503. Default 1024.
     pub subscriptions: usize,
-    /// Maximum number of subscriptions of one authenticated caller. Default 64.
+    /// Maximum number of subscriptions of one caller. Default 64.
     pub subscriptions_each: usize,
     /// Maximum number of resources in one subscription. Default 256.
     pub subscribed_resources: usize,
@@ -84,6 +88,7 @@ impl Default for ServerLimits {
             discard: 64 * 1024 * 1024,
             json_values: 100_000,
             concurrent_calls: 1024,
+            concurrent_calls_each: 512,
             shed_above: 768,
             round_time: Duration::from_secs(60),
             live_calls: 1024,

@@ -87,7 +87,7 @@ pub(crate) struct LiveFlow {
     /// Whether the busy handler holds a permit for calls in flight.
     takes_permit: bool,
     permit: Option<Permit>,
-    _live: Permit,
+    live: Permit,
 }
 
 impl LiveFlow {
@@ -117,7 +117,7 @@ impl LiveFlow {
             is_idle_reported: false,
             takes_permit: permit.is_some(),
             permit,
-            _live: live,
+            live,
         }
     }
 
@@ -266,7 +266,8 @@ impl LiveFlow {
             self.call_deadline
         } else {
             if self.takes_permit && self.permit.is_none() {
-                self.permit = Some(self.calls.services.limits.calls.acquire_unlimited());
+                let calls = &self.calls.services.limits.calls;
+                self.permit = Some(calls.acquire_unlimited(self.live.key().clone()));
             }
             if let Some(event) = self.check_round_time(now) {
                 return Poll::Ready(event);

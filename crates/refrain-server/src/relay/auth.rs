@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, Method};
 use refrain_core::{OpenError, Principal, Source};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How long the header is valid, in seconds.
@@ -28,6 +29,7 @@ pub(crate) struct RelayClaims {
     scopes: Option<Vec<String>>,
     /// When the caller's access expires, in seconds since 1970.
     expires: Option<u64>,
+    address: Option<IpAddr>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +62,7 @@ impl RelayClaims {
             principal: caller.principal.id().map(ToOwned::to_owned),
             scopes: caller.scopes.names(),
             expires: caller.expires.and_then(seconds),
+            address: caller.address,
         }
     }
 
@@ -80,6 +83,7 @@ impl RelayClaims {
             principal: principal.map_or_else(Principal::anonymous, Principal::new),
             scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
             expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
+            address: self.address,
         })
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
     pub(super) call: &'a Call<'a>,
     pub(super) token: TokenSource,
-    pub(super) home: Home<'a>,
+    pub(super) home: Home,
     pub(super) caller: Caller,
     pub(super) permit: Permit,
     pub(super) target: Target,

@@ -7,7 +7,7 @@ use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
 use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target, span};
-use crate::limits::{LimitKey, Permit};
+use crate::limits::Permit;
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
@@ -84,7 +84,7 @@ impl OpenedFlow<'_> {
         match self.admitted.home {
             Home::Client if self.admitted.is_live() => self.create_live(span),
             Home::Client => self.create_client(span),
-            Home::Session(session) => self.create_session(session, span),
+            Home::Session => self.create_session(span),
         }
     }
 
@@ -108,15 +108,12 @@ impl OpenedFlow<'_> {
         )))
     }
 
-    fn create_session(self, session: &Arc<str>, span: &Span) -> Result<NewFlow, RoundRejection> {
+    fn create_session(self, span: &Span) -> Result<NewFlow, RoundRejection> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
-        let caller = match admitted.caller.principal.id() {
-            Some(id) => LimitKey::Principal(id.into()),
-            None => LimitKey::Session(session.clone()),
-        };
-        let live_permit = rounds.services.limits.live.acquire(Some(caller))?;
+        let key = admitted.caller.limit_key();
+        let live_permit = rounds.services.limits.live.acquire(key)?;
         let (spec, arguments, permit) = admitted.into_live(Subscribed::by(call));
         let permit = Some(permit);
         let live = span
@@ -133,9 +130,8 @@ impl OpenedFlow<'_> {
                 "this instance is shutting down and accepts no live calls; retry the call",
             )));
         }
-        let caller = admitted.caller.principal.id();
-        let caller = caller.map(|id| LimitKey::Principal(id.into()));
-        let live_permit = rounds.services.limits.live.acquire(caller)?;
+        let key = admitted.caller.limit_key();
+        let live_permit = rounds.services.limits.live.acquire(key)?;
         let context = SealContext {
             flow: start.flow(),
             binding: admitted.binding.live(),

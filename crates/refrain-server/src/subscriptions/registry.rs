@@ -3,7 +3,7 @@
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
 use crate::catalog::{ChangedLists, normalize_uri};
-use crate::limits::{LimitKey, Limiter};
+use crate::limits::Limiter;
 use crate::tasks::TaskSubscription;
 use parking_lot::Mutex;
 use refrain_wire::{Change, Filter};
@@ -44,10 +44,7 @@ impl Registry {
         if listeners.closed {
             return Err(SubscribeError::Closed);
         }
-        // Anonymous callers are indistinguishable, so they have no limit per caller.
-        let key = caller.principal.id();
-        let key = key.map(|id| LimitKey::Principal(id.into()));
-        let permit = self.limiter.acquire(key)?;
+        let permit = self.limiter.acquire(caller.limit_key())?;
         let uris = filter
             .uris
             .iter()

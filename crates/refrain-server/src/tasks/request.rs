@@ -75,7 +75,7 @@ impl Tasks {
             let missing = RpcError::missing_capability(&[Capability::Tasks]);
             return Err(Dispatch::Invalid(missing));
         }
-        let permit = self.services.limits.calls.acquire(None);
+        let permit = self.services.limits.calls.acquire(caller.limit_key());
         let permit = permit.map_err(|reached: LimitReached| Dispatch::Busy(reached.into()))?;
         let (tasks, method) = (self.clone(), params.method);
         let id = TaskId::parse(&params.id);

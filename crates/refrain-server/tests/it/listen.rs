@@ -420,10 +420,11 @@ async fn subscriptions_are_limited_per_caller() {
     names(message, &["this caller is at its limit of 1 subscriptions"]);
     let (_bob, first) = begin(Principal::new("bob")).await;
     assert!(first.get("error").is_none());
-    // Anonymous callers have no limit per caller.
+    // Anonymous callers count as one caller.
     let (_one, first) = begin(Principal::anonymous()).await;
     let (_two, second) = begin(Principal::anonymous()).await;
-    assert!(first.get("error").is_none() && second.get("error").is_none());
+    assert!(first.get("error").is_none());
+    assert_eq!(second["error"]["code"], -32603);
     // The permit was released.
     drop(held);
     let (_, again) = begin(Principal::new("alice")).await;
@@ -443,9 +444,9 @@ async fn draining_instance_rejects_subscriptions() {
 /// A caller with these scopes until this time.
 fn caller(scopes: &str, expires: Option<SystemTime>) -> Caller {
     Caller {
-        principal: Principal::new("alice"),
         scopes: Scopes::parse(scopes),
         expires,
+        ..Principal::new("alice").into()
     }
 }
 

@@ -411,9 +411,8 @@ async fn resource_is_found_by_any_encoding_of_its_uri() {
     let server = builder.build().expect("the server builds");
     let read = async |uri: &str, scopes: &str| {
         let caller = Caller {
-            principal: Principal::new("alice"),
             scopes: Scopes::parse(scopes),
-            expires: None,
+            ..Principal::new("alice").into()
         };
         let mut out = server.handle(&Request::read(uri).message(), caller).await;
         let reply = out.next().await.expect("there is a reply");

@@ -221,9 +221,8 @@ async fn scopes_are_checked_in_every_round() {
         .build()
         .expect("a valid server");
     let caller = |scopes| Caller {
-        principal: Principal::new("alice"),
         scopes: Scopes::parse(scopes),
-        expires: None,
+        ..Principal::new("alice").into()
     };
     let receive = async |request: &Request, scopes| {
         let mut out = server.handle(&request.message(), caller(scopes)).await;

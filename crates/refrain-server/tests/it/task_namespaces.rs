@@ -29,9 +29,8 @@ fn server(store: &MemoryStore, namespace: &str) -> Server {
 
 fn alice(scopes: &str) -> Caller {
     Caller {
-        principal: Principal::new("alice"),
         scopes: Scopes::parse(scopes),
-        expires: None,
+        ..Principal::new("alice").into()
     }
 }
 

@@ -459,9 +459,8 @@ async fn task_requests_require_the_scopes_of_the_tool() {
     }
     // The same without a transport.
     let caller = refrain_server::Caller {
-        principal: Principal::new("alice"),
         scopes: ["use"].into_iter().collect(),
-        expires: None,
+        ..Principal::new("alice").into()
     };
     let request = about("tasks/get", work.id());
     let mut out = instance.server.handle(&request.message(), caller).await;

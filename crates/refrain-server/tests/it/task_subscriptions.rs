@@ -9,8 +9,8 @@ use crate::support::{
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    BearerTokens, Caller, MessageResponse, Scopes, Server, ServerBuilder, ServerLimits, State,
-    TaskOptions, Tool,
+    BearerTokens, Caller, MessageResponse, Server, ServerBuilder, ServerLimits, State, TaskOptions,
+    Tool,
 };
 use refrain_store::{Claim, Commit, MemoryStore, Next, StoreError, TaskStore};
 use refrain_wire::LogLevel;
@@ -247,9 +247,8 @@ async fn task_subscription_requires_the_scopes_of_the_tool() {
     let acknowledged = next(&mut without).await;
     assert_eq!(acknowledged["params"]["notifications"], json!({}));
     let caller = Caller {
-        principal: alice(),
         scopes: ["files:write"].into_iter().collect(),
-        expires: None,
+        ..alice().into()
     };
     let mut with = stream(&server, &request, caller).await;
     let acknowledged = next(&mut with).await;
@@ -507,9 +506,8 @@ async fn subscription_ends_when_the_access_token_expires() {
     let server = server.build().expect("the server builds");
     let work = create(Arc::new(store.clone()), Principal::new("alice")).await;
     let caller = Caller {
-        principal: Principal::new("alice"),
-        scopes: Scopes::none(),
         expires: Some(SystemTime::now() + Duration::from_secs(10)),
+        ..Principal::new("alice").into()
     };
     let mut stream = stream(&server, &listen(&[work.id()]), caller).await;
     next(&mut stream).await;

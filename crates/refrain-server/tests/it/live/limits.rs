@@ -80,20 +80,32 @@ async fn live_calls_of_one_caller_are_limited() {
         .await;
     assert_eq!(text(&done.reply()), "Ada");
     instance.send(&by(first("waits"), "ada")).await.reply();
-    // Anonymous callers are limited per legacy session, or not at all.
-    let instance = start(builder()).await;
-    for _ in 0..2 {
-        instance.send(&first("waits")).await.reply();
-        let session = Session::open(&instance).await;
-        let mut stream = session.stream(&call(1, "waits", json!({}))).await;
-        let asked = stream.next().await;
-        let rejected = session.post(&call(2, "waits", json!({}))).await;
-        assert_eq!(rejected.status, 503, "{rejected:?}");
-        session.post(&filled_in(&asked, "Ada")).await;
-        stream.rest().await;
-        let mut stream = session.stream(&call(3, "waits", json!({}))).await;
-        assert_eq!(stream.next().await["method"], "elicitation/create");
-    }
+}
+
+#[tokio::test]
+async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls_each: 1,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&ledger, &keys).limits(limits)).await;
+    let session = Session::open(&instance).await;
+    let mut stream = session.stream(&call(1, "waits", json!({}))).await;
+    let asked = stream.next().await;
+    // Neither another call of the session, nor another session, nor a live tool has a quota of its own.
+    let rejected = session.post(&call(2, "waits", json!({}))).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
+    let other = Session::open(&instance).await;
+    let rejected = other.post(&call(1, "waits", json!({}))).await;
+    assert_eq!(rejected.status, 503, "{rejected:?}");
+    let rejected = instance.send(&first("waits")).await;
+    let message = rejected.error(503, -32603);
+    names(&message, &["this caller is at its limit of 1 live calls"]);
+    session.post(&filled_in(&asked, "Ada")).await;
+    stream.rest().await;
+    let mut stream = other.stream(&call(2, "waits", json!({}))).await;
+    assert_eq!(stream.next().await["method"], "elicitation/create");
 }
 
 #[tokio::test]
