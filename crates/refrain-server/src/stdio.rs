@@ -10,7 +10,7 @@ use crate::tasks::Worker;
 use crate::timer::within;
 use refrain_core::Principal;
 use refrain_wire::ratified::Incoming;
-use refrain_wire::{Id, Message, RpcError, find_request_id};
+use refrain_wire::{Excerpt, Id, Message, RpcError, find_request_id};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -266,8 +266,9 @@ impl<E: Endpoint> StdioSession<'_, E> {
         if let Some(cancel) = params.and_then(CancelParams::read)
             && let Some(request) = self.by_id.remove(&RequestId::read(cancel.request_id.get()))
         {
-            let reason = cancel.reason.as_deref().unwrap_or_default();
-            tracing::debug!(id = cancel.request_id.get(), reason, "request cancelled");
+            let id = Excerpt(cancel.request_id.get());
+            let reason = Excerpt(cancel.reason.as_deref().unwrap_or_default());
+            tracing::debug!(%id, %reason, "request cancelled");
             request.cancelled.store(true, Ordering::Release);
             request.handle.abort();
         }
