@@ -7,6 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::excerpt::Excerpt;
 use crate::write;
 
 /// The kind of an error.
@@ -95,7 +96,7 @@ impl RpcError {
 
     /// The method does not exist.
     pub fn method_not_found(method: &str) -> Self {
-        let message = format!("method not found: {method}");
+        let message = format!("method not found: {}", Excerpt(method));
         Self::new(ErrorCode::MethodNotFound, message)
     }
 
@@ -107,7 +108,8 @@ impl RpcError {
     /// The resource does not exist. The data has its URI.
     pub fn resource_not_found(uri: &str) -> Self {
         let message = format!(
-            "unknown resource {uri}; resources/list and resources/templates/list show the available ones"
+            "unknown resource {}; resources/list and resources/templates/list show the available ones",
+            Excerpt(uri)
         );
         Self::new(ErrorCode::ResourceNotFound, message).with_data(&json!({"uri": uri}))
     }
@@ -149,8 +151,8 @@ impl RpcError {
 
     /// The server does not support the requested version. The data lists the supported ones.
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
-        let message =
-            format!("unsupported protocol version {requested:?}; use one of {supported:?}");
+        let version = Excerpt(requested);
+        let message = format!("unsupported protocol version {version:?}; use one of {supported:?}");
         Self::new(ErrorCode::UnsupportedVersion, message)
             .with_data(&json!({"supported": supported, "requested": requested}))
     }

@@ -3,7 +3,7 @@
 use super::task::{PublishState, has_valid_shape};
 use crate::Trace;
 use crate::journal::{Entry, FlowId, ParsedElicitation, Snapshot, StoredOutcome};
-use refrain_wire::{AnswerError, Answers, TraceContext, read_answer};
+use refrain_wire::{AnswerError, Answers, Excerpt, TraceContext, read_answer};
 use std::sync::Arc;
 
 /// The start of a round.
@@ -21,7 +21,7 @@ pub struct Start {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// An answer does not have the shape that its ask requires.
-    #[error("inputResponses[{key:?}]: {source}")]
+    #[error("inputResponses[{:?}]: {source}", Excerpt(key))]
     Shape {
         /// The key of the answer.
         key: String,

@@ -187,9 +187,9 @@ impl AdmittedCall<'_> {
             Target::Template(_) => to_raw_value(&self.arguments).ok(),
             _ => self.call.arguments.map(ToOwned::to_owned),
         };
-        let name = Cow::Owned(self.call.target.to_string());
-        let input = self.into_input(name, notes, false);
-        let spec = LiveSpec::new(input.spec, raw);
+        let (name, early) = (self.call.target.to_string(), self.call.answers.as_ref());
+        let input = self.into_input(name.into(), notes, false);
+        let spec = LiveSpec::new(input.spec, raw, early);
         (spec, input.arguments, input.permit)
     }
 
