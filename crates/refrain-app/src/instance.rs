@@ -2,9 +2,9 @@
 
 use crate::config::{Address, Config, LogFormat, NonBlank, UncheckedConfig, parse};
 use crate::error::with_hint;
-use crate::servers::{ServeOnlyOptions, Servers};
+use crate::servers::Servers;
 use crate::store::StoreUrl;
-use crate::{App, AppError, log, runtime, signals};
+use crate::{App, AppError, EndpointFlags, log, runtime, signals};
 use clap::Args;
 use refrain::server::serve_metrics;
 use std::io::ErrorKind;
@@ -66,14 +66,14 @@ impl<F: Args> InstanceFlags<F> {
         &self,
         app: &App<F>,
         config: UncheckedConfig,
-        options: &ServeOnlyOptions,
+        endpoints: &EndpointFlags,
         work: impl AsyncFnOnce(Servers, &Config) -> Result<(), AppError>,
     ) -> Result<ExitCode, AppError> {
         let checked = config.check()?;
         let config = checked.config.clone();
         log::start("info", config.log, std::io::stderr)?;
         let ended = runtime()?.block_on(async {
-            let servers = Servers::build(app, &self.app, checked, options).await?;
+            let servers = Servers::build(app, &self.app, checked, endpoints).await?;
             signals::reload_on_hangup(servers.all(), config.keys.clone().map(|keys| keys.0))?;
             let server = servers.main.clone();
             let metrics = listen_for_metrics(config.metrics).await?;

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::server::{ServerProcess, cpu_seconds};
 use crate::stats::Sample;
-use crate::wire::{HttpConnection, WireError, echo, round_1, round_2, token};
+use crate::wire::{HttpConnection, echo, round_1, round_2, token};
 
 /// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
@@ -102,7 +102,7 @@ impl<'s> Load<'s> {
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, WireError>,
+        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, Error>,
     ) -> Result<u64, Error> {
         let numbered = self.connections.iter_mut().zip(0..);
         let running = numbered.map(|(connection, index)| work(connection, index));
@@ -171,10 +171,10 @@ async fn in_time<T>(
     server: &ServerProcess,
     workload: Workload,
     limit: Duration,
-    work: impl Future<Output = Result<T, WireError>>,
+    work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let done = timeout(limit, work).await;
-    let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
+    let done = done.unwrap_or_else(|_| Err(format!("no reply within {limit:?}").into()));
     done.map_err(|error| format!("{}, {workload}: {error}", server.name).into())
 }
 

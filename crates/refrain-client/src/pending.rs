@@ -7,9 +7,9 @@
 //! | task | the end of the task | answers to the task |
 //! | ended | nothing: the task has ended | none |
 
+use crate::FixedProtocol;
 use crate::ask::{AskAnswer, Asker, IncomingAsk, InvalidAnswer, without_arguments};
 use crate::call::CallSpec;
-use crate::dialect::Dialect;
 use crate::handlers::AnswerFailure;
 use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
@@ -60,7 +60,7 @@ pub struct PendingCall {
 pub(crate) struct CallOrigin {
     pub(crate) address: String,
     pub(crate) server: Option<String>,
-    pub(crate) dialect: Option<Dialect>,
+    pub(crate) protocol: Option<FixedProtocol>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -140,9 +140,8 @@ impl PendingCall {
         &self.origin.address
     }
 
-    /// The configured dialect. Only a client with the same dialect can resume the call.
-    pub fn dialect(&self) -> Option<Dialect> {
-        self.origin.dialect
+    pub(crate) fn protocol(&self) -> Option<FixedProtocol> {
+        self.origin.protocol
     }
 
     /// The id by which the server recognises a repeated request.

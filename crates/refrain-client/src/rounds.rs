@@ -166,7 +166,7 @@ impl Client {
         CallOrigin {
             address: self.address().to_owned(),
             server: self.inner.server.name().map(str::to_owned),
-            dialect: self.inner.setup.dialect,
+            protocol: self.inner.setup.protocol,
         }
     }
 
@@ -430,14 +430,12 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
     }
     // The server executed no attempt of the first round.
     let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
+    let is_request_invalid = matches!(
+        kind,
+        ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
+    );
     let is_rejected = (is_unsent || pending.declined_visit().is_some())
-        && matches!(
-            kind,
-            ErrorKind::Rpc(_)
-                | ErrorKind::InvalidTool { .. }
-                | ErrorKind::InvalidArgument(_)
-                | ErrorKind::Dialect(_)
-        );
+        && (is_request_invalid || kind.is_untranslatable());
     if is_rejected || pending.has_ended() {
         return kind.into();
     }

@@ -11,9 +11,9 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::{PipeLink, PipeSetup};
 
 use crate::auth::AuthError;
-use crate::dialect::{Translator, TranslatorExchange};
 use crate::error::ErrorKind;
 use crate::retry::before_timeout;
+use crate::{Translator, TranslatorExchange};
 use ::http::{HeaderMap, HeaderValue};
 use refrain_wire::client::{ReadError, RpcFailure, ServerMessage, read_message, write_cancelled};
 use serde_json::Value;
@@ -123,11 +123,11 @@ impl LinkError {
             Self::NotSent(_) | Self::Busy { .. } => false,
             Self::Lost(_) => true,
             Self::Final(ErrorKind::HttpStatus { status, .. }) => !(400..500).contains(status),
+            Self::Final(kind) if kind.is_untranslatable() => false,
             Self::Final(kind) => !matches!(
                 kind,
                 ErrorKind::Auth(_)
                     | ErrorKind::InvalidArgument(_)
-                    | ErrorKind::Dialect(_)
                     | ErrorKind::Spawn { .. }
                     | ErrorKind::Unanswered(_)
             ),

@@ -230,7 +230,7 @@ impl<'a> TaskClient<'a> {
         }
         let seconds = PATIENCE.as_secs();
         let what = format!("not answered within {seconds} seconds; the last error: {last}");
-        Err(self.failed(method, what))
+        Err(self.failed(method, &what))
     }
 
     fn ended(self, id: String, task: &Value) -> TaskEnd {
@@ -252,16 +252,11 @@ impl<'a> TaskClient<'a> {
     }
 
     fn answered_with(&self, method: &'static str, reply: &Value) -> CrashError {
-        self.failed(method, format!("answered with {reply}"))
+        self.failed(method, &format!("answered with {reply}"))
     }
 
-    fn failed(&self, method: &'static str, what: String) -> CrashError {
-        let number = self.plan.number;
-        CrashError::Reply {
-            number,
-            method,
-            what,
-        }
+    fn failed(&self, method: &'static str, what: &str) -> CrashError {
+        format!("task {}: {method} was {what}", self.plan.number).into()
     }
 }
 

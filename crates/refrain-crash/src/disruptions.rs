@@ -96,7 +96,7 @@ impl CrashRun {
         };
         let from = micros();
         let restarted = tokio::task::spawn_blocking(move || cluster.restart()).await;
-        restarted.map_err(|error| CrashError::system("a restart")(error.into()))??;
+        restarted??;
         self.fleet
             .disruptions
             .lock()

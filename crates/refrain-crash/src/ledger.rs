@@ -43,7 +43,7 @@ impl EffectLedger {
     pub(crate) fn open(dir: &Path) -> Result<Self, CrashError> {
         let (effects, retries) = (dir.join("effects"), dir.join("retries"));
         for dir in [&effects, &retries] {
-            std::fs::create_dir_all(dir).map_err(CrashError::system(dir.display().to_string()))?;
+            std::fs::create_dir_all(dir)?;
         }
         Ok(Self { effects, retries })
     }
@@ -70,8 +70,10 @@ impl EffectLedger {
     }
 
     pub(crate) fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
-        let what = self.effects.display().to_string();
-        read_all(&self.effects).map_err(CrashError::system(what))
+        let files = std::fs::read_dir(&self.effects)?;
+        files
+            .map(|file| Ok(serde_json::from_slice(&std::fs::read(file?.path())?)?))
+            .collect()
     }
 }
 
@@ -84,11 +86,4 @@ fn create(dir: &Path, name: &str, content: &impl Serialize) -> io::Result<bool> 
         Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error.error),
     }
-}
-
-fn read_all(dir: &Path) -> io::Result<Vec<EffectRow>> {
-    let files = std::fs::read_dir(dir)?;
-    files
-        .map(|file| Ok(serde_json::from_slice(&std::fs::read(file?.path())?)?))
-        .collect()
 }

@@ -3,7 +3,7 @@
 //! Each line is written before the worker continues, so a killed worker loses no line.
 
 use crate::clock::micros;
-use crate::error::CrashError;
+use crate::error::{CrashError, failed};
 use crate::ledger::AttemptRow;
 use crate::plan::Effect;
 use refrain::runtime::store::{
@@ -102,15 +102,14 @@ fn path(dir: &Path, run: u32) -> PathBuf {
 /// Reads the record of a run, without an incomplete last line.
 pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError> {
     let path = path(dir, run);
-    let failed = || CrashError::system(path.display().to_string());
     let text = match std::fs::read_to_string(&path) {
         // The worker was killed before it started.
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        read => read.map_err(failed())?,
+        read => read.map_err(failed(format!("read {}", path.display())))?,
     };
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let events: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
-    events.map_err(|error| failed()(error.into()))
+    Ok(events?)
 }
 
 #[derive(Debug)]
@@ -120,8 +119,7 @@ impl RecordFile {
     pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, CrashError> {
         let path = path(dir, run);
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(CrashError::system(path.display().to_string()))?;
-        Ok(Self(file))
+        Ok(Self(file?))
     }
 
     /// Writes a line, or panics: a worker must not continue without its record.

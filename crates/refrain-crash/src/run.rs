@@ -78,8 +78,7 @@ pub(crate) async fn run(
     let url = match options.store {
         StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
         StoreKind::Postgres => {
-            let start = tokio::task::spawn_blocking(TestPostgres::start).await;
-            let started = start.map_err(|error| CrashError::system("Postgres")(error.into()))??;
+            let started = tokio::task::spawn_blocking(TestPostgres::start).await??;
             cluster.insert(Arc::new(started)).database().await?
         }
     };
@@ -158,9 +157,7 @@ impl CrashRun {
             let joined = tokio::time::timeout(Duration::from_millis(500), clients.join_next());
             match joined.await {
                 Ok(Some(joined)) => {
-                    let one =
-                        joined.map_err(|error| CrashError::system("a client")(error.into()))?;
-                    ended.push(one?);
+                    ended.push(joined??);
                     self.over.fetch_add(1, Ordering::Relaxed);
                     last = Instant::now();
                 }

@@ -95,9 +95,8 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
         .tool(errand())
         .build()?;
     let input = BufReader::new(tokio::io::stdin());
-    serve_stdio(server, input, tokio::io::stdout(), std::future::pending())
-        .await
-        .map_err(CrashError::system("standard input and output"))
+    serve_stdio(server, input, tokio::io::stdout(), std::future::pending()).await?;
+    Ok(())
 }
 
 #[derive(Deserialize, Elicit)]
