@@ -7,6 +7,7 @@ use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, log, runtime, signals};
 use clap::Args;
 use refrain::server::serve_metrics;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -72,6 +73,7 @@ impl<F: Args> InstanceFlags<F> {
         let checked = config.check()?;
         let config = checked.config.clone();
         log::start("info", config.log, std::io::stderr)?;
+        raise_file_limit();
         let ended = runtime()?.block_on(async {
             let servers = Servers::build(app, &self.app, checked, endpoints).await?;
             signals::reload_on_hangup(servers.all(), config.keys.clone().map(|keys| keys.0))?;
@@ -104,6 +106,18 @@ impl<F: Args> InstanceFlags<F> {
     }
 }
 
+/// Raises the soft limit of open files to the hard limit, because each connection needs one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
+    }
+}
+
 /// Listens on an address that this flag sets.
 pub(crate) async fn listen(address: SocketAddr, flag: &str) -> Result<TcpListener, AppError> {
     let listener = TcpListener::bind(address).await;
@@ -133,5 +147,22 @@ pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, event: &'static s
         LogFormat::Text => anstream::eprintln!("{}: {event} on {url}", app.name),
         LogFormat::Json if url.is_empty() => tracing::info!("{event}"),
         LogFormat::Json => tracing::info!(url, "{event}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_open_files_is_raised_to_the_hard_limit() {
+        let limit = getrlimit(Resource::Nofile);
+        let lowered = Rlimit {
+            current: Some(512),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, lowered).expect("a lower limit");
+        raise_file_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
     }
 }

@@ -102,6 +102,9 @@ pub(crate) fn configure(
     if let Some(audience) = &config.audience {
         builder = builder.audience(audience.as_str());
     }
+    if let Some(header) = &config.client_address_header {
+        builder = builder.client_address_header(&header.0);
+    }
     if let Some(ring) = &checked.keys {
         builder = builder.keys(ring.clone());
     }

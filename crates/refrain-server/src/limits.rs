@@ -25,6 +25,8 @@ pub(crate) struct InstanceLimits {
     /// Calls whose home is memory.
     pub(crate) live: Arc<Limiter>,
     pub(crate) subscriptions: Arc<Limiter>,
+    /// Bytes of request bodies that did not arrive at once.
+    pub(crate) bodies: Arc<Limiter>,
     is_draining: AtomicBool,
 }
 
@@ -41,6 +43,11 @@ impl InstanceLimits {
                 "subscriptions",
                 settings.subscriptions,
                 settings.subscriptions_each,
+            ),
+            bodies: Limiter::new(
+                "bytes of request bodies",
+                settings.body_all.max(settings.body),
+                settings.body_each.max(settings.body),
             ),
             is_draining: AtomicBool::new(false),
             settings,

@@ -338,7 +338,8 @@ impl FlowState {
     pub(crate) fn append(&mut self, entry: Entry, limit: usize) -> Option<usize> {
         if self.journal.entries.len() >= limit {
             let name = entry.key.full();
-            let message = format!("journal full: the limit of {limit} entries leaves no room for {name:?}");
+            let message =
+                format!("journal full: the limit of {limit} entries leaves no room for {name:?}");
             self.set_fault(message, false);
             return None;
         }

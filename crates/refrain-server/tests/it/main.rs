@@ -5,6 +5,7 @@ mod bad_headers;
 mod bad_input;
 mod bad_params;
 mod bad_tokens;
+mod bodies;
 mod build;
 mod complete;
 mod connections;

@@ -1,12 +1,12 @@
 //! A raw HTTP/1.1 client: it sends exactly the bytes of a request and returns the response as received.
 
 use super::Request;
-use super::wait::success;
+use super::wait::{success, within};
 use serde_json::Value;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Sends a request on a new connection and returns the response, or an error if the server goes away.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
@@ -87,6 +87,19 @@ impl Connection {
         success("a connection", Self::try_open(address)).await
     }
 
+    /// Opens a connection from this local address.
+    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
+        let connecting = async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((local, 0).into())?;
+            socket.connect(address).await
+        };
+        Self::of(
+            success("a connection", connecting).await,
+            address.to_string(),
+        )
+    }
+
     pub async fn write(&mut self, bytes: &[u8]) {
         success("writing a request", self.stream.write_all(bytes)).await;
     }
@@ -99,6 +112,16 @@ impl Connection {
     pub async fn exchange(&mut self, request: &Request) -> Response {
         self.send(request).await;
         self.response().await
+    }
+
+    /// Sends a request and returns the response, or an error if the server closes the connection.
+    pub async fn try_exchange(&mut self, request: &Request) -> io::Result<Response> {
+        let bytes = request.to_bytes(&self.host);
+        within("an exchange", async {
+            self.stream.write_all(&bytes).await?;
+            self.whole().await
+        })
+        .await
     }
 
     pub async fn response(&mut self) -> Response {
