@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_wire::client::{
-    CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, requested_urls,
+    CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
 use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
@@ -24,6 +24,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
+
+/// The maximum length of the key of an ask, in bytes.
+const KEY_MAX: usize = 4096;
 
 /// The result of a round.
 #[expect(
@@ -269,8 +272,8 @@ impl ClientInner {
         let kind = pending.call().kind();
         let request = pending.request();
         let is_cacheable = pending.round() == 0 && kind == CallKind::Resource;
-        if is_cacheable && let Some(result) = self.cached(&request) {
-            return Ok(Some(result));
+        if is_cacheable && let Some(raw) = self.cached(&request) {
+            return Ok(Some(read_complete(&raw)?));
         }
         let authorization = self.link.authorization();
         self.check_legacy(pending)?;
@@ -297,7 +300,7 @@ impl ClientInner {
         match self.read_reply(kind, &raw)? {
             CallReply::Complete(result) => {
                 if is_cacheable {
-                    self.store_cached(authorization, &request, &result);
+                    self.store_cached(authorization, &request, &raw, &result);
                 }
                 return Ok(Some(result));
             }
@@ -316,12 +319,12 @@ impl ClientInner {
             } if state.len() > limits.state => Err(ErrorKind::TooLarge {
                 what: "request state",
                 limit: limits.state,
+                unit: "bytes",
+                setting: "state",
             }),
-            CallReply::Incomplete { asks, .. } if asks.len() > limits.asks => {
-                Err(ErrorKind::TooManyAsks {
-                    asks: asks.len(),
-                    limit: limits.asks,
-                })
+            CallReply::Incomplete { asks, .. } => {
+                self.check_asks(asks.keys().map(String::as_str))?;
+                Ok(reply)
             }
             CallReply::Task(_) if kind != CallKind::Tool => {
                 let why = format!("{} returned a task, which only tools may do", kind.method());
@@ -329,6 +332,25 @@ impl ClientInner {
             }
             _ => Ok(reply),
         }
+    }
+
+    /// Checks the number of asks and the length of their keys.
+    pub(crate) fn check_asks<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a str>,
+    ) -> Result<(), ErrorKind> {
+        let (mut asks, limit) = (0, self.setup.limits.asks);
+        for key in keys {
+            if key.len() > KEY_MAX {
+                let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
+                return Err(ReadError::Unexpected(why).into());
+            }
+            asks += 1;
+        }
+        if asks > limit {
+            return Err(ErrorKind::TooManyAsks { asks, limit });
+        }
+        Ok(())
     }
 
     fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
