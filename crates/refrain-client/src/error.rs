@@ -216,10 +216,24 @@ impl From<ReadError> for ErrorKind {
 }
 
 impl ErrorKind {
-    pub(crate) fn with_pending(self, pending: &PendingCall) -> Error {
+    pub(crate) fn too_large(
+        what: &'static str,
+        limit: usize,
+        unit: &'static str,
+        setting: &'static str,
+    ) -> Self {
+        Self::TooLarge {
+            what,
+            limit,
+            unit,
+            setting,
+        }
+    }
+
+    pub(crate) fn with_pending(self, pending: PendingCall) -> Error {
         Error {
             kind: self,
-            pending: Some(Box::new(pending.clone())),
+            pending: Some(Box::new(pending)),
         }
     }
 }

@@ -61,20 +61,10 @@ impl Default for ClientLimits {
 
 impl ClientLimits {
     pub(crate) fn too_large(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::TooLarge {
-            what,
-            limit: self.message,
-            unit: "bytes",
-            setting: "message",
-        }
+        ErrorKind::too_large(what, self.message, "bytes", "message")
     }
 
     pub(crate) fn too_many_values(&self, what: &'static str) -> ErrorKind {
-        ErrorKind::TooLarge {
-            what,
-            limit: self.values,
-            unit: "JSON values",
-            setting: "values",
-        }
+        ErrorKind::too_large(what, self.values, "JSON values", "values")
     }
 }

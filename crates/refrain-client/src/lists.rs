@@ -87,21 +87,22 @@ impl ClientInner {
         let mut size = ListSize::default();
         for _ in 0..limits.pages {
             let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
-            let (raw, page) = self
+            let (raw, mut page) = self
                 .request_cached(Request::new(method, cursor_param))
                 .await?;
-            let listed = page.get(T::MEMBER).and_then(Value::as_array);
-            let listed = listed.ok_or_else(|| {
+            size.add(&raw, &page);
+            drop(raw);
+            let listed = page.get_mut(T::MEMBER).and_then(Value::as_array_mut);
+            let listed = listed.map(std::mem::take).ok_or_else(|| {
                 ReadError::Unexpected(format!(
                     "the result of {method} has no array {:?}",
                     T::MEMBER
                 ))
             })?;
-            size.add(&raw, &page, listed.len());
-            drop(raw);
+            size.entries += listed.len();
             size.check(limits)?;
             let mut invalid = None;
-            items.extend(listed.iter().filter_map(|item| {
+            items.extend(listed.into_iter().filter_map(|item| {
                 let read = T::deserialize(item);
                 read.map_err(|error| invalid = Some(error)).ok()
             }));
@@ -113,12 +114,7 @@ impl ClientInner {
                 Some(next) => *cursor = Some(next.clone()),
             }
         }
-        Err(ErrorKind::TooLarge {
-            what: "list",
-            limit: limits.pages,
-            unit: "pages",
-            setting: "pages",
-        })
+        Err(ErrorKind::too_large("list", limits.pages, "pages", "pages"))
     }
 
     /// Sends a request without side effects, unless its result is cached.
@@ -168,10 +164,9 @@ struct ListSize {
 }
 
 impl ListSize {
-    fn add(&mut self, raw: &RawValue, page: &Value, entries: usize) {
+    fn add(&mut self, raw: &RawValue, page: &Value) {
         self.bytes += raw.get().len();
         self.values += count_values(page);
-        self.entries += entries;
     }
 
     fn check(&self, limits: &ClientLimits) -> Result<(), ErrorKind> {
@@ -182,12 +177,8 @@ impl ListSize {
             return Err(limits.too_many_values("list"));
         }
         if self.entries > limits.entries {
-            return Err(ErrorKind::TooLarge {
-                what: "list",
-                limit: limits.entries,
-                unit: "entries",
-                setting: "entries",
-            });
+            let limit = limits.entries;
+            return Err(ErrorKind::too_large("list", limit, "entries", "entries"));
         }
         Ok(())
     }

@@ -42,6 +42,8 @@ pub(crate) struct OutputSchema {
 enum Compiled {
     Valid {
         validator: Box<Validator>,
+        parts: u64,
+        /// The parts, with the cost of patterns.
         cost: u64,
     },
     /// The cost is too high or unknown, so the schema is not applied.
@@ -66,22 +68,27 @@ impl OutputSchema {
         let Some(content) = result.get("structuredContent") else {
             return Some("no structuredContent, although the tool has an output schema".into());
         };
-        let (validator, cost) = match self.compiled.get_or_init(|| Compiled::new(&self.schema)) {
-            Compiled::Valid { validator, cost } => (validator, *cost),
+        let compiled = self.compiled.get_or_init(|| Compiled::new(&self.schema));
+        let (validator, schema_parts, cost) = match compiled {
+            Compiled::Valid {
+                validator,
+                parts,
+                cost,
+            } => (validator, *parts, *cost),
             Compiled::Skipped => return not_validated(),
             Compiled::Invalid(why) => {
                 return Some(format!("the tool's output schema is invalid: {why}"));
             }
         };
-        let steps = cost.saturating_mul(parts(content));
-        if steps > STEPS_MAX {
+        let content_parts = parts(content);
+        if cost.saturating_mul(content_parts) > STEPS_MAX {
             return not_validated();
         }
         if validator.is_valid(content) {
             return None;
         }
         let mut why = "it does not match the tool's output schema".to_owned();
-        if steps <= EXPLAINED_STEPS_MAX {
+        if schema_parts.saturating_mul(content_parts) <= EXPLAINED_STEPS_MAX {
             let error = validator.validate(content).err()?;
             let path = error.instance_path().as_str();
             // Without the value, which may be long or private.
@@ -120,6 +127,7 @@ impl Compiled {
                     let pattern_parts = (size / PATTERN_PART) as u64;
                     return Self::Valid {
                         validator: Box::new(validator),
+                        parts: cost.parts,
                         cost: cost.parts + cost.patterns * pattern_parts,
                     };
                 }
@@ -154,7 +162,7 @@ fn is_costly_pattern(error: &ValidationError<'_>) -> bool {
         matches!(error.kind(), ValidationErrorKind::Format { format } if format == "regex");
     let syntax = jsonschema::options().should_validate_formats(true);
     let syntax = syntax.build(&json!({"format": "regex"}));
-    is_pattern && syntax.is_ok_and(|syntax| syntax.is_valid(&error.instance()))
+    is_pattern && syntax.is_ok_and(|syntax| syntax.is_valid(error.instance()))
 }
 
 struct NoFetch;

@@ -120,7 +120,7 @@ impl Client {
                 key: ask.key().to_owned(),
                 why: "no answer was provided".to_owned(),
             });
-            return Err(ErrorKind::Unanswered(unanswered.collect()).with_pending(&pending));
+            return Err(ErrorKind::Unanswered(unanswered.collect()).with_pending(pending));
         }
         match self.inner.round(&mut pending).await {
             Ok(Some(result)) => Ok(RoundOutcome::Complete(result)),
@@ -147,17 +147,18 @@ impl Client {
         let limit = self.inner.setup.limits.deadline;
         let mut guard = TaskGuard {
             client: self,
-            pending,
+            pending: &mut pending,
             is_armed: true,
         };
         let driven = tokio::select! {
             // A result takes precedence over `stop`.
             biased;
-            driven = before_deadline(limit, Box::pin(self.inner.drive(&mut guard.pending))) => driven,
+            driven = before_deadline(limit, Box::pin(self.inner.drive(guard.pending))) => driven,
             () = stop => Err(ErrorKind::Stopped),
         };
         guard.is_armed = false;
-        driven.map_err(|kind| call_error(kind, guard.pending.clone(), former))
+        drop(guard);
+        driven.map_err(|kind| call_error(kind, pending, former))
     }
 
     /// A call before its first round, for [`finish`](Self::finish) or [`resume`](Self::resume).
@@ -183,7 +184,7 @@ impl Client {
 /// Cancels the task of a call on drop, unless disarmed.
 struct TaskGuard<'a> {
     client: &'a Client,
-    pending: PendingCall,
+    pending: &'a mut PendingCall,
     is_armed: bool,
 }
 
@@ -316,12 +317,12 @@ impl ClientInner {
         match &reply {
             CallReply::Incomplete {
                 state: Some(state), ..
-            } if state.len() > limits.state => Err(ErrorKind::TooLarge {
-                what: "request state",
-                limit: limits.state,
-                unit: "bytes",
-                setting: "state",
-            }),
+            } if state.len() > limits.state => Err(ErrorKind::too_large(
+                "request state",
+                limits.state,
+                "bytes",
+                "state",
+            )),
             CallReply::Incomplete { asks, .. } => {
                 self.check_asks(asks.keys().map(String::as_str))?;
                 Ok(reply)
@@ -463,5 +464,5 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
         return kind.into();
     }
     pending.move_back(former);
-    kind.with_pending(&pending)
+    kind.with_pending(pending)
 }

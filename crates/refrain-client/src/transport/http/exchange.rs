@@ -3,7 +3,6 @@
 use super::resume::StreamResumption;
 use super::{HttpLink, is_stream, retry_after, status_error};
 use crate::error::ErrorKind;
-use crate::limits::ClientLimits;
 use crate::transport::events::EventParser;
 use crate::transport::{
     IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage,
@@ -141,7 +140,9 @@ impl HttpExchange {
         let limits = &self.link.limits;
         if let Some(remaining) = &mut self.remaining {
             let rest = remaining.checked_sub(chunk.len());
-            *remaining = rest.ok_or_else(|| LinkError::Final(response_too_large(limits)))?;
+            let limit = limits.response;
+            let too_large = || ErrorKind::too_large("response", limit, "bytes", "response");
+            *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
         }
         let complete = events.push(&chunk);
         if events.buffered() > limits.message {
@@ -224,16 +225,6 @@ impl HttpExchange {
         })
     }
 }
-
-fn response_too_large(limits: &ClientLimits) -> ErrorKind {
-    ErrorKind::TooLarge {
-        what: "response",
-        limit: limits.response,
-        unit: "bytes",
-        setting: "response",
-    }
-}
-
 fn stream_ended() -> LinkError {
     let why = "the stream ended without a response";
     LinkError::Lost(ErrorKind::ConnectionLost(why.into()))
