@@ -221,7 +221,7 @@ impl ClientBuilder {
         let setup = PipeSetup {
             watch: Arc::clone(&self.watch),
             notifications: self.notifications.clone(),
-            message_max: self.limits.message,
+            limits: self.limits.clone(),
         };
         let link = PipeLink::spawn(command.into(), setup)?;
         self.open(Link::Pipe(Box::new(link))).await

@@ -91,16 +91,22 @@ pub enum ErrorKind {
     /// The type of the result is unknown.
     #[error("unknown result type {0:?}; a newer client may support it")]
     UnknownResultType(String),
-    /// A message or a request state is too large.
-    #[error("the server sent a {what} larger than {limit} bytes, the limit of this client")]
+    /// A message, a request state, a response or a list is too large.
+    #[error(
+        "the server sent a {what} with more than {limit} {unit}, the limit set by `ClientLimits::{setting}`"
+    )]
     TooLarge {
-        /// `message` or `request state`.
+        /// `message`, `request state`, `response` or `list`.
         what: &'static str,
         /// The limit.
         limit: usize,
+        /// The unit of the limit, such as `bytes` or `JSON values`.
+        unit: &'static str,
+        /// The field of [`ClientLimits`](crate::ClientLimits) that sets the limit.
+        setting: &'static str,
     },
-    /// One round has too many asks.
-    #[error("the server sent {asks} asks at once; the limit is {limit}")]
+    /// One round, or a task, has too many asks.
+    #[error("the server sent {asks} asks; the limit is {limit}, set by `ClientLimits::asks`")]
     TooManyAsks {
         /// The number of asks.
         asks: usize,
@@ -210,10 +216,24 @@ impl From<ReadError> for ErrorKind {
 }
 
 impl ErrorKind {
-    pub(crate) fn with_pending(self, pending: &PendingCall) -> Error {
+    pub(crate) fn too_large(
+        what: &'static str,
+        limit: usize,
+        unit: &'static str,
+        setting: &'static str,
+    ) -> Self {
+        Self::TooLarge {
+            what,
+            limit,
+            unit,
+            setting,
+        }
+    }
+
+    pub(crate) fn with_pending(self, pending: PendingCall) -> Error {
         Error {
             kind: self,
-            pending: Some(Box::new(pending.clone())),
+            pending: Some(Box::new(pending)),
         }
     }
 }

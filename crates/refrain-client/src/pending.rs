@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use stored::StoredPendingCall;
 
@@ -85,8 +86,8 @@ enum CallStage {
     },
     Task {
         id: String,
-        /// The keys whose answers were sent, with their asks if known.
-        answered: BTreeMap<String, Option<Value>>,
+        /// The keys whose answers were sent, with the hashes of their asks if known.
+        answered: BTreeMap<String, Option<u64>>,
     },
     Ended,
 }
@@ -299,7 +300,7 @@ impl PendingCall {
         if let CallStage::Task { answered, .. } = &mut self.stage {
             for (key, ask) in &asks {
                 if let Some(before) = answered.get_mut(key)
-                    && before.get_or_insert_with(|| ask.clone()) != ask
+                    && *before.get_or_insert_with(|| hash(ask)) != hash(ask)
                 {
                     let why = format!("the task reuses the key {key:?} of an answered ask");
                     return Err(ReadError::Unexpected(why));
@@ -316,8 +317,16 @@ impl PendingCall {
         if let CallStage::Task { answered, .. } = &mut self.stage {
             for key in std::mem::take(&mut self.answers).into_keys() {
                 let ask = self.asks.shift_remove(&key);
-                answered.insert(key, ask);
+                answered.insert(key, ask.as_ref().map(hash));
             }
+        }
+    }
+
+    /// The number of asks of the task that were answered.
+    pub(crate) fn answered_count(&self) -> usize {
+        match &self.stage {
+            CallStage::Task { answered, .. } => answered.len(),
+            _ => 0,
         }
     }
 
@@ -352,6 +361,12 @@ impl PendingCall {
             self.origin = origin;
         }
     }
+}
+
+fn hash(ask: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ask.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Omits the request state, the answers and the arguments of a command: they may be secrets.

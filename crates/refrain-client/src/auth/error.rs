@@ -59,7 +59,8 @@ pub enum AuthError {
     NoResourceMetadata(String),
     /// The protected resource metadata is for another server.
     #[error(
-        "the server's metadata is for {resource:?}, but the server is {server}; no access token is requested"
+        "the server's metadata is for {resource:?}, but the server is {server}; no access token is requested \
+         (`OAuthBuilder::allow_parent_resource` accepts the metadata of a parent)"
     )]
     ResourceMismatch {
         /// The server.

@@ -11,6 +11,7 @@ use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
 use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
+use crate::limits::ClientLimits;
 use crate::retry::{before_timeout, within};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
@@ -32,7 +33,7 @@ pub(crate) struct HttpLink {
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
     watch: WireObserver,
-    message_max: usize,
+    limits: ClientLimits,
     /// The last authorization header sent, and how often it has changed.
     authorization: Mutex<(Option<HeaderValue>, u64)>,
 }
@@ -64,7 +65,7 @@ impl HttpLink {
             url,
             authorize: setup.authorize.clone(),
             watch: Arc::clone(&setup.watch),
-            message_max: setup.limits.message,
+            limits: setup.limits.clone(),
             authorization: Mutex::default(),
         })
     }
