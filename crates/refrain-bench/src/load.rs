@@ -2,7 +2,6 @@
 //!
 //! Every reply is checked. A wrong reply fails the slice.
 
-use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -21,34 +20,23 @@ pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
 const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum Workload {
+    #[strum(to_string = "echo")]
     Echo,
     /// `get_weather` without state: the server asks and seals.
+    #[strum(to_string = "round 1")]
     Round1,
     /// `get_weather` with an answer and a token: the server opens and replays.
+    #[strum(to_string = "round 2")]
     Round2,
     /// Round 1, then round 2 with its token, counted as one request.
+    #[strum(to_string = "full exchange")]
     Exchange,
 }
 
 impl Workload {
     pub(crate) const ALL: [Self; 4] = [Self::Echo, Self::Round1, Self::Round2, Self::Exchange];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Round1 => "round 1",
-            Self::Round2 => "round 2",
-            Self::Exchange => "full exchange",
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Connections to one server, and the requests to send.
