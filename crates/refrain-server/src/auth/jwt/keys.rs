@@ -4,7 +4,7 @@
 //! and at most one per interval. If a read fails, the cached keys remain valid. Only requests with unknown keys wait.
 
 use super::fetch::{FetchError, JwksDocument};
-use super::jwk::{KeySet, VerificationKey};
+use super::jwk::{KeySet, KeySetError, VerificationKey};
 use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ pub(super) enum KeyReadError {
     #[error("failed to fetch keys from {host}: {error}")]
     Fetch { host: String, error: FetchError },
     #[error("not a JWK set: {0}")]
-    Json(#[from] serde_json::Error),
+    Document(#[from] KeySetError),
     #[error("no usable key")]
     Empty,
 }
