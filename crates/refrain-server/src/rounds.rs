@@ -38,7 +38,7 @@ mod span;
 mod start;
 mod target;
 
-pub(crate) use flow_spec::{FlowSpec, Flows};
+pub(crate) use flow_spec::{FlowSpec, Flows, LiveSpec};
 pub(crate) use outcome::{outcome_of, reply_of};
 pub use round::{Round, RoundEvent};
 pub(crate) use single_use::{ReplayRecord, is_missing_capability};

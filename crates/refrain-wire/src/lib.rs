@@ -65,6 +65,7 @@ mod read_call;
 mod sampling;
 mod tasks;
 mod trace;
+mod value_count;
 mod write;
 
 pub use answer::{
@@ -105,3 +106,4 @@ pub use tasks::{
     TaskInfo, TaskMethod, TaskParams, TaskState, stored_error, stored_result, timestamp,
 };
 pub use trace::{SpanId, TraceContext, TraceId, Traceparent};
+pub use value_count::{TooManyValues, check_values};

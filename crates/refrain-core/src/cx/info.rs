@@ -123,9 +123,9 @@ impl Cx {
     /// # }
     /// ```
     pub fn extension(&self, name: &str) -> Option<serde_json::Value> {
-        let declared = self.shared.env.extensions.as_ref()?;
+        let declared = self.shared.env.extensions.as_deref()?;
         let mut all: serde_json::Map<String, serde_json::Value> =
-            serde_json::from_str(declared.get()).ok()?;
+            serde_json::from_str(declared).ok()?;
         all.remove(name)
     }
 }

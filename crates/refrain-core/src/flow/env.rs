@@ -2,7 +2,6 @@
 
 use crate::{Principal, ReplayLog, Source};
 use refrain_wire::{Capabilities, LogLevel};
-use serde_json::value::RawValue;
 use std::sync::Arc;
 
 /// The environment of one round: the caller, the client's capabilities, and the limits.
@@ -15,7 +14,7 @@ pub struct Env {
     /// The kinds of asks that the client supports.
     pub capabilities: Capabilities,
     /// The extensions that the client declared, as a JSON object with their settings.
-    pub extensions: Option<Box<RawValue>>,
+    pub extensions: Option<Arc<str>>,
     /// The minimum level of log messages for the client, if it wants any.
     pub log_level: Option<LogLevel>,
     /// Whether the client wants progress reports.

@@ -11,13 +11,14 @@
 
 use super::calls::{Closed, LiveCalls, shutting_down};
 use crate::limits::Permit;
-use crate::rounds::FlowSpec;
+use crate::rounds::LiveSpec;
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
 use refrain_core::{
     AfterWrite, AskError, End, Event, Fault, Flow, Note, PendingWrite, Snapshot, Start, Stats,
 };
 use refrain_wire::{AnswerError, Ask, RpcError};
+use serde_json::Value;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -67,7 +68,7 @@ struct ExplicitWait {
 /// A flow whose home is memory. Dropping it cancels the handler.
 pub(crate) struct LiveFlow {
     calls: Arc<LiveCalls>,
-    spec: FlowSpec<'static>,
+    spec: LiveSpec,
     flow: Flow,
     answers: Option<mpsc::Receiver<LiveAnswer>>,
     explicit: Option<ExplicitWait>,
@@ -93,14 +94,17 @@ impl LiveFlow {
     /// Creates the flow without polling it. `permit` is `None` if each request of the call holds its own permit.
     pub(crate) fn new(
         calls: &Arc<LiveCalls>,
-        spec: FlowSpec<'static>,
+        spec: LiveSpec,
+        arguments: Value,
         start: Start,
         permit: Option<Permit>,
         live: Permit,
     ) -> Self {
         Self {
             calls: calls.clone(),
-            flow: calls.flows.start(spec.clone(), start.in_memory()),
+            flow: calls
+                .flows
+                .start(spec.flow.clone(), arguments, start.in_memory()),
             spec,
             answers: None,
             explicit: None,
@@ -122,7 +126,7 @@ impl LiveFlow {
     }
 
     pub(crate) fn output(&self) -> Option<&Validator> {
-        self.spec.target.output().map(|output| &**output)
+        self.spec.flow.target.output().map(|output| &**output)
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -163,9 +167,9 @@ impl LiveFlow {
             }
             if let Some(explicit) = self.explicit.take_if(|explicit| explicit.open.is_empty()) {
                 self.earlier_stats = self.stats();
-                let start = Start::task(explicit.snapshot, &explicit.answers);
-                let flows = &self.calls.flows;
-                self.flow = flows.start(self.spec.clone(), start.in_memory());
+                let start = Start::task(explicit.snapshot, &explicit.answers).in_memory();
+                let (flows, spec) = (&self.calls.flows, &self.spec);
+                self.flow = flows.start(spec.flow.clone(), spec.parse_arguments(), start);
             }
             if self.explicit.is_some() {
                 return self.wait(cx);

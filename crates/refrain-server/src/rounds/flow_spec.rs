@@ -11,28 +11,59 @@ use crate::services::Services;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
 };
-use refrain_wire::{Capabilities, ResultBody, ToolResult};
-use serde_json::Value;
+use refrain_wire::{Capabilities, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::future::ready;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use tracing::Span;
 
-/// The input for running a handler from the beginning.
+/// The input for running a handler from the beginning, except for its arguments.
 #[derive(Clone)]
 pub(crate) struct FlowSpec<'a> {
     pub(crate) target: Target,
     /// The name or URI in the call.
     pub(crate) name: Cow<'a, str>,
-    pub(crate) arguments: Value,
     pub(crate) principal: Principal,
     pub(crate) capabilities: Capabilities,
-    pub(crate) extensions: Option<Box<RawValue>>,
+    /// The JSON text of the extensions that the client declared.
+    pub(crate) extensions: Option<Arc<str>>,
     pub(crate) notes: Subscribed,
     /// Whether the flow can become a task.
     pub(crate) can_detach: bool,
+}
+
+/// The input for running the handler of a live call again. The arguments are kept as text: parsed, they would take up to
+/// a hundred times as many bytes.
+pub(crate) struct LiveSpec {
+    pub(crate) flow: FlowSpec<'static>,
+    /// `None` if the call has no arguments.
+    arguments: Option<Box<RawValue>>,
+}
+
+impl LiveSpec {
+    /// Keeps the arguments that `parse_value` has accepted.
+    pub(super) fn new(flow: FlowSpec<'static>, arguments: Option<Box<RawValue>>) -> Self {
+        Self { flow, arguments }
+    }
+
+    /// The arguments of another run.
+    pub(crate) fn parse_arguments(&self) -> Value {
+        match &self.arguments {
+            Some(raw) => parse_value(raw.get()).expect("the arguments were parsed before"),
+            None => json!({}),
+        }
+    }
+
+    /// The number of bytes that the client sent and the call keeps.
+    #[allow(dead_code, reason = "for the limit on bytes held by live calls")]
+    pub(crate) fn held_bytes(&self) -> usize {
+        let arguments = self.arguments.as_ref().map_or(0, |raw| raw.get().len());
+        let extensions = self.flow.extensions.as_ref().map_or(0, |text| text.len());
+        self.flow.name.len() + arguments + extensions
+    }
 }
 
 /// The environment that all flows of a server share.
@@ -75,14 +106,9 @@ impl Flows {
     }
 
     /// Creates a flow. The handler is not polled yet.
-    pub(crate) fn start(&self, spec: FlowSpec<'_>, start: Start) -> Flow {
+    pub(crate) fn start(&self, spec: FlowSpec<'_>, arguments: Value, start: Start) -> Flow {
         let services = &self.services;
-        let FlowSpec {
-            target,
-            name,
-            arguments,
-            ..
-        } = spec;
+        let FlowSpec { target, name, .. } = spec;
         let env = Env {
             principal: spec.principal,
             uri: target.uri().map(|_| name.to_string()),

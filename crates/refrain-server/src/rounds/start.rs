@@ -6,12 +6,14 @@ use super::park::LiveStart;
 use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
-use super::{FlowSpec, Home, RoundRejection, Target, span};
+use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target, span};
 use crate::limits::Permit;
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
 use refrain_wire::{Capability, LogLevel, RpcError};
+use serde_json::Value;
+use serde_json::value::to_raw_value;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tracing::Span;
@@ -19,6 +21,14 @@ use tracing::Span;
 pub(super) struct OpenedFlow<'a> {
     pub(super) admitted: AdmittedCall<'a>,
     pub(super) start: Start,
+}
+
+/// The parts of an admitted call that its flow needs.
+struct FlowInput<'a> {
+    spec: FlowSpec<'a>,
+    arguments: Value,
+    permit: Permit,
+    binding: Binding,
 }
 
 impl OpenedFlow<'_> {
@@ -86,8 +96,13 @@ impl OpenedFlow<'_> {
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
-        let (spec, permit, binding) = admitted.into_spec(name, notes, seed.is_some());
-        let flow = span.in_scope(|| rounds.flows.start(spec, start));
+        let FlowInput {
+            spec,
+            arguments,
+            permit,
+            binding,
+        } = admitted.into_input(name, notes, seed.is_some());
+        let flow = span.in_scope(|| rounds.flows.start(spec, arguments, start));
         Ok(NewFlow::Client(ClientFlow::new(
             flow, target, binding, seed, permit,
         )))
@@ -99,10 +114,10 @@ impl OpenedFlow<'_> {
         admitted.check_task_required()?;
         let key = admitted.caller.limit_key();
         let live_permit = rounds.services.limits.live.acquire(key)?;
-        let name = Cow::Owned(call.target.to_string());
-        let (spec, permit, _) = admitted.into_spec(name, Subscribed::by(call), false);
-        let live =
-            span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, Some(permit), live_permit));
+        let (spec, arguments, permit) = admitted.into_live(Subscribed::by(call));
+        let permit = Some(permit);
+        let live = span
+            .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
         Ok(NewFlow::Session(Box::new(SessionFlow { live })))
     }
 
@@ -128,9 +143,9 @@ impl OpenedFlow<'_> {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let name = Cow::Owned(call.target.to_string());
-        let (spec, permit, _) = admitted.into_spec(name, notes, false);
-        let live = span.in_scope(|| LiveFlow::new(&rounds.live, spec, start, None, live_permit));
+        let (spec, arguments, permit) = admitted.into_live(notes);
+        let live = span
+            .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
             live,
             context,
@@ -143,24 +158,39 @@ impl OpenedFlow<'_> {
 
 impl AdmittedCall<'_> {
     #[inline]
-    fn into_spec<'n>(
+    fn into_input<'n>(
         self,
         name: Cow<'n, str>,
         notes: Subscribed,
         can_detach: bool,
-    ) -> (FlowSpec<'n>, Permit, Binding) {
+    ) -> FlowInput<'n> {
         let meta = &self.call.meta;
-        let spec = FlowSpec {
-            target: self.target,
-            name,
+        FlowInput {
+            spec: FlowSpec {
+                target: self.target,
+                name,
+                principal: self.caller.principal,
+                capabilities: meta.capabilities,
+                extensions: meta.extensions.map(|raw| raw.get().into()),
+                notes,
+                can_detach,
+            },
             arguments: self.arguments,
-            principal: self.caller.principal,
-            capabilities: meta.capabilities,
-            extensions: meta.extensions.map(ToOwned::to_owned),
-            notes,
-            can_detach,
+            permit: self.permit,
+            binding: self.binding,
+        }
+    }
+
+    /// The input of a live call, and the arguments of its first run.
+    fn into_live(self, notes: Subscribed) -> (LiveSpec, Value, Permit) {
+        let raw = match &self.target {
+            Target::Template(_) => to_raw_value(&self.arguments).ok(),
+            _ => self.call.arguments.map(ToOwned::to_owned),
         };
-        (spec, self.permit, self.binding)
+        let name = Cow::Owned(self.call.target.to_string());
+        let input = self.into_input(name, notes, false);
+        let spec = LiveSpec::new(input.spec, raw);
+        (spec, input.arguments, input.permit)
     }
 
     /// `None` if the server has no task store or the client does not support tasks.

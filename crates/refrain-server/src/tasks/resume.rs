@@ -84,6 +84,7 @@ impl Tasks {
         let answers = self.open_answers(owned, claimed.answers)?;
         let arguments = call.arguments.as_deref();
         let arguments = arguments.map_or(Ok(json!({})), |raw| parse_value(raw.get()));
+        let arguments = arguments.map_err(|_| TaskResumeError::Arguments)?;
         let mut start = Start::task(snapshot, &answers);
         let now = self.services.source.unix_seconds();
         start.extend_deadline(now.saturating_add(claimed.left.as_secs()));
@@ -91,15 +92,14 @@ impl Tasks {
         let spec = FlowSpec {
             target: Target::Tool(tool.clone()),
             name: Cow::Borrowed(name),
-            arguments: arguments.map_err(|_| TaskResumeError::Arguments)?,
             principal: claimed.owner.clone(),
             capabilities: call.capabilities,
-            extensions: call.extensions,
+            extensions: call.extensions.map(|raw| raw.get().into()),
             notes: Subscribed::default(),
             can_detach: true,
         };
         Ok(RunningTask {
-            flow: self.flows.start(spec, start),
+            flow: self.flows.start(spec, arguments, start),
             tool,
             owner: claimed.owner,
             attempt: claimed.attempt,

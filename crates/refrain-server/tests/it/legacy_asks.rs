@@ -2,11 +2,11 @@
 
 use crate::support::legacy::{Session, call, filled_in, request};
 use crate::support::{
-    Guard, Instance, Login, Signals, greet, names, polled_again, signals, start, start_advertised,
-    within,
+    Guard, Instance, Login, Signals, Word, greet, names, polled_again, signals, start,
+    start_advertised, within,
 };
-use refrain_core::{Cx, KeyRing, Result, SystemSource};
-use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
+use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource};
+use refrain_server::{Reply, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -60,6 +60,14 @@ async fn roots(cx: Cx) -> Result<String> {
     Ok(cx.roots("roots").await?.len().to_string())
 }
 
+/// The explicit style: asks for a name, and runs again with its arguments.
+async fn addressed(cx: Cx, word: Word) -> Result<Reply<String>> {
+    Ok(match cx.answer("login") {
+        Some(_) => Reply::Complete(word.text),
+        None => Reply::Incomplete(Incomplete::new().form("login", "?", Login::form())),
+    })
+}
+
 type SignalReceiver = UnboundedReceiver<&'static str>;
 
 fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
@@ -73,6 +81,8 @@ fn builder(keys: &KeyRing) -> (ServerBuilder, Arc<Signals>, SignalReceiver) {
         .tool(Tool::new("guarded", guarded))
         .tool(Tool::new("talks", talks))
         .tool(Tool::new("poem", poem))
+        .tool(Tool::new("addressed", addressed))
+        .resource_template(ResourceTemplate::new("a://{text}", "addressed", addressed))
         .tool(Tool::new("roots", roots));
     (builder, signals, received)
 }
@@ -403,4 +413,26 @@ async fn live_calls_are_limited_in_number_and_duration() {
     );
     // A late answer is ignored.
     assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+}
+
+#[tokio::test]
+async fn explicit_handler_runs_again_with_its_arguments() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    for (message, path) in [
+        (
+            call(1, "addressed", json!({"text": "Oslo"})),
+            "/result/content/0/text",
+        ),
+        (
+            request(2, "resources/read", json!({"uri": "a://Oslo"})),
+            "/result/contents/0/text",
+        ),
+    ] {
+        let mut stream = session.stream(&message).await;
+        let asked = stream.next().await;
+        assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
+        let reply = stream.next().await;
+        assert_eq!(reply.pointer(path), Some(&json!("Oslo")), "{reply}");
+    }
 }

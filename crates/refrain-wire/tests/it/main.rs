@@ -19,3 +19,4 @@ mod reply;
 mod sampling;
 mod tasks;
 mod trace;
+mod value_count;
