@@ -1,9 +1,8 @@
 //! The program around a server: its name, its commands and its flags.
 
-use crate::drafts::BuildDraft;
 use crate::error::program;
 use crate::instance::InstanceFlags;
-use crate::{AppError, config, keys, print_error, serve, tasks, worker};
+use crate::{AppError, BuildEndpoint, config, keys, print_error, serve, tasks, worker};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use refrain::server::ServerBuilder;
 use std::process::ExitCode;
@@ -36,7 +35,7 @@ pub struct App<F: Args = NoFlags> {
     pub(crate) name: &'static str,
     version: Option<&'static str>,
     pub(crate) build: Box<BuildServer<F>>,
-    pub(crate) build_draft: Option<Box<BuildDraft<F>>>,
+    pub(crate) build_endpoint: Option<Box<BuildEndpoint<F>>>,
 }
 
 /// No further flags.
@@ -87,7 +86,7 @@ impl<F: Args> App<F> {
             name,
             version: None,
             build: Box::new(build),
-            build_draft: None,
+            build_endpoint: None,
         }
     }
 

@@ -17,10 +17,11 @@ use std::sync::Arc;
 use tokio::io::{AsyncBufRead, AsyncWrite};
 use tokio::net::TcpListener;
 
-pub(crate) type BuildDraft<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
+pub(crate) type BuildEndpoint<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
 
-#[derive(Args)]
-pub(crate) struct DraftFlags {
+/// The flags that select endpoints besides that of the main server.
+#[derive(Args, Clone, Default)]
+pub(crate) struct EndpointFlags {
     /// Also serve the three drafts of MCP 2026-07-28, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, conflicts_with = "stdio")]
     drafts: bool,
@@ -29,15 +30,14 @@ pub(crate) struct DraftFlags {
     dialect: Option<Draft>,
 }
 
-impl DraftFlags {
-    pub(crate) fn selected(&self, stdio: bool) -> Result<Vec<Draft>, AppError> {
-        match (self.drafts, self.dialect) {
-            (_, Some(_)) if !stdio => Err(with_hint(
+impl EndpointFlags {
+    pub(crate) fn check(&self, stdio: bool) -> Result<(), AppError> {
+        match self.dialect {
+            Some(_) if !stdio => Err(with_hint(
                 "--dialect requires --stdio",
                 "over HTTP, --drafts serves every draft at its own path",
             )),
-            (true, _) => Ok(Draft::ALL.to_vec()),
-            (false, dialect) => Ok(dialect.into_iter().collect()),
+            _ => Ok(()),
         }
     }
 }
@@ -53,16 +53,17 @@ impl<F: Args> App<F> {
         mut self,
         build: impl Fn(&F, Draft) -> Result<ServerBuilder, AppError> + 'static,
     ) -> Self {
-        self.build_draft = Some(Box::new(build));
+        self.build_endpoint = Some(Box::new(build));
         self
     }
 }
 
-pub(crate) struct DraftServers(Vec<(Draft, Server)>);
+/// The additional endpoints of an instance, each with its server.
+pub(crate) struct Endpoints(Vec<(Draft, Server)>);
 
-impl DraftServers {
+impl Endpoints {
     pub(crate) fn build<F: Args>(
-        drafts: &[Draft],
+        selected: &EndpointFlags,
         app: &App<F>,
         flags: &F,
         config: &CheckedConfig,
@@ -70,7 +71,7 @@ impl DraftServers {
         main: &Server,
     ) -> Result<Self, AppError> {
         let server = |draft: &Draft| {
-            let builder = match &app.build_draft {
+            let builder = match &app.build_endpoint {
                 Some(build) => build(flags, *draft),
                 None => (app.build)(flags),
             };
@@ -83,11 +84,12 @@ impl DraftServers {
             }
             Ok((*draft, builder.build()?))
         };
-        drafts
-            .iter()
-            .map(server)
-            .collect::<Result<_, _>>()
-            .map(Self)
+        let drafts = match selected.drafts {
+            true => Draft::ALL.as_slice(),
+            false => selected.dialect.as_slice(),
+        };
+        let servers: Result<_, AppError> = drafts.iter().map(server).collect();
+        servers.map(Self)
     }
 
     pub(crate) fn servers(&self) -> impl Iterator<Item = &Server> {

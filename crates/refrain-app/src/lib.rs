@@ -57,6 +57,7 @@ pub use error::{AppError, print_error};
 pub use servers::KEYS;
 pub use store::STORE;
 
+use drafts::{BuildEndpoint, EndpointFlags, Endpoints};
 use refrain::server::ServerBuilder;
 use std::process::ExitCode;
 

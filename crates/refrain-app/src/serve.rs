@@ -1,10 +1,9 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
 use crate::config::{Address, Config, Host, Hosts, NonBlank, UncheckedConfig, parse};
-use crate::drafts::DraftFlags;
 use crate::instance::{InstanceFlags, announce, listen};
 use crate::servers::{ServeOnlyOptions, Servers};
-use crate::{App, AppError, auth, signals};
+use crate::{App, AppError, EndpointFlags, auth, signals};
 use clap::Args;
 use refrain::server::AllowedHosts;
 use std::path::PathBuf;
@@ -20,7 +19,7 @@ pub struct ServeOptions<F: Args> {
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
     #[command(flatten)]
-    drafts: DraftFlags,
+    endpoints: EndpointFlags,
     #[command(flatten)]
     instance: InstanceFlags<F>,
     /// A file with one caller per line: `PRINCIPAL ACCESS_TOKEN [SCOPE …]`. Callers must send one of these access tokens.
@@ -41,8 +40,9 @@ pub struct ServeOptions<F: Args> {
 }
 
 pub(crate) fn run<F: Args>(app: &App<F>, options: &ServeOptions<F>) -> Result<ExitCode, AppError> {
+    options.endpoints.check(options.stdio)?;
     let serve_only = ServeOnlyOptions {
-        drafts: options.drafts.selected(options.stdio)?,
+        endpoints: options.endpoints.clone(),
         explain: options.explain.clone(),
     };
     let config = override_settings(options.instance.load()?, options);
@@ -56,8 +56,8 @@ pub(crate) fn run<F: Args>(app: &App<F>, options: &ServeOptions<F>) -> Result<Ex
 async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
     let input = tokio::io::BufReader::new(tokio::io::stdin());
     let (output, stop) = (tokio::io::stdout(), signals::shutdown()?);
-    let Servers { main, drafts } = servers;
-    drafts.serve_stdio(main, input, output, stop).await?;
+    let Servers { main, endpoints } = servers;
+    endpoints.serve_stdio(main, input, output, stop).await?;
     // The thread that reads standard input cannot be stopped from here.
     std::process::exit(0);
 }
@@ -91,7 +91,7 @@ async fn serve_http<F: Args>(
     // Installed before the announcement: a process that reads it may send a signal at once.
     let stop = signals::shutdown()?;
     announce(app, config, "listening", &format!("http://{address}/mcp"));
-    servers.drafts.log(address);
+    servers.endpoints.log(address);
     if !address.ip().is_loopback() && config.is_unauthenticated() {
         tracing::warn!(
             %address,
@@ -101,7 +101,7 @@ async fn serve_http<F: Args>(
     }
     let hosts = hosts(config);
     servers
-        .drafts
+        .endpoints
         .serve_http(listener, servers.main, hosts, stop)
         .await
 }

@@ -1,16 +1,14 @@
 //! The servers of one instance, built from its configuration.
 
 use crate::config::CheckedConfig;
-use crate::drafts::DraftServers;
 use crate::error::with_hint;
 use crate::store::StoreUrl;
-use crate::{App, AppError};
+use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
-use refrain::server::{Draft, KeyRing, Server, ServerBuilder};
+use refrain::server::{KeyRing, Server, ServerBuilder};
 use refrain::store::Store;
 use std::sync::Arc;
 
-/// The environment variable with the key ring, used when no key file is set.
 /// The environment variable with the keys of a fleet.
 pub const KEYS: &str = "REFRAIN_KEYS";
 
@@ -19,12 +17,12 @@ pub const KEYS: &str = "REFRAIN_KEYS";
 pub(crate) struct ServeOnlyOptions {
     /// The instance's name in the `refrain-round` header.
     pub(crate) explain: Option<String>,
-    pub(crate) drafts: Vec<Draft>,
+    pub(crate) endpoints: EndpointFlags,
 }
 
 pub(crate) struct Servers {
     pub(crate) main: Server,
-    pub(crate) drafts: DraftServers,
+    pub(crate) endpoints: Endpoints,
 }
 
 impl Servers {
@@ -45,13 +43,13 @@ impl Servers {
             main = main.advertise(url.as_str());
         }
         let main = main.build()?;
-        let drafts = DraftServers::build(&options.drafts, app, flags, &config, &store, &main)?;
-        Ok(Self { main, drafts })
+        let endpoints = Endpoints::build(&options.endpoints, app, flags, &config, &store, &main)?;
+        Ok(Self { main, endpoints })
     }
 
     pub(crate) fn all(&self) -> Vec<Server> {
         let main = std::iter::once(&self.main);
-        main.chain(self.drafts.servers()).cloned().collect()
+        main.chain(self.endpoints.servers()).cloned().collect()
     }
 }
 

@@ -9,9 +9,7 @@ use std::ffi::OsString;
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Serialize;
-
-use crate::error::Error;
+use crate::error::{Error, failed};
 use crate::load::{Workload, sequence};
 use crate::server::Program;
 
@@ -21,7 +19,7 @@ const REQUESTS: u64 = 2000;
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The cost of one request, or of both requests of a full exchange.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct RequestCounts {
     /// Instructions in user mode.
     pub(crate) instructions: f64,
@@ -99,8 +97,7 @@ async fn total(
 ) -> Result<u64, Error> {
     const WARM_UP: u64 = 20;
 
-    let log = tempfile::NamedTempFile::new()
-        .map_err(Error::system("could not create a temporary file"))?;
+    let log = tempfile::NamedTempFile::new().map_err(failed("create a log"))?;
     let mut log_option = OsString::from("--log-file=");
     log_option.push(log.path());
     let tool_option = format!("--tool={}", tool.name).into();
@@ -111,14 +108,11 @@ async fn total(
     sequence(&server, workload, WARM_UP + requests, TIMEOUT).await?;
     server.stop().await?;
 
-    let log = std::fs::read_to_string(log.path())
-        .map_err(Error::system("could not read valgrind's log"))?;
+    let log = std::fs::read_to_string(log.path())?;
     let (tool_name, server) = (tool.name, program.name);
-    tool.total(&log).ok_or(Error::NoTotal {
-        tool: tool_name,
-        server,
-        log,
-    })
+    let missing =
+        || format!("valgrind --tool={tool_name} printed no total for {server}; its log:\n{log}");
+    Ok(tool.total(&log).ok_or_else(missing)?)
 }
 
 #[cfg(test)]

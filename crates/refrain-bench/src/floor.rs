@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::net::TcpListener;
 
-use crate::error::Error;
+use crate::error::{Error, failed};
 use crate::interrupted;
 
 /// The number of sealed bytes in a token, about the size of a journal after one ask.
@@ -182,32 +182,20 @@ async fn answer(
 
 /// Serves the floor until SIGTERM or SIGINT.
 pub(crate) async fn serve(listen: SocketAddr) -> Result<(), Error> {
-    let floor = Arc::new(Floor::new().map_err(|_| {
-        Error::system("could not read the system's random source")(
-            std::io::ErrorKind::Unsupported.into(),
-        )
-    })?);
-    let listener = TcpListener::bind(listen)
-        .await
-        .map_err(Error::system(format!("could not listen on {listen}")))?;
-    let address = listener
-        .local_addr()
-        .map_err(Error::system("the listener has no address"))?;
+    let floor = Arc::new(Floor::new()?);
+    let listener = TcpListener::bind(listen).await;
+    let listener = listener.map_err(failed(format!("listen on {listen}")))?;
+    let address = listener.local_addr()?;
     let mut stop = std::pin::pin!(interrupted());
     // Keep serving if stderr is closed.
     let _ = writeln!(std::io::stderr(), "floor: http://{address}/mcp");
 
     loop {
         let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
-                Err(source) => return Err(Error::system("could not accept")(source)),
-            },
+            accepted = listener.accept() => accepted?.0,
             stopped = &mut stop => return stopped,
         };
-        stream
-            .set_nodelay(true)
-            .map_err(Error::system("could not set TCP_NODELAY"))?;
+        stream.set_nodelay(true)?;
         let floor = Arc::clone(&floor);
         tokio::spawn(async move {
             let service = service_fn(move |request| answer(Arc::clone(&floor), request));

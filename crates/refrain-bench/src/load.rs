@@ -7,7 +7,6 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::error::Error;
@@ -23,8 +22,7 @@ const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
 /// A kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Workload {
     /// `echo` with a text.
     Echo,
@@ -180,11 +178,7 @@ async fn in_time<T>(
 ) -> Result<T, Error> {
     let done = timeout(limit, work).await;
     let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
-    done.map_err(|source| Error::WrongReply {
-        server: server.name,
-        workload,
-        source,
-    })
+    done.map_err(|error| format!("{}, {workload}: {error}", server.name).into())
 }
 
 /// Loads one server with one workload for a slice of time.

@@ -1,48 +1,17 @@
 //! The machine of a run, and the cores that its threads and child processes are pinned to.
 
+use rustix::system::uname;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use serde::Serialize;
 
-use crate::error::Error;
+use crate::error::{Error, failed};
 
-/// The machine of a run.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Machine {
-    pub(crate) model: String,
-    pub(crate) cores: usize,
-    pub(crate) kernel: String,
-}
-
-impl Machine {
-    /// Reads /proc. Missing values become "unknown".
-    pub(crate) fn read() -> Self {
-        let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let (model, cores) = processor(&cpuinfo);
-        Self {
-            model: or_unknown(model),
-            cores,
-            kernel: or_unknown(&kernel),
-        }
-    }
-}
-
-impl std::fmt::Display for Machine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            model,
-            cores,
-            kernel,
-        } = self;
-        write!(f, "Machine: {model}, {cores} cores, Linux {kernel}")
-    }
-}
-
-fn or_unknown(text: &str) -> String {
-    match text.trim() {
-        "" => "unknown".to_owned(),
-        text => text.to_owned(),
-    }
+/// The processor, the number of its cores and the kernel.
+pub(crate) fn description() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let (model, cores) = processor(&cpuinfo);
+    let kernel = uname();
+    let kernel = kernel.release().to_string_lossy();
+    format!("Machine: {model}, {cores} cores, Linux {kernel}")
 }
 
 /// The model of the processor and the number of its cores.
@@ -51,7 +20,7 @@ fn processor(cpuinfo: &str) -> (&str, usize) {
         let fields = cpuinfo.lines().filter_map(|line| line.split_once(':'));
         fields.filter_map(move |field| (field.0.trim() == name).then_some(field.1.trim()))
     };
-    let model = values("model name").next().unwrap_or_default();
+    let model = values("model name").next().unwrap_or("unknown processor");
     (model, values("processor").count())
 }
 
@@ -61,23 +30,16 @@ pub(crate) fn pin(core: usize) -> Result<(), Error> {
     if core < CpuSet::MAX_CPU {
         cores.set(core);
     }
-    set_cores(&cores, core)
+    sched_setaffinity(None, &cores).map_err(failed(format!("pin to core {core}")))
 }
 
 /// Runs a function on another core, for example to start a process there.
 pub(crate) fn on_core<T>(core: usize, work: impl FnOnce() -> T) -> Result<T, Error> {
-    let before = sched_getaffinity(None);
-    let before =
-        before.map_err(|error| Error::system("could not read the CPU affinity")(error.into()))?;
+    let before = sched_getaffinity(None)?;
     pin(core)?;
     let done = work();
-    set_cores(&before, core)?;
+    sched_setaffinity(None, &before)?;
     Ok(done)
-}
-
-fn set_cores(cores: &CpuSet, core: usize) -> Result<(), Error> {
-    let what = format!("could not pin to core {core}");
-    sched_setaffinity(None, cores).map_err(|error| Error::system(what)(error.into()))
 }
 
 #[cfg(test)]
@@ -89,7 +51,6 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\nflags\t\t: a b\n\n\
                        processor\t: 1\nmodel name\t: Some CPU @ 2 GHz\n";
         assert_eq!(processor(cpuinfo), ("Some CPU @ 2 GHz", 2));
-        assert_eq!(processor(""), ("", 0));
-        assert_eq!(or_unknown("\n"), "unknown");
+        assert_eq!(processor(""), ("unknown processor", 0));
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! cargo build --profile dist
-//! target/dist/refrain-bench run --allocations --json speed.json
+//! target/dist/refrain-bench run --allocations
 //! target/dist/refrain-bench run --slices 0 --memory 1000000
-//! target/dist/refrain-bench tasks --json tasks.json
+//! target/dist/refrain-bench tasks
 //! ```
 //!
 //! The floor ([`floor`]) is a minimal server for the same dialogue. The servers run on one core and the load ([`load`])
@@ -31,16 +31,15 @@ mod wire;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
+use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
-use indicatif::{ProgressBar, ProgressFinish};
-use serde_json::Value;
+use indicatif::ProgressBar;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::error::{ArgumentError, Error};
+use crate::error::Error;
 
 /// Benchmarks Refrain's server against a minimal server (the floor), and its tasks against hand-written SQL.
 #[derive(Debug, Parser)]
@@ -68,10 +67,13 @@ enum Command {
     Instance(tasks::InstanceOptions),
 }
 
-fn seconds(text: &str) -> Result<f64, ArgumentError> {
+/// A progress line on stderr, hidden unless stderr is a terminal.
+static PROGRESS: LazyLock<ProgressBar> = LazyLock::new(ProgressBar::new_spinner);
+
+fn seconds(text: &str) -> Result<f64, Error> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.01..=3600.0).contains(&seconds) => Ok(seconds),
-        _ => Err(ArgumentError::Seconds),
+        _ => Err("expected a number of seconds between 0.01 and 3600".into()),
     }
 }
 
@@ -79,7 +81,10 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
         Command::Run(options) => measure(&options),
-        Command::Tasks(options) => measure_tasks(&options),
+        Command::Tasks(options) => {
+            let measured = unless_interrupted(tasks::run(&options));
+            run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))
+        }
         Command::Instance(options) => run_on(Builder::new_multi_thread(), tasks::instance(options)),
     };
     match done {
@@ -96,21 +101,13 @@ fn run_on<T>(
     mut builder: Builder,
     work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
-    let runtime = builder.enable_all().build();
-    let runtime = runtime.map_err(Error::system("could not start the runtime"))?;
-    runtime.block_on(work)
-}
-
-/// A progress line on stderr, hidden unless stderr is a terminal.
-fn spinner() -> ProgressBar {
-    ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear)
+    builder.enable_all().build()?.block_on(work)
 }
 
 /// Waits for SIGTERM or SIGINT.
 async fn interrupted() -> Result<(), Error> {
-    let handler = |kind| signal(kind).map_err(Error::system("could not handle signals"));
-    let mut terminate = handler(SignalKind::terminate())?;
-    let mut interrupt = handler(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
@@ -121,7 +118,7 @@ async fn interrupted() -> Result<(), Error> {
 async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     tokio::select! {
         done = work => done,
-        signal = interrupted() => signal.and(Err(Error::Interrupted)),
+        signal = interrupted() => signal.and(Err("interrupted".into())),
     }
 }
 
@@ -129,21 +126,10 @@ fn measure(options: &run::RunOptions) -> Result<(), Error> {
     machine::pin(options.load_core)?;
     let measured = unless_interrupted(run::run(options));
     let report = run_on(Builder::new_current_thread(), measured)?;
-    print(&report.text(), &report.json(), options.json.as_deref())
+    print(&report.text())
 }
 
-fn measure_tasks(options: &tasks::TaskBenchOptions) -> Result<(), Error> {
-    let measured = unless_interrupted(tasks::run(options));
-    let report = run_on(Builder::new_multi_thread(), measured)?;
-    print(&report.text(), &report.json(), options.json.as_deref())
-}
-
-/// Prints a report, and writes its JSON to a file if a path is given.
-fn print(text: &str, json: &Value, path: Option<&Path>) -> Result<(), Error> {
-    anstream::stdout()
-        .write_all(text.as_bytes())
-        .map_err(Error::system("could not print the table"))?;
-    let Some(path) = path else { return Ok(()) };
-    let what = format!("could not write {}", path.display());
-    std::fs::write(path, format!("{json:#}\n")).map_err(Error::system(what))
+fn print(text: &str) -> Result<(), Error> {
+    PROGRESS.finish_and_clear();
+    Ok(anstream::stdout().write_all(text.as_bytes())?)
 }

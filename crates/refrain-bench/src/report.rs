@@ -1,14 +1,10 @@
-//! The report of a speed run as text and JSON: medians, ratios to the floor, targets.
+//! The report of a speed run: medians, ratios to the floor, targets.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
-
-use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::counts::RequestCounts;
 use crate::load::Workload;
-use crate::machine::Machine;
+use crate::machine;
 use crate::run::RunOptions;
 use crate::stats::{Sample, median, ratio};
 use crate::table::{BAD, BOLD, DIM, grid, number, verdict};
@@ -34,35 +30,25 @@ enum Metric {
 
 const CPU: Metric = Metric::Median(Sample::cpu_micros);
 const ALLOCATIONS: Metric = Metric::Count(|counts| counts.allocations);
-/// Heading, JSON name, digits, value.
-const METRICS: [(&str, &str, usize, Metric); 4] = [
-    (
-        "requests/s",
-        "requestsPerSecond",
-        0,
-        Metric::Median(Sample::per_second),
-    ),
-    ("CPU µs", "cpuMicros", 2, CPU),
-    (
-        "instructions",
-        "instructions",
-        0,
-        Metric::Count(|counts| counts.instructions),
-    ),
-    ("allocations", "allocations", 1, ALLOCATIONS),
+/// Heading, digits, value.
+const METRICS: [(&str, usize, Metric); 4] = [
+    ("requests/s", 0, Metric::Median(Sample::per_second)),
+    ("CPU µs", 2, CPU),
+    ("instructions", 0, Metric::Count(|it| it.instructions)),
+    ("allocations", 1, ALLOCATIONS),
 ];
 
-/// A workload on all servers.
+/// A workload on both servers.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadRow {
     pub(crate) workload: Workload,
-    /// The floor, then Refrain unless `--floor-only` is set.
-    pub(crate) servers: Vec<Measures>,
+    /// The floor, then Refrain.
+    pub(crate) servers: [Measures; 2],
 }
 
 impl WorkloadRow {
     fn value(&self, server: usize, metric: Metric) -> Option<f64> {
-        let Measures { samples, counts } = self.servers.get(server)?;
+        let Measures { samples, counts } = &self.servers[server];
         match metric {
             Metric::Median(value) => median(samples, value),
             Metric::Count(value) => counts.as_ref().map(value),
@@ -71,9 +57,7 @@ impl WorkloadRow {
 
     /// Refrain's value over the floor's.
     fn ratio(&self, metric: Metric) -> Option<f64> {
-        let [floor, refrain] = self.servers.as_slice() else {
-            return None;
-        };
+        let [floor, refrain] = &self.servers;
         match metric {
             Metric::Median(value) => {
                 ratio(&refrain.samples, &floor.samples, value).map(|ratio| ratio.median)
@@ -81,38 +65,10 @@ impl WorkloadRow {
             Metric::Count(_) => Some(self.value(1, metric)? / self.value(0, metric)?),
         }
     }
-
-    fn json(&self) -> Value {
-        let server = |server: usize| {
-            let samples = &self.servers.get(server)?.samples;
-            let mut json = json!({"busy": median(samples, Sample::busy), "slices": samples});
-            for (_, name, _, metric) in METRICS {
-                json[name] = json!(self.value(server, metric));
-            }
-            Some(json)
-        };
-        let ratios = METRICS.map(|(_, name, _, metric)| (name, self.ratio(metric)));
-        json!({
-            "workload": self.workload,
-            "floor": server(0),
-            "refrain": server(1),
-            "ratios": HashMap::from(ratios),
-        })
-    }
-}
-
-/// An upper bound for a measurement.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct PerformanceTarget {
-    name: &'static str,
-    limit: f64,
-    measured: Option<f64>,
-    held: Option<bool>,
 }
 
 /// Refrain's resident memory while dialogues wait for answers.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug)]
 pub(crate) struct Memory {
     pub(crate) dialogues: u64,
     /// KiB at 0 %, 10 %, … 100 % of the dialogues.
@@ -124,7 +80,6 @@ pub(crate) struct Memory {
 /// The report of a run.
 #[derive(Debug)]
 pub(crate) struct SpeedReport<'a> {
-    pub(crate) machine: Machine,
     pub(crate) options: &'a RunOptions,
     pub(crate) rows: Vec<WorkloadRow>,
     /// Why counts are missing although `--allocations` is set.
@@ -133,45 +88,24 @@ pub(crate) struct SpeedReport<'a> {
 }
 
 impl SpeedReport<'_> {
-    fn targets(&self) -> [PerformanceTarget; 3] {
-        let target = |name, limit, measured: Option<f64>| PerformanceTarget {
-            name,
-            limit,
-            measured,
-            held: measured.map(|measured| measured <= limit),
-        };
+    /// The targets, their upper bounds and the measured values.
+    fn targets(&self) -> [(&'static str, f64, Option<f64>); 3] {
         let row = |workload| self.rows.iter().find(|row| row.workload == workload);
         let cpu = |workload| row(workload)?.ratio(CPU);
         let requests = [Workload::Echo, Workload::Round1, Workload::Round2];
         let allocations = requests.map(|workload| row(workload)?.value(1, ALLOCATIONS));
         let allocations: Option<Vec<f64>> = allocations.into_iter().collect();
         let most = allocations.and_then(|all| all.into_iter().max_by(f64::total_cmp));
-        let exchange = cpu(Workload::Exchange);
+        let (exchange, echo) = (cpu(Workload::Exchange), cpu(Workload::Echo));
         [
-            target(
+            (
                 "full exchange, CPU time relative to the floor",
                 CPU_LIMIT,
                 exchange,
             ),
-            target(
-                "echo, CPU time relative to the floor",
-                CPU_LIMIT,
-                cpu(Workload::Echo),
-            ),
-            target("heap allocations of any request", 40.0, most),
+            ("echo, CPU time relative to the floor", CPU_LIMIT, echo),
+            ("heap allocations of any request", 40.0, most),
         ]
-    }
-
-    /// The complete report with every slice.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "machine": self.machine,
-            "settings": self.options,
-            "workloads": self.rows.iter().map(WorkloadRow::json).collect::<Vec<_>>(),
-            "targets": self.targets(),
-            "countsLeftOut": self.no_counts,
-            "memory": self.memory,
-        })
     }
 
     /// The table, the targets, the memory and the machine.
@@ -182,9 +116,9 @@ impl SpeedReport<'_> {
         if lines[0].len() > 1 {
             grid(&mut out, 2, &lines);
             self.notes(&mut out);
-            for target in self.targets() {
-                let (name, limit, verdict) = (target.name, target.limit, verdict(target.held));
-                let measured = target.measured.map(|value| format!("{value:.2}"));
+            for (name, limit, measured) in self.targets() {
+                let verdict = verdict(measured.map(|measured| measured <= limit));
+                let measured = measured.map(|value| format!("{value:.2}"));
                 let measured = measured.unwrap_or_default();
                 let _ = writeln!(out, "{name:<45}  <= {limit:<5}  {measured:>6}  {verdict}");
             }
@@ -199,8 +133,8 @@ impl SpeedReport<'_> {
         if let Some(memory) = &self.memory {
             memory.write(&mut out);
         }
-        let (machine, options) = (&self.machine, self.options);
-        let (server, load) = (options.server_core, options.load_core);
+        let (server, load) = (self.options.server_core, self.options.load_core);
+        let machine = machine::description();
         let _ = writeln!(
             out,
             "{machine}; server on core {server}, load on core {load}."
@@ -221,35 +155,26 @@ impl SpeedReport<'_> {
                 line.push(cell);
             }
         };
-        for (heading, _, digits, metric) in METRICS {
+        for (heading, digits, metric) in METRICS {
             if rows.iter().all(|row| row.value(0, metric).is_none()) {
                 continue;
             }
             column([heading, "floor"], digits, &|row| row.value(0, metric));
-            if self.is_compared() {
-                column(["", "Refrain"], digits, &|row| row.value(1, metric));
-                column(["", "ratio"], 2, &|row| row.ratio(metric));
-            }
+            column(["", "Refrain"], digits, &|row| row.value(1, metric));
+            column(["", "ratio"], 2, &|row| row.ratio(metric));
         }
         lines
-    }
-
-    fn is_compared(&self) -> bool {
-        self.rows.iter().any(|row| row.servers.len() > 1)
     }
 
     fn notes(&self, out: &mut String) {
         let servers = self.rows.iter().flat_map(|row| &row.servers);
         let busy = servers.filter_map(|it| median(&it.samples, Sample::busy));
         if let Some(busy) = busy.min_by(f64::total_cmp) {
-            let paired = match self.is_compared() {
-                true => "; ratios are medians of the ratios of simultaneous slices",
-                false => "",
-            };
             let options = self.options;
             let _ = writeln!(
                 out,
-                "{DIM}Slices: {} of {} s on {} connections. Times are medians{paired}.{DIM:#}",
+                "{DIM}Slices: {} of {} s on {} connections. Times are medians; ratios are medians of the ratios of \
+                 simultaneous slices.{DIM:#}",
                 options.slices, options.seconds_per_slice, options.connections,
             );
             if busy < BUSY {
@@ -293,7 +218,7 @@ mod tests {
         }
     }
 
-    /// A report of four workloads in which Refrain needs 1.25 times the floor's CPU time.
+    /// A report of four workloads in which Refrain needs 1.28 times the floor's CPU time.
     fn example(options: &RunOptions) -> SpeedReport<'_> {
         let measures = |cost: f64| Measures {
             samples: (1..=3)
@@ -310,14 +235,9 @@ mod tests {
         };
         let row = |workload| WorkloadRow {
             workload,
-            servers: vec![measures(1.0), measures(1.28)],
+            servers: [measures(1.0), measures(1.28)],
         };
         SpeedReport {
-            machine: Machine {
-                model: "Some CPU".to_owned(),
-                cores: 2,
-                kernel: "6.0".to_owned(),
-            },
             options,
             rows: Workload::ALL.map(row).into(),
             no_counts: None,
@@ -339,29 +259,10 @@ mod tests {
         let report = example(&options);
         let ratio = report.rows[0].ratio(CPU).unwrap();
         assert!((ratio - 1.28).abs() < 1e-9);
-        let held = report.targets().map(|target| target.held);
+        let held = report
+            .targets()
+            .map(|(_, limit, measured)| measured.map(|it| it <= limit));
         assert_eq!(held, [Some(false), Some(false), Some(true)]);
-    }
-
-    #[test]
-    fn unmeasured_target_is_neither_held_nor_missed() {
-        let options = options();
-        let mut report = example(&options);
-        for row in &mut report.rows {
-            row.servers.truncate(1);
-        }
-        assert_eq!(report.targets().map(|target| target.held), [None; 3]);
-        assert!(report.json()["workloads"][0]["refrain"].is_null());
-    }
-
-    #[test]
-    fn json_has_workloads_and_all_slices() {
-        let options = options();
-        let json = example(&options).json();
-        assert_eq!(json["settings"]["secondsPerSlice"], 1.0);
-        assert_eq!(json["workloads"][3]["workload"], "exchange");
-        assert_eq!(json["workloads"][0]["floor"]["slices"][2]["done"], 20_000);
-        assert_eq!(json["targets"][1]["held"], false);
     }
 
     #[test]
@@ -376,20 +277,19 @@ mod tests {
         assert!(lines[5].starts_with("full exchange"));
         assert!(text.contains("missed"));
         assert!(text.contains("100 % over 10 %: 1.002"));
-        assert!(text.contains("Machine: Some CPU, 2 cores"));
+        assert!(text.contains("Machine: "));
     }
 
     #[test]
     fn empty_columns_are_omitted() {
         let options = options();
         let mut report = example(&options);
-        for row in &mut report.rows {
-            row.servers.truncate(1);
-            row.servers[0].counts = None;
+        for server in report.rows.iter_mut().flat_map(|row| &mut row.servers) {
+            server.counts = None;
         }
         report.no_counts = Some("valgrind is missing".to_owned());
         let text = plain(&report);
-        assert!(!text.contains("instructions  ") && !text.contains("ratio"));
+        assert!(!text.contains("instructions  "));
         assert!(text.contains("not counted: valgrind is missing"));
         assert!(text.contains("not measured"));
     }

@@ -3,16 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use indicatif::ProgressBar;
-use serde::Serialize;
-
 use crate::counts;
 use crate::error::Error;
 use crate::load::{Load, Workload, slice};
-use crate::machine::Machine;
-use crate::report::{Measures, Memory, SpeedReport, WorkloadRow};
+use crate::report::{Memory, SpeedReport, WorkloadRow};
 use crate::server::{Program, ServerProcess, resident_kib};
-use crate::{seconds, spinner};
+use crate::{PROGRESS, seconds};
 
 /// The timeout for starting and stopping a server.
 const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -21,18 +17,12 @@ const WARM_UP: f64 = 0.5;
 /// The number of equal parts of the dialogues after which resident memory is read.
 const PARTS: u64 = 10;
 
-/// The options of `run`. The JSON report contains those that affect the results.
-#[derive(Debug, clap::Args, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// The options of `run`.
+#[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
     /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` in the directory of this program].
-    #[arg(long, value_name = "PATH", conflicts_with = "floor_only")]
-    #[serde(skip)]
+    #[arg(long, value_name = "PATH")]
     refrain: Option<PathBuf>,
-    /// Measure only the floor.
-    #[arg(long)]
-    #[serde(skip)]
-    floor_only: bool,
     /// The length of a slice. CPU times are inaccurate below one second.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) seconds_per_slice: f64,
@@ -50,49 +40,38 @@ pub(crate) struct RunOptions {
     pub(crate) load_core: usize,
     /// Also count heap allocations and instructions per request with valgrind.
     #[arg(long)]
-    #[serde(skip)]
     allocations: bool,
     /// Measure Refrain's resident memory while this number of dialogues waits.
-    #[arg(long, value_name = "DIALOGUES", conflicts_with = "floor_only", value_parser = clap::value_parser!(u64).range(10..))]
-    #[serde(skip)]
+    #[arg(long, value_name = "DIALOGUES", value_parser = clap::value_parser!(u64).range(10..))]
     memory: Option<u64>,
-    /// Write the complete report with every slice to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    pub(crate) json: Option<PathBuf>,
 }
 
 /// Runs the measurements.
 pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> {
-    let progress = spinner();
-    let mut programs = vec![Program::floor()?];
-    if !options.floor_only {
-        programs.push(Program::refrain(options.refrain.clone())?);
-    }
+    let refrain = Program::refrain(options.refrain.clone())?;
+    let programs = [Program::floor()?, refrain];
     let mut rows = Workload::ALL.map(|workload| WorkloadRow {
         workload,
-        servers: vec![Measures::default(); programs.len()],
+        servers: Default::default(),
     });
     if options.slices > 0 {
-        time(&programs, options, &mut rows, &progress).await?;
+        time(&programs, options, &mut rows).await?;
     }
     let no_counts = match options.allocations {
-        true => count(&programs, options, &mut rows, &progress).await?,
+        true => count(&programs, options, &mut rows).await?,
         false => None,
     };
-    let memory = match (options.memory, programs.get(1)) {
-        (Some(dialogues), Some(program)) => {
-            let server = program
-                .start(options.server_core, &[], SERVER_TIMEOUT)
-                .await?;
-            let memory = watch(&server, dialogues, options.connections, &progress).await?;
+    let memory = match options.memory {
+        Some(dialogues) => {
+            let server = programs[1].start(options.server_core, &[], SERVER_TIMEOUT);
+            let server = server.await?;
+            let memory = watch(&server, dialogues, options.connections).await?;
             server.stop().await?;
             Some(memory)
         }
-        _ => None,
+        None => None,
     };
     Ok(SpeedReport {
-        machine: Machine::read(),
         options,
         rows: rows.into(),
         no_counts,
@@ -105,21 +84,17 @@ async fn time(
     programs: &[Program],
     options: &RunOptions,
     rows: &mut [WorkloadRow],
-    progress: &ProgressBar,
 ) -> Result<(), Error> {
-    progress.set_message("starting the servers");
+    PROGRESS.set_message("starting the servers");
     let mut servers = Vec::new();
     for program in programs {
-        servers.push(
-            program
-                .start(options.server_core, &[], SERVER_TIMEOUT)
-                .await?,
-        );
+        let server = program.start(options.server_core, &[], SERVER_TIMEOUT);
+        servers.push(server.await?);
     }
     let warm_up = Duration::from_secs_f64(options.seconds_per_slice.min(WARM_UP));
     for workload in Workload::ALL {
         for server in &servers {
-            progress.set_message(format!("warming up: {}, {workload}", server.name));
+            PROGRESS.set_message(format!("warming up: {}, {workload}", server.name));
             slice(server, workload, options.connections, warm_up).await?;
         }
     }
@@ -138,7 +113,7 @@ async fn time(
             }
             for (server, measures) in pairs {
                 let what = format!("slice {number} of {}: {}", options.slices, server.name);
-                progress.set_message(format!("{what}, {workload}"));
+                PROGRESS.set_message(format!("{what}, {workload}"));
                 let sample = slice(server, *workload, options.connections, length).await?;
                 measures.samples.push(sample);
             }
@@ -155,14 +130,13 @@ async fn count(
     programs: &[Program],
     options: &RunOptions,
     rows: &mut [WorkloadRow],
-    progress: &ProgressBar,
 ) -> Result<Option<String>, Error> {
     if let Some(obstacle) = counts::obstacle() {
         return Ok(Some(obstacle));
     }
     for WorkloadRow { workload, servers } in rows {
         for (program, measures) in programs.iter().zip(servers) {
-            progress.set_message(format!("counting: {}, {workload}", program.name));
+            PROGRESS.set_message(format!("counting: {}, {workload}", program.name));
             let counts = counts::count(program, *workload, options.server_core).await?;
             measures.counts = Some(counts);
         }
@@ -173,16 +147,11 @@ async fn count(
 /// Measures the server's resident memory while it has more and more dialogues that wait after round 1.
 ///
 /// Finally answers the dialogue that was opened first, to show that the dialogues are still alive.
-async fn watch(
-    server: &ServerProcess,
-    dialogues: u64,
-    connections: u16,
-    progress: &ProgressBar,
-) -> Result<Memory, Error> {
+async fn watch(server: &ServerProcess, dialogues: u64, connections: u16) -> Result<Memory, Error> {
     let mut resident = vec![resident_kib(server.pid)?];
     let mut load = Load::open(server, Workload::Round1, connections).await?;
     for part in 0..PARTS {
-        progress.set_message(format!("memory: {part}0 % of {dialogues} dialogues"));
+        PROGRESS.set_message(format!("memory: {part}0 % of {dialogues} dialogues"));
         load.open_dialogues(dialogues * part / PARTS..dialogues * (part + 1) / PARTS)
             .await?;
         resident.push(resident_kib(server.pid)?);

@@ -1,21 +1,17 @@
 //! The servers under test: child processes that are pinned to a core and killed on drop.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tempfile::NamedTempFile;
+use tokio::process::{Child, Command};
+use tokio::time::{sleep, timeout};
 
-use crate::error::Error;
+use crate::error::{Error, failed};
 use crate::machine::on_core;
 
 /// Clock ticks per second in /proc.
@@ -31,9 +27,6 @@ pub(crate) struct Program {
     command: &'static str,
 }
 
-/// The last lines that a server wrote to stderr.
-type Tail = Arc<Mutex<VecDeque<String>>>;
-
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
@@ -41,7 +34,7 @@ pub(crate) struct ServerProcess {
     pub(crate) address: SocketAddr,
     pub(crate) pid: u32,
     child: Child,
-    tail: Tail,
+    log: NamedTempFile,
     timeout_limit: Duration,
 }
 
@@ -50,7 +43,7 @@ impl Program {
     pub(crate) fn floor() -> Result<Self, Error> {
         Ok(Self {
             name: "floor",
-            path: this_program()?,
+            path: std::env::current_exe()?,
             command: "floor",
         })
     }
@@ -59,10 +52,14 @@ impl Program {
     pub(crate) fn refrain(path: Option<PathBuf>) -> Result<Self, Error> {
         let path = match path {
             Some(path) => path,
-            None => this_program()?.with_file_name("refrain"),
+            None => std::env::current_exe()?.with_file_name("refrain"),
         };
         if !path.is_file() {
-            return Err(Error::NoServer { path });
+            let path = path.display();
+            return Err(format!(
+                "no server at {path}: build it with `cargo build --profile dist`, or name another with --refrain"
+            )
+            .into());
         }
         Ok(Self {
             name: "Refrain",
@@ -81,6 +78,7 @@ impl Program {
     ) -> Result<ServerProcess, Error> {
         let mut line = under.to_vec();
         line.extend([self.path.clone().into(), self.command.into()]);
+        let log = NamedTempFile::new().map_err(failed("create a log"))?;
         let mut command = Command::new(&line[0]);
         command
             .args(&line[1..])
@@ -89,34 +87,33 @@ impl Program {
             .env_remove("RUST_LOG")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(log.reopen()?)
             .kill_on_drop(true);
         let spawned = on_core(core, || command.spawn())?;
-        let what = format!("could not start {}", self.name);
-        let mut child = spawned.map_err(Error::system(what))?;
-        let tail = Tail::default();
-        let (found, address) = oneshot::channel();
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(read_log(stderr, tail.clone(), found));
-        }
-        let what = match (timeout(timeout_limit, address).await, child.id()) {
-            (Ok(Ok(address)), Some(pid)) => {
+        let mut child = spawned.map_err(failed(format!("start {}", self.name)))?;
+        let begun = Instant::now();
+        let what = loop {
+            if let (Some(address), Some(pid)) =
+                (read(&log).lines().find_map(address_in), child.id())
+            {
                 return Ok(ServerProcess {
                     name: self.name,
                     address,
                     pid,
                     child,
-                    tail,
+                    log,
                     timeout_limit,
                 });
             }
-            (Err(_), _) => format!("did not print its URL to stderr within {timeout_limit:?}"),
-            _ => match timeout(timeout_limit, child.wait()).await {
-                Ok(Ok(status)) => format!("exited early ({status})"),
-                _ => "closed its stderr but did not exit".to_owned(),
-            },
+            if let Some(status) = child.try_wait()? {
+                break format!("exited early ({status})");
+            }
+            if begun.elapsed() > timeout_limit {
+                break format!("did not print its URL to stderr within {timeout_limit:?}");
+            }
+            sleep(Duration::from_millis(10)).await;
         };
-        Err(failure(self.name, what, &tail))
+        Err(failure(self.name, &what, &log))
     }
 }
 
@@ -138,41 +135,19 @@ impl ServerProcess {
             Err(_) => format!("still running after {:?}", self.timeout_limit),
         };
         let what = format!("did not exit cleanly on SIGTERM: {what}");
-        Err(failure(self.name, what, &self.tail))
+        Err(failure(self.name, &what, &self.log))
     }
 }
 
-pub(crate) fn this_program() -> Result<PathBuf, Error> {
-    std::env::current_exe().map_err(Error::system(
-        "could not determine the path of this program",
-    ))
+fn read(log: &NamedTempFile) -> String {
+    std::fs::read_to_string(log.path()).unwrap_or_default()
 }
 
-fn failure(server: &'static str, what: String, tail: &Tail) -> Error {
-    let lines = Vec::from(tail.lock().clone());
-    let tail = match lines.is_empty() {
-        true => "(none)".to_owned(),
-        false => lines.join("\n"),
-    };
-    Error::Server { server, what, tail }
-}
-
-/// Drains a log, so that the pipe never fills up, and reports the first address in it.
-async fn read_log(stderr: ChildStderr, tail: Tail, found: oneshot::Sender<SocketAddr>) {
-    let mut found = Some(found);
-    let mut lines = BufReader::new(stderr).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(address) = address_in(&line)
-            && let Some(found) = found.take()
-        {
-            let _ = found.send(address);
-        }
-        let mut tail = tail.lock();
-        if tail.len() == TAIL {
-            tail.pop_front();
-        }
-        tail.push_back(line);
-    }
+fn failure(server: &'static str, what: &str, log: &NamedTempFile) -> Error {
+    let log = read(log);
+    let lines: Vec<&str> = log.lines().collect();
+    let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
+    format!("{server} {what}; last lines of its log:\n{tail}").into()
 }
 
 /// The address in a line that contains the URL of a server.
@@ -183,22 +158,15 @@ fn address_in(line: &str) -> Option<SocketAddr> {
 
 /// The CPU time of a process with all its threads, in user and kernel mode.
 pub(crate) fn cpu_seconds(pid: u32) -> Result<f64, Error> {
-    let ticks = read_field(format!("/proc/{pid}/stat"), "utime and stime", cpu_ticks)?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let ticks = cpu_ticks(&stat).ok_or("no CPU time in /proc/PID/stat")?;
     Ok(ticks as f64 / TICKS)
 }
 
 /// Resident memory of a process in KiB.
 pub(crate) fn resident_kib(pid: u32) -> Result<u64, Error> {
-    read_field(format!("/proc/{pid}/status"), "VmRSS", resident)
-}
-
-fn read_field(
-    path: String,
-    field: &'static str,
-    parse: fn(&str) -> Option<u64>,
-) -> Result<u64, Error> {
-    let text = std::fs::read_to_string(&path).map_err(Error::system(path.clone()))?;
-    parse(&text).ok_or(Error::Unreadable { path, field })
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    resident(&status).ok_or_else(|| "no VmRSS in /proc/PID/status".into())
 }
 
 /// utime + stime of a /proc/PID/stat line. The name in it may hold spaces and parentheses.

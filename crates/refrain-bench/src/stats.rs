@@ -2,11 +2,8 @@
 //!
 //! A ratio is the median of the ratios of adjacent slices, so that temporary load on the machine affects both.
 
-use serde::Serialize;
-
 /// One slice of time.
-#[derive(Clone, Copy, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Completed requests or, for the full exchange, completed exchanges.
     pub(crate) done: u64,
@@ -32,7 +29,7 @@ impl Sample {
 }
 
 /// The median and the interquartile range.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) low: f64,
     pub(crate) median: f64,

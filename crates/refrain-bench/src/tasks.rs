@@ -2,7 +2,6 @@
 //!
 //! | module | contents |
 //! | --- | --- |
-//! | `test_database` | the databases for the measurements |
 //! | `instance` | Refrain: an instance and its clients |
 //! | `sql_floor` | the floor: the same work in hand-written SQL |
 //! | `database`, `wal` | statements on SQLite and Postgres, and counts of commits |
@@ -19,53 +18,54 @@ mod idle;
 mod instance;
 mod report;
 mod sql_floor;
-mod test_database;
 mod wal;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
+use clap::ValueEnum;
 use refrain_store::TaskId;
-use serde::Serialize;
+use refrain_store::test_postgres::TestPostgres;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::Error;
-use crate::machine::Machine;
-use crate::server::cpu_seconds;
 use crate::stats::Sample;
-use crate::{seconds, spinner};
+use crate::{PROGRESS, seconds};
 use counting_store::CountingStore;
 use database::{Database, Value};
+use idle::cpu_seconds;
 pub(crate) use idle::{InstanceOptions, instance};
 use instance::TaskInstance;
 use report::{PerTask, StoreResults, TaskReport};
 use sql_floor::TaskFloor;
-use test_database::StoreArgument;
 
 /// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
 /// The number of tasks that each client runs while commits are counted.
 const COUNTED: u64 = 8;
-/// Counts Refrain's tasks, and the completed ones.
-const TASKS: &str =
-    "SELECT count(*), count(*) FILTER (WHERE status = 'completed') FROM refrain_tasks";
+/// Counts Refrain's completed tasks.
+const COMPLETED: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'completed'";
 /// The floor of `tasks/get`: selects the same row by id.
 const SELECT: &str = "
 SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
 FROM refrain_tasks WHERE id = $1";
 
-/// The options of `tasks`. The JSON report contains those that affect the results.
-#[derive(Debug, clap::Args, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// A kind of database.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum StoreKind {
+    /// A new file.
+    Sqlite,
+    /// A new server.
+    Postgres,
+}
+
+/// The options of `tasks`.
+#[derive(Debug, clap::Args)]
 pub(crate) struct TaskBenchOptions {
-    /// `sqlite` for a new file, `postgres` for a new server, or the URL of an empty database, which is not cleaned up
-    /// [default: a new file and a new server].
-    #[arg(long = "store", value_name = "STORE", value_parser = StoreArgument::parse)]
-    #[serde(skip)]
-    stores: Vec<StoreArgument>,
+    /// The databases to measure on.
+    #[arg(long = "store", value_name = "STORE", default_values = ["sqlite", "postgres"])]
+    stores: Vec<StoreKind>,
     /// The length of a slice. CPU times are inaccurate below one second.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     seconds_per_slice: f64,
@@ -81,30 +81,31 @@ pub(crate) struct TaskBenchOptions {
     /// The length of each measurement of the idle instance.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     idle_seconds: f64,
-    /// Write the complete report with every slice to this file as JSON.
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    pub(crate) json: Option<PathBuf>,
 }
 
 /// Runs the measurements on all selected stores.
 pub(crate) async fn run(options: &TaskBenchOptions) -> Result<TaskReport<'_>, Error> {
-    let progress = spinner();
-    let arguments = match options.stores.as_slice() {
-        [] => &[StoreArgument::Sqlite, StoreArgument::Postgres],
-        stores => stores,
-    };
     let mut stores = Vec::new();
-    for argument in arguments {
-        progress.set_message("opening the database");
-        let test_database = argument.open().await?;
-        stores.push(measure(&test_database.url, options, &progress).await?);
+    for kind in &options.stores {
+        PROGRESS.set_message("opening the database");
+        let measured = match kind {
+            StoreKind::Sqlite => {
+                let dir = tempfile::Builder::new()
+                    .prefix("refrain-bench-")
+                    .tempdir()?;
+                let url = format!("sqlite:{}", dir.path().join("refrain.db").display());
+                measure(&url, options).await
+            }
+            StoreKind::Postgres => {
+                let cluster = TestPostgres::start();
+                let cluster = cluster
+                    .map_err(|error| format!("{error}; use `--store sqlite` to skip Postgres"))?;
+                measure(&cluster.database().await?, options).await
+            }
+        };
+        stores.push(measured?);
     }
-    Ok(TaskReport {
-        machine: Machine::read(),
-        options,
-        stores,
-    })
+    Ok(TaskReport { options, stores })
 }
 
 /// Both sides, and a waiting task.
@@ -129,17 +130,9 @@ enum TaskWork {
     Get,
 }
 
-async fn measure(
-    url: &str,
-    options: &TaskBenchOptions,
-    progress: &ProgressBar,
-) -> Result<StoreResults, Error> {
+async fn measure(url: &str, options: &TaskBenchOptions) -> Result<StoreResults, Error> {
     let store = CountingStore::new(refrain_store::open(url).await?);
     let database = Arc::new(Database::open(url).await?);
-    let (tasks, _): (i64, i64) = database.fetch_one(TASKS, &[]).await?;
-    if tasks > 0 {
-        return Err(Error::InUse(tasks));
-    }
     let refrain = TaskInstance::start(store)?;
     refrain.run_one_task().await?;
     let sides = Arc::new(Sides {
@@ -153,14 +146,14 @@ async fn measure(
         database: database.version().await?,
         ..StoreResults::default()
     };
-    progress.set_message(format!("{}: counting commits", found.database));
+    PROGRESS.set_message(format!("{}: counting commits", found.database));
     found.per_task = sides.count(options.concurrent).await?;
-    sides.time(options, &mut found, progress).await?;
+    sides.time(options, &mut found).await?;
     // Stop the instance of this process, so that it is not measured.
     drop(sides);
     if options.idle > 0 {
         for tasks in [1, options.idle / 10, options.idle] {
-            progress.set_message(format!("{}: {tasks} tasks wait", found.database));
+            PROGRESS.set_message(format!("{}: {tasks} tasks wait", found.database));
             database.copy(waiting.as_str(), tasks).await?;
             let watched = idle::watch(url, tasks, options.idle_seconds);
             found.idle.push(watched.await?);
@@ -214,9 +207,9 @@ impl Sides {
             }
             Ok(done)
         };
-        let (limit, what) = (length + GRACE, format!("{work:?} of {side:?}"));
+        let limit = length + GRACE;
         let joined = timeout(limit, joined).await;
-        joined.map_err(|_| Error::TimedOut { what, limit })?
+        joined.map_err(|_| format!("{work:?} of {side:?} took longer than {limit:?}"))?
     }
 
     /// Counts the commits per task on each side, and Refrain's store calls.
@@ -240,15 +233,15 @@ impl Sides {
 
     /// The commits per task. Fails unless all tasks were completed.
     async fn commits(self: &Arc<Self>, side: Side, concurrent: u16) -> Result<f64, Error> {
-        let (_, before): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
+        let (before,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
         let mark = self.database.mark().await?;
         let led = self.clients((side, TaskWork::Life), concurrent, COUNTED, GRACE);
         let lives = led.await?;
         let commits = self.database.commits(mark).await?;
-        let (_, after): (i64, i64) = self.database.fetch_one(TASKS, &[]).await?;
+        let (after,): (i64,) = self.database.fetch_one(COMPLETED, &[]).await?;
         let completed = after.abs_diff(before);
         if side == Side::Refrain && completed != lives {
-            return Err(Error::Incomplete { completed, lives });
+            return Err(format!("only {completed} of {lives} tasks were completed").into());
         }
         Ok(commits as f64 / lives as f64)
     }
@@ -258,11 +251,10 @@ impl Sides {
         self: &Arc<Self>,
         options: &TaskBenchOptions,
         found: &mut StoreResults,
-        progress: &ProgressBar,
     ) -> Result<(), Error> {
         let slices = options.slices;
         for number in 1..=slices {
-            progress.set_message(format!("{}: slice {number} of {slices}", found.database));
+            PROGRESS.set_message(format!("{}: slice {number} of {slices}", found.database));
             // Alternate the order, because the second side may find warm caches.
             let order = match number % 2 {
                 0 => [Side::Refrain, Side::TaskFloor],
@@ -291,13 +283,12 @@ impl Sides {
         options: &TaskBenchOptions,
     ) -> Result<Sample, Error> {
         let length = Duration::from_secs_f64(options.seconds_per_slice);
-        let this = std::process::id();
-        let (cpu, begun) = (cpu_seconds(this)?, Instant::now());
+        let (cpu, begun) = (cpu_seconds(), Instant::now());
         let done = self.clients((side, work), options.concurrent, u64::MAX, length);
         Ok(Sample {
             done: done.await?,
             seconds: begun.elapsed().as_secs_f64(),
-            cpu_seconds: cpu_seconds(this)? - cpu,
+            cpu_seconds: cpu_seconds() - cpu,
         })
     }
 }

@@ -2,8 +2,6 @@
 
 use std::process::{Command, Output};
 
-use serde_json::Value;
-
 const PROGRAM: &str = env!("CARGO_BIN_EXE_refrain-bench");
 
 /// Runs a speed benchmark with everything on core 0, which every machine has.
@@ -18,8 +16,6 @@ fn run(options: &[&str]) -> Output {
 
 #[test]
 fn floor_against_itself_yields_a_full_report() {
-    let json = tempfile::NamedTempFile::new().unwrap();
-    let path = json.path().to_str().unwrap();
     let output = run(&[
         "--refrain",
         PROGRAM,
@@ -29,8 +25,6 @@ fn floor_against_itself_yields_a_full_report() {
         "4",
         "--memory",
         "100",
-        "--json",
-        path,
     ]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
@@ -47,20 +41,14 @@ fn floor_against_itself_yields_a_full_report() {
     }
     assert!(!stdout.contains('\x1b'), "no colours unless on a terminal");
 
-    let report: Value = serde_json::from_reader(json.as_file()).unwrap();
-    let workloads = report["workloads"].as_array().unwrap();
-    assert_eq!(workloads.len(), 4);
-    for workload in workloads {
-        for side in ["floor", "refrain"] {
-            let slices = workload[side]["slices"].as_array().unwrap();
-            assert_eq!(slices.len(), 2);
-            assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
-        }
+    for workload in ["echo", "round 1", "round 2", "full exchange"] {
+        // Two columns of times with a floor, Refrain and a ratio each.
+        let numbers = numbers_after(&stdout, workload);
+        assert_eq!(numbers.len(), 6, "{stdout}");
+        assert!(numbers.iter().all(|number| *number > 0.0), "{stdout}");
     }
-    assert_eq!(
-        report["memory"]["residentKib"].as_array().unwrap().len(),
-        11
-    );
+    assert!(stdout.contains("Slices: 2 of 0.05 s"), "{stdout}");
+    assert_eq!(stdout.matches(" KiB\n").count(), 11, "{stdout}");
 }
 
 #[test]
@@ -79,7 +67,7 @@ fn missing_server_error_has_a_hint() {
     assert!(!output.status.success());
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("no server at /nowhere/refrain"), "{stderr}");
-    assert!(stderr.contains("--floor-only"), "{stderr}");
+    assert!(stderr.contains("--refrain"), "{stderr}");
 }
 
 /// Runs a short task benchmark.
@@ -94,8 +82,7 @@ fn tasks(options: &[&str]) -> Output {
 
 #[test]
 fn tasks_are_measured_on_both_stores() {
-    let json = tempfile::NamedTempFile::new().unwrap();
-    let output = tasks(&["--json", json.path().to_str().unwrap()]);
+    let output = tasks(&[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let stdout = String::from_utf8(output.stdout).unwrap();
@@ -103,53 +90,44 @@ fn tasks_are_measured_on_both_stores() {
         assert!(stdout.contains(expected), "missing {expected}:\n{stdout}");
     }
 
-    let report: Value = serde_json::from_reader(json.as_file()).unwrap();
-    let stores = report["stores"].as_array().unwrap();
-    assert_eq!(stores.len(), 2);
-    for store in stores {
-        for work in ["life", "get"] {
-            for side in ["floor", "refrain"] {
-                let slices = store[work][side].as_array().unwrap();
-                assert_eq!(slices.len(), 2);
-                assert!(slices.iter().all(|slice| slice["done"].as_u64() > Some(0)));
-            }
-        }
+    for work in ["complete tasks", "tasks/get"] {
+        // Per second and per task: floor, Refrain, ratio with its range.
+        let numbers = numbers_after(&stdout, work);
+        assert_eq!(numbers.len(), 10, "{stdout}");
+        assert!(numbers.iter().all(|number| *number > 0.0), "{stdout}");
+    }
+    let counts: Vec<&str> = stdout
+        .lines()
+        .filter(|line| line.starts_with("commits per task: "))
+        .collect();
+    assert_eq!(counts.len(), 2, "{stdout}");
+    for line in counts {
         // One commit each for create, ask, answer and complete, plus a share of a claim.
-        for side in ["floorCommits", "refrainCommits"] {
-            let commits = store["perTask"][side].as_f64().unwrap();
-            assert!(4.0 < commits && commits < 6.0, "{side}: {commits}");
+        for side in ["floor", "Refrain"] {
+            let commits = numbers_after(line, &format!("{side} "))[0];
+            assert!(4.0 < commits && commits < 6.0, "{line}");
         }
-        let calls = &store["perTask"]["calls"];
-        let made = |call: &str| calls[call].as_f64();
-        assert_eq!((made("create"), made("commit")), (Some(1.0), Some(2.0)));
-        let waiting: Vec<&Value> = store["idle"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|idle| &idle["waiting"])
-            .collect();
-        assert_eq!(waiting, [1, 5, 50]);
+        assert!(
+            line.contains("create 1.00") && line.contains("commit 2.00"),
+            "{line}"
+        );
+    }
+    for waiting in ["            1  ", "            5  ", "           50  "] {
+        assert_eq!(
+            stdout.matches(&format!("\n{waiting}")).count(),
+            2,
+            "{stdout}"
+        );
     }
 }
 
-#[test]
-fn store_with_tasks_is_rejected() {
-    let dir = tempfile::tempdir().unwrap();
-    let url = format!("sqlite:{}", dir.path().join("a.db").display());
-    let arguments = ["--store", &url, "--idle", "0", "--slices", "0"];
-    let run = |options: &[&str]| {
-        let mut program = Command::new(PROGRAM);
-        program.args(["tasks", "--concurrent", "1"]).args(options);
-        program.output().expect("the program starts")
-    };
-    let first = run(&arguments);
-    let stderr = String::from_utf8_lossy(&first.stderr);
-    assert!(first.status.success(), "{stderr}");
-    let second = run(&arguments);
-    assert!(!second.status.success());
-    let stderr = String::from_utf8(second.stderr).unwrap();
-    assert!(
-        stderr.contains("the database contains 10 tasks"),
-        "{stderr}"
-    );
+/// The numbers in the first line with this text, after the text.
+fn numbers_after(text: &str, label: &str) -> Vec<f64> {
+    let line = text.lines().find_map(|line| line.split_once(label));
+    let (_, rest) = line.unwrap_or_else(|| panic!("no line with {label}:\n{text}"));
+    let words = rest
+        .split([' ', '(', ')', ';'])
+        .map(|word| word.trim_end_matches(','));
+    let numbers = words.map(|word| word.replace(',', ""));
+    numbers.filter_map(|word| word.parse().ok()).collect()
 }

@@ -25,6 +25,7 @@ mod unanswered;
 
 use crate::{AppError, print_error, runtime};
 use clap::Subcommand;
+use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
 use refrain_app::log::{self, LogFormat};
 use std::process::ExitCode;

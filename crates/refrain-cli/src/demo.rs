@@ -11,12 +11,13 @@ mod stories;
 mod world;
 
 use crate::{AppError, runtime};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use printer::Printer;
 use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
-use stories::Story;
+use stories::{ExtraStories, Story};
 use tokio::signal::unix::{SignalKind, signal};
 use world::World;
 
@@ -31,34 +32,28 @@ pub(crate) struct DemoOptions {
     #[arg(long)]
     json: bool,
     /// Play only this story.
-    #[arg(long, value_name = "NAME")]
-    story: Option<Story>,
-    /// Also play the stories of the three drafts that preceded MCP 2026-07-28.
-    #[arg(long)]
-    drafts: bool,
+    #[arg(long, value_name = "NAME", value_parser = story_parser())]
+    story: Option<&'static Story>,
+    #[command(flatten)]
+    extra: ExtraStories,
+}
+
+fn story_parser() -> impl TypedValueParser<Value = &'static Story> {
+    let names = PossibleValuesParser::new(Story::names());
+    names.try_map(|name| Story::named(&name).ok_or("unknown story"))
 }
 
 pub(crate) fn run(options: DemoOptions) -> Result<ExitCode, AppError> {
-    let DemoOptions {
-        json,
-        story,
-        drafts,
-    } = options;
-    if story.is_some_and(Story::is_draft) && !drafts {
-        return Err("this story is about a draft\nhint: add --drafts".into());
-    }
+    let DemoOptions { json, story, extra } = options;
+    let stories = Story::selected(story, extra)?;
     let printer = Printer::new(json);
-    let stories = Story::value_variants()
-        .iter()
-        .filter(|other| drafts || !other.is_draft())
-        .filter(|other| story.is_none_or(|story| story == **other));
     runtime()?.block_on(async {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         // A closed terminal ends the demo too; its instances would reload their keys.
         let mut hangup = signal(SignalKind::hangup())?;
         tokio::select! {
-            done = play(printer, drafts, stories) => return done.map_err(|error| match error.is::<io::Error>() {
+            done = play(printer, extra, stories) => return done.map_err(|error| match error.is::<io::Error>() {
                 true => format!("cannot write to standard output: {error}").into(),
                 false => error,
             }),
@@ -74,12 +69,12 @@ pub(crate) fn run(options: DemoOptions) -> Result<ExitCode, AppError> {
 
 async fn play(
     printer: Printer,
-    drafts: bool,
-    stories: impl Iterator<Item = &Story>,
+    extra: ExtraStories,
+    stories: Vec<&'static Story>,
 ) -> Result<ExitCode, AppError> {
-    let mut world = World::start(printer, drafts).await?;
+    let mut world = World::start(printer, extra.flag()).await?;
     for story in stories {
-        world.begin(*story).await?;
+        world.begin(story).await?;
         let played = tokio::time::timeout(STORY_TIME, story.play(&mut world)).await;
         let problem = match played {
             Ok(Ok(())) => continue,

@@ -9,7 +9,7 @@ mod terminal;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Parser, Subcommand};
 use refrain_app::App;
-use refrain_demo_tools::Ledger;
+use refrain_demo_tools::{Ledger, LedgerError, drafts, server};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -43,13 +43,17 @@ struct ToolFlags {
     ledger: Option<PathBuf>,
 }
 
+impl ToolFlags {
+    fn ledger(&self) -> Result<Ledger, LedgerError> {
+        Ledger::open(self.ledger.as_deref())
+    }
+}
+
 fn app() -> App<ToolFlags> {
-    let server = |flags: &ToolFlags, draft| {
-        let ledger = Ledger::open(flags.ledger.as_deref())?;
-        Ok(refrain_demo_tools::server(ledger, flags.accounts, draft))
-    };
-    App::with_flags("refrain", move |flags| server(flags, None))
-        .with_drafts(move |flags, draft| server(flags, Some(draft)))
+    App::with_flags("refrain", |flags: &ToolFlags| {
+        Ok(server(flags.ledger()?, flags.accounts))
+    })
+    .with_drafts(|flags, draft| Ok(drafts::server(draft, flags.ledger()?, flags.accounts)))
 }
 
 fn main() -> ExitCode {

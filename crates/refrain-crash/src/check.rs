@@ -46,12 +46,6 @@ pub(crate) struct RetryCauses {
     pub(crate) retried: u64,
 }
 
-impl RetryCauses {
-    pub(crate) fn total(&self) -> u64 {
-        self.killed + self.stopped + self.restarted + self.lease_lost + self.retried
-    }
-}
-
 /// The result of the check.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Findings {

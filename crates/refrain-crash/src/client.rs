@@ -6,9 +6,10 @@
 use crate::clock::PATIENCE;
 use crate::error::CrashError;
 use crate::plan::{Effect, TaskPlan};
-use crate::random::Random;
+use crate::random::{about, millis_below, percent, stream};
 use crate::run::CrashRun;
 use crate::worker::TOOL;
+use fastrand::Rng;
 use refrain::auth::Principal;
 use refrain::runtime::PROTOCOL_VERSION;
 use refrain_wire::{
@@ -61,7 +62,7 @@ pub(crate) struct TaskEnd {
 pub(crate) struct TaskClient<'a> {
     run: &'a CrashRun,
     plan: TaskPlan,
-    random: Random,
+    random: Rng,
     complaints: Vec<String>,
 }
 
@@ -77,7 +78,7 @@ impl<'a> TaskClient<'a> {
         Self {
             run,
             plan: TaskPlan::new(run.seed, number),
-            random: Random::new(run.seed, PURPOSE ^ (u64::from(number) << 32)),
+            random: stream(run.seed, PURPOSE ^ (u64::from(number) << 32)),
             complaints: Vec::new(),
         }
     }
@@ -87,7 +88,7 @@ impl<'a> TaskClient<'a> {
         let id = self.create().await?;
         let number = self.plan.number;
         self.run.in_flight.lock().insert(number, id.clone());
-        if self.random.percent(10) {
+        if percent(&mut self.random, 10) {
             self.run.counts.lock().calls_duplicated += 1;
             if self.create().await? != id {
                 let complaint = "a repeated call created a second task";
@@ -119,11 +120,11 @@ impl<'a> TaskClient<'a> {
             let due = asked.extract_if(|_, asked| asked.due <= now);
             let due: Vec<(String, PlannedAnswer)> = due.collect();
             for (key, asked) in due {
-                let wrong = self.random.percent(7) && wronged.insert((asked.part, asked.ask));
+                let wrong = percent(&mut self.random, 7) && wronged.insert((asked.part, asked.ask));
                 self.answer(&id, &key, &asked, wrong).await?;
                 answered.insert(key);
             }
-            let wait = self.random.about(LOOK);
+            let wait = about(&mut self.random, LOOK);
             tokio::time::sleep(wait).await;
         }
     }
@@ -148,9 +149,9 @@ impl<'a> TaskClient<'a> {
         let Some(asked) = Effect::parse(first).filter(|it| it.number == self.plan.number) else {
             return Err(self.answered_with("tasks/get", ask));
         };
-        let wait = match self.random.percent(30) {
+        let wait = match percent(&mut self.random, 30) {
             true => Duration::ZERO,
-            false => self.random.millis_below(LATE),
+            false => millis_below(&mut self.random, LATE),
         };
         Ok(PlannedAnswer {
             part: asked.part,
@@ -172,14 +173,14 @@ impl<'a> TaskClient<'a> {
             self.run.counts.lock().answers_wrong += 1;
             answers[key] = accept(&json!("many"));
         }
-        if self.random.percent(15) {
+        if percent(&mut self.random, 15) {
             self.run.counts.lock().answers_unknown += 1;
             answers["unknown-key"] = accept(&json!(-1));
         }
         let params = json!({"taskId": id, "inputResponses": answers});
         self.about("tasks/update", params).await?;
         self.run.counts.lock().answers += 1;
-        if !wrong && self.random.percent(20) {
+        if !wrong && percent(&mut self.random, 20) {
             // The first answer counts.
             self.run.counts.lock().answers_duplicated += 1;
             let answers = json!({key: accept(&json!(-2))});

@@ -3,9 +3,10 @@
 use crate::clock::{micros, retry};
 use crate::error::CrashError;
 use crate::fleet::WORKERS;
-use crate::random::Random;
+use crate::random::{about, stream};
 use crate::run::CrashRun;
 use crate::worker::LEASE;
+use fastrand::Rng;
 use sqlx::Connection as _;
 use sqlx::postgres::PgConnection;
 use std::convert::Infallible;
@@ -22,12 +23,12 @@ const CUT: u64 = 6;
 impl CrashRun {
     /// Disrupts the run until dropped.
     pub(crate) async fn disrupt(&self) -> Result<Infallible, CrashError> {
-        let mut random = Random::new(self.seed, PURPOSE);
+        let mut random = stream(self.seed, PURPOSE);
         let (mut kill_all, mut restart) = (true, self.cluster.is_some());
         // A fixed order, so that a short run has every kind.
         let mut turn = 0;
         loop {
-            tokio::time::sleep(random.about(KILL_EVERY)).await;
+            tokio::time::sleep(about(&mut random, KILL_EVERY)).await;
             self.fleet.must_run()?;
             let over = self.over.load(Ordering::Relaxed);
             if kill_all && over >= self.options.tasks / 2 {
@@ -45,25 +46,25 @@ impl CrashRun {
             turn += 1;
             match turn % 8 {
                 0 | 4 => self.stop_worker(&mut random).await?,
-                2 | 6 => self.cut_connections(random.between(1, CUT)).await?,
+                2 | 6 => self.cut_connections(random.u64(1..=CUT)).await?,
                 _ => {}
             }
-            let at = random.below(WORKERS as u64) as usize;
+            let at = random.usize(..WORKERS);
             self.fleet.kill(at)?;
         }
     }
 
     /// Stops a worker for longer than its lease, and kills others meanwhile.
-    async fn stop_worker(&self, random: &mut Random) -> Result<(), CrashError> {
-        let at = random.below(WORKERS as u64) as usize;
-        let time = random.about(LEASE) + LEASE;
+    async fn stop_worker(&self, random: &mut Rng) -> Result<(), CrashError> {
+        let at = random.usize(..WORKERS);
+        let time = about(random, LEASE) + LEASE;
         let mut stop = std::pin::pin!(self.fleet.stop(at, time));
         loop {
-            let wait = tokio::time::sleep(random.about(KILL_EVERY));
+            let wait = tokio::time::sleep(about(random, KILL_EVERY));
             tokio::select! {
                 stopped = &mut stop => return stopped,
                 () = wait => {
-                    let other = random.below(WORKERS as u64) as usize;
+                    let other = random.usize(..WORKERS);
                     if other != at {
                         self.fleet.kill(other)?;
                     }

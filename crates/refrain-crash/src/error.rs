@@ -12,10 +12,8 @@ pub(crate) enum CrashError {
     Open(#[from] OpenStoreError),
     #[error(transparent)]
     Store(#[from] StoreError),
-    #[error("the task store contains tasks; the test needs an empty one")]
-    NotEmpty,
-    #[error("ledger failed: {0}")]
-    EffectLedger(#[from] sqlx::Error),
+    #[error("connections could not be cut: {0}")]
+    Postgres(#[from] sqlx::Error),
     #[error(transparent)]
     Cluster(#[from] TestPostgresError),
     #[error("the worker of run {run} ended by itself ({status}); its last lines:\n{tail}")]
@@ -46,8 +44,3 @@ impl CrashError {
         move |source| Self::System { what, source }
     }
 }
-
-/// An invalid `--store` argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("expected `sqlite`, `postgres`, or a URL that begins with `sqlite:` or `postgres:`")]
-pub(crate) struct InvalidStore;

@@ -120,7 +120,8 @@ impl History {
                     lived.maybe_released = Some(*then);
                 }
             }
-            RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } => {}
+            RecordEvent::NotWritten { .. } | RecordEvent::Turn { .. } | RecordEvent::Attempt(_) => {
+            }
         }
     }
 

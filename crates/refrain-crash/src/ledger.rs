@@ -1,29 +1,16 @@
-//! The tables of attempts and of effects, in a SQLite file separate from the task store.
+//! The ledger of effects: one file per idempotency key, in a directory that all workers share.
+//!
+//! Attempts at effects are in the records of the workers. A file appears as a whole or not at all, and only once.
 
-use crate::clock::{PATIENCE, retry};
 use crate::error::CrashError;
 use crate::plan::Effect;
-use sqlx::ConnectOptions;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
-use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
-use std::path::Path;
+use serde::{Deserialize, Serialize};
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
-const TABLES: &str = "
-CREATE TABLE crash_attempts (
-    id BIGINT NOT NULL PRIMARY KEY,
-    effect TEXT NOT NULL,
-    idempotency_key TEXT NOT NULL,
-    run BIGINT NOT NULL,
-    turn BIGINT NOT NULL,
-    at BIGINT NOT NULL,
-    retried BIGINT NOT NULL);
-CREATE TABLE crash_ledger (
-    idempotency_key TEXT NOT NULL PRIMARY KEY,
-    effect TEXT NOT NULL,
-    attempt BIGINT NOT NULL);";
-
-/// An attempt at an effect, written before the effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An attempt at an effect, recorded before the effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AttemptRow {
     /// The run of the worker, and the serial number of the attempt in that run.
     pub(crate) id: i64,
@@ -37,7 +24,7 @@ pub(crate) struct AttemptRow {
 }
 
 /// One effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EffectRow {
     pub(crate) idempotency_key: String,
     pub(crate) effect: Effect,
@@ -45,124 +32,65 @@ pub(crate) struct EffectRow {
     pub(crate) attempt: i64,
 }
 
-/// The database of attempts and effects.
+/// The effects, and the retries that steps have asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct EffectLedger(SqlitePool);
+pub(crate) struct EffectLedger {
+    effects: PathBuf,
+    retries: PathBuf,
+}
 
 impl EffectLedger {
-    /// Opens the ledger in the directory of a run.
-    pub(crate) fn open(dir: &Path) -> Self {
-        let options = SqliteConnectOptions::new()
-            .filename(dir.join("ledger.db"))
-            .create_if_missing(true)
-            .busy_timeout(PATIENCE)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .disable_statement_logging();
-        let pool = SqlitePoolOptions::new().max_connections(1);
-        Self(pool.connect_lazy_with(options))
+    /// Opens the ledger in the directory of a run, and creates it if it is missing.
+    pub(crate) fn open(dir: &Path) -> Result<Self, CrashError> {
+        let (effects, retries) = (dir.join("effects"), dir.join("retries"));
+        for dir in [&effects, &retries] {
+            std::fs::create_dir_all(dir).map_err(CrashError::system(dir.display().to_string()))?;
+        }
+        Ok(Self { effects, retries })
     }
 
-    /// Creates the tables.
-    pub(crate) async fn prepare(&self) -> Result<(), CrashError> {
-        sqlx::raw_sql(TABLES).execute(&self.0).await?;
-        Ok(())
-    }
-
-    /// Writes an attempt and waits until it is on disk.
-    pub(crate) async fn attempt(&self, attempt: &AttemptRow) -> Result<(), CrashError> {
-        const INSERT: &str = "
-            INSERT INTO crash_attempts (id, effect, idempotency_key, run, turn, at, retried)
-            VALUES ($1, $2, $3, $4, $5, $6, 0) ON CONFLICT DO NOTHING";
-        let insert = || {
-            sqlx::query(INSERT)
-                .bind(attempt.id)
-                .bind(attempt.effect.to_string())
-                .bind(&attempt.idempotency_key)
-                .bind(attempt.run)
-                .bind(attempt.turn as i64)
-                .bind(attempt.at as i64)
-                .execute(&self.0)
-        };
-        retry(is_temporary, insert).await?;
-        Ok(())
-    }
-
-    /// The number of attempts with this key that asked for a retry.
-    pub(crate) async fn retries(&self, key: &str) -> Result<i64, CrashError> {
-        const COUNT: &str =
-            "SELECT count(*) FROM crash_attempts WHERE idempotency_key = $1 AND retried = 1";
-        let count = || sqlx::query_scalar(COUNT).bind(key).fetch_one(&self.0);
-        Ok(retry(is_temporary, count).await?)
-    }
-
-    /// Marks an attempt as one that asked for a retry.
-    pub(crate) async fn retried(&self, attempt: i64) -> Result<(), CrashError> {
-        const UPDATE: &str = "UPDATE crash_attempts SET retried = 1 WHERE id = $1";
-        let update = || sqlx::query(UPDATE).bind(attempt).execute(&self.0);
-        retry(is_temporary, update).await?;
-        Ok(())
+    /// Asks for a retry of this attempt, unless `most` were asked for under its key.
+    pub(crate) fn retry(&self, attempt: &AttemptRow, most: u8) -> io::Result<bool> {
+        for number in 0..most {
+            let name = format!("{}-{number}", attempt.idempotency_key);
+            if create(&self.retries, &name, attempt)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Writes the effect, at most once per key.
-    pub(crate) async fn effect(&self, attempt: &AttemptRow) -> Result<(), CrashError> {
-        const INSERT: &str = "
-            INSERT INTO crash_ledger (idempotency_key, effect, attempt)
-            VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
-        let insert = || {
-            sqlx::query(INSERT)
-                .bind(&attempt.idempotency_key)
-                .bind(attempt.effect.to_string())
-                .bind(attempt.id)
-                .execute(&self.0)
+    pub(crate) fn effect(&self, attempt: &AttemptRow) -> io::Result<()> {
+        let row = EffectRow {
+            idempotency_key: attempt.idempotency_key.clone(),
+            effect: attempt.effect,
+            attempt: attempt.id,
         };
-        retry(is_temporary, insert).await?;
-        Ok(())
-    }
-
-    /// All attempts by start time.
-    pub(crate) async fn attempts(&self) -> Result<Vec<AttemptRow>, CrashError> {
-        const ALL: &str = "
-            SELECT id, effect, idempotency_key, run, turn, at FROM crash_attempts ORDER BY at, id";
-        type Row = (i64, String, String, u32, i64, i64);
-        let rows: Vec<Row> = sqlx::query_as(ALL).fetch_all(&self.0).await?;
-        let attempt = |(id, effect, idempotency_key, run, turn, at): Row| {
-            Ok(AttemptRow {
-                id,
-                effect: parse(&effect)?,
-                idempotency_key,
-                run,
-                turn: turn.unsigned_abs(),
-                at: at.unsigned_abs(),
-            })
-        };
-        rows.into_iter().map(attempt).collect()
+        create(&self.effects, &row.idempotency_key, &row).map(drop)
     }
 
     /// All effects.
-    pub(crate) async fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
-        const ALL: &str = "SELECT idempotency_key, effect, attempt FROM crash_ledger";
-        type Row = (String, String, i64);
-        let rows: Vec<Row> = sqlx::query_as(ALL).fetch_all(&self.0).await?;
-        let effect = |(idempotency_key, effect, attempt): Row| {
-            Ok(EffectRow {
-                idempotency_key,
-                effect: parse(&effect)?,
-                attempt,
-            })
-        };
-        rows.into_iter().map(effect).collect()
+    pub(crate) fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
+        let what = self.effects.display().to_string();
+        read_all(&self.effects).map_err(CrashError::system(what))
     }
 }
 
-fn parse(effect: &str) -> Result<Effect, CrashError> {
-    let malformed = || sqlx::Error::Decode(format!("malformed effect {effect}").into());
-    Ok(Effect::parse(effect).ok_or_else(malformed)?)
+/// Creates a file with this content. Returns false if it exists.
+fn create(dir: &Path, name: &str, content: &impl Serialize) -> io::Result<bool> {
+    let mut file = NamedTempFile::new_in(dir.parent().unwrap_or(dir))?;
+    file.write_all(&serde_json::to_vec(content)?)?;
+    match file.persist_noclobber(dir.join(name)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error.error),
+    }
 }
 
-/// Whether a retry can help. Only errors in the statement itself are permanent.
-fn is_temporary(error: &sqlx::Error) -> bool {
-    // Code 1 of SQLite: an error in the statement or a missing table.
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_none_or(|code| code != "1")
+fn read_all(dir: &Path) -> io::Result<Vec<EffectRow>> {
+    let files = std::fs::read_dir(dir)?;
+    files
+        .map(|file| Ok(serde_json::from_slice(&std::fs::read(file?.path())?)?))
+        .collect()
 }

@@ -3,14 +3,14 @@
 //! ```text
 //! cargo build --profile dist -p refrain-crash
 //! target/dist/refrain-crash run --store sqlite
-//! target/dist/refrain-crash run --store postgres --json
+//! target/dist/refrain-crash run --store postgres
 //! ```
 //!
 //! The tasks ask, step and sleep ([`plan`]). Clients create them, and misbehave as far as the protocol allows
 //! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut and the database is restarted
-//! ([`disruptions`]). Every attempt at an effect is written to a table first, and every effect to a ledger under the
-//! step's idempotency key ([`ledger`]). Each worker records its leases and its writes ([`record`]). At the end all these
-//! records must agree ([`check`]).
+//! ([`disruptions`]). Every effect is written to a ledger under the step's idempotency key ([`ledger`]). Each worker
+//! records its leases, its writes and its attempts at effects ([`record`]). At the end all these records must agree
+//! ([`check`]).
 //!
 //! A seed reproduces the tasks, the clients and the disruptions, but not the timing.
 
@@ -25,14 +25,13 @@ mod ledger;
 mod plan;
 mod random;
 mod record;
-mod report;
 mod run;
 mod worker;
 
-use crate::error::{CrashError, InvalidStore};
-use crate::report::RunReport;
+use crate::error::CrashError;
 use crate::worker::WorkerOptions;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use serde::Serialize;
 use std::io::Write as _;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -47,7 +46,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run tasks, disrupt them, check, and print a table. The exit code is 1 if a check fails.
+    /// Run tasks, disrupt them, check, and print the counts and the faults as JSON. The exit code is 1 if a check fails.
     Run(CrashOptions),
     /// Run a worker process. `run` starts these.
     #[command(hide = true)]
@@ -56,9 +55,9 @@ enum Command {
 
 #[derive(Args)]
 struct CrashOptions {
-    /// The task store: `sqlite` or `postgres` for a new one, or the URL of an empty one.
-    #[arg(long, value_name = "STORE", default_value = "sqlite", value_parser = StoreChoice::parse)]
-    store: StoreChoice,
+    /// The database of a new task store.
+    #[arg(long, value_name = "STORE", default_value = "sqlite")]
+    store: StoreKind,
     /// The number of tasks.
     #[arg(long, value_name = "COUNT", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     tasks: u32,
@@ -68,39 +67,16 @@ struct CrashOptions {
     /// The number of tasks in flight.
     #[arg(long, value_name = "COUNT", default_value = "150", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     at_once: u16,
-    /// Print JSON instead of a table.
-    #[arg(long)]
-    json: bool,
 }
 
-/// A `--store` argument. A URL may contain a password, so there is no `Debug`.
-#[derive(Clone)]
-enum StoreChoice {
+/// The database of the task store.
+#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+enum StoreKind {
     /// A new file.
     Sqlite,
     /// A new server.
     Postgres,
-    /// An existing store, which must be empty.
-    Url(String),
-}
-
-impl StoreChoice {
-    fn parse(text: &str) -> Result<Self, InvalidStore> {
-        match text.split_once(':') {
-            None if text == "sqlite" => Ok(Self::Sqlite),
-            None if text == "postgres" => Ok(Self::Postgres),
-            Some(("sqlite" | "postgres" | "postgresql", _)) => Ok(Self::Url(text.to_owned())),
-            _ => Err(InvalidStore),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Postgres => "Postgres",
-            Self::Url(url) if url.starts_with("postgres") => "Postgres",
-            Self::Sqlite | Self::Url(_) => "SQLite",
-        }
-    }
 }
 
 #[tokio::main(flavor = "current_thread")]
@@ -121,7 +97,6 @@ async fn main() -> ExitCode {
 
 /// Runs the test. Returns whether all checks passed.
 async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
-    let json = options.json;
     let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
     let dir = dir.map_err(CrashError::system("no directory for the run"))?;
     // A seed that is easy to write down.
@@ -136,7 +111,9 @@ async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
         _ = terminate.recv() => Err(CrashError::Interrupted),
         _ = tokio::signal::ctrl_c() => Err(CrashError::Interrupted),
     };
-    let holds = report.as_ref().is_ok_and(RunReport::holds);
+    let holds = report
+        .as_ref()
+        .is_ok_and(|report| report.findings.faults.is_empty());
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(
@@ -145,10 +122,8 @@ async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
             kept.display()
         );
     }
-    let report = report?;
-    let text = if json { report.json() } else { report.table() };
-    anstream::stdout()
-        .write_all(text.as_bytes())
+    let text = serde_json::to_string_pretty(&report?);
+    writeln!(std::io::stdout(), "{}", text.unwrap_or_default())
         .map_err(CrashError::system("could not print the report"))?;
     Ok(holds)
 }

@@ -1,6 +1,7 @@
 //! The plans of the tasks and their expected results, both derived from the seed.
 
-use crate::random::Random;
+use crate::random::stream;
+use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -85,14 +86,14 @@ impl Effect {
 }
 
 impl PlanPart {
-    fn random(random: &mut Random) -> Self {
+    fn random(random: &mut Rng) -> Self {
         // For a long sleep the task is set down; a short one stays in memory.
-        let nap = |random: &mut Random| random.between(100, 2500) as u32;
-        let few = |random: &mut Random| random.between(1, 3) as u8;
-        match random.below(100) {
+        let nap = |random: &mut Rng| random.u32(100..=2500);
+        let few = |random: &mut Rng| random.u8(1..=3);
+        match random.u8(..100) {
             0..25 => Self::Steps(few(random)),
-            25..37 => Self::Together(random.between(2, 4) as u8),
-            37..47 => Self::Flaky(random.between(1, 2) as u8),
+            25..37 => Self::Together(random.u8(2..=4)),
+            37..47 => Self::Flaky(random.u8(1..=2)),
             47..62 => Self::Ask,
             62..70 => Self::Asks,
             70..80 => Self::AskBeside(few(random)),
@@ -125,8 +126,8 @@ impl PlanPart {
 
 impl TaskPlan {
     pub(crate) fn new(seed: u64, number: u32) -> Self {
-        let mut random = Random::new(seed, PURPOSE ^ (u64::from(number) << 32));
-        let count = random.between(3, 6);
+        let mut random = stream(seed, PURPOSE ^ (u64::from(number) << 32));
+        let count = random.u8(3..=6);
         let mut parts: Vec<PlanPart> = (0..count).map(|_| PlanPart::random(&mut random)).collect();
         // Every task has an ask, a step and a sleep.
         let missing = [
@@ -142,7 +143,7 @@ impl TaskPlan {
         ];
         for (missing, part) in missing {
             if missing {
-                let at = random.below(parts.len() as u64 + 1) as usize;
+                let at = random.usize(..=parts.len());
                 parts.insert(at, part);
             }
         }

@@ -4,6 +4,7 @@
 
 use crate::clock::micros;
 use crate::error::CrashError;
+use crate::ledger::AttemptRow;
 use crate::plan::Effect;
 use refrain::auth::Principal;
 use refrain::runtime::store::{
@@ -45,6 +46,8 @@ pub(crate) enum RecordEvent {
     NotWritten { hold: LeaseId, lost: bool },
     /// A handler was started from the top.
     Turn { number: u32, turn: u64 },
+    /// An effect is about to be tried.
+    Attempt(AttemptRow),
 }
 
 /// A lease: task id and fence.

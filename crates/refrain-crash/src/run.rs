@@ -1,20 +1,21 @@
 //! A run: creates and answers tasks while workers are killed, then checks the results.
 
-use crate::check::{Evidence, check};
+use crate::check::{Evidence, Findings, check};
 use crate::client::{ClientCounts, TaskClient, TaskEnd};
 use crate::clock::retry;
 use crate::error::CrashError;
 use crate::fleet::{WORKERS, WorkerFleet};
-use crate::ledger::EffectLedger;
+use crate::ledger::{AttemptRow, EffectLedger};
 use crate::plan::TaskPlan;
-use crate::report::RunReport;
+use crate::record::{self, RecordEvent};
 use crate::worker::{self, LEASE};
-use crate::{CrashOptions, StoreChoice, record};
+use crate::{CrashOptions, StoreKind};
 use indicatif::{ProgressBar, ProgressFinish};
 use parking_lot::Mutex;
 use refrain::runtime::store::test_postgres::TestPostgres;
 use refrain::runtime::store::{ListTasks, Store, StoreError, TaskId};
 use refrain::server::Server;
+use serde::Serialize;
 use sqlx::postgres::PgConnectOptions;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,6 +48,28 @@ pub(crate) struct CrashRun {
     pub(crate) in_flight: Mutex<BTreeMap<u32, String>>,
 }
 
+/// The report of a run.
+#[derive(Debug, Serialize)]
+pub(crate) struct RunReport {
+    store: StoreKind,
+    seed: u64,
+    workers: usize,
+    tasks: usize,
+    seconds: f64,
+    #[serde(flatten)]
+    counts: ClientCounts,
+    /// Workers killed with SIGKILL.
+    kills: usize,
+    /// Workers stopped with SIGSTOP for longer than their lease.
+    stops: usize,
+    /// Connections cut. SQLite has none, and no server to restart.
+    cuts: u64,
+    /// Restarts of the database.
+    restarts: usize,
+    #[serde(flatten)]
+    pub(crate) findings: Findings,
+}
+
 /// Runs the test in this directory.
 pub(crate) async fn run(
     options: CrashOptions,
@@ -55,22 +78,16 @@ pub(crate) async fn run(
 ) -> Result<RunReport, CrashError> {
     let begun = Instant::now();
     let mut cluster = None;
-    let url = match &options.store {
-        StoreChoice::Url(url) => url.clone(),
-        StoreChoice::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
-        StoreChoice::Postgres => {
+    let url = match options.store {
+        StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
+        StoreKind::Postgres => {
             let start = tokio::task::spawn_blocking(TestPostgres::start).await;
             let started = start.map_err(|error| CrashError::system("Postgres")(error.into()))??;
             cluster.insert(Arc::new(started)).database().await?
         }
     };
-    let ledger = EffectLedger::open(dir);
-    ledger.prepare().await?;
+    let ledger = EffectLedger::open(dir)?;
     let store = refrain::store::open(&url).await?;
-    // The check could not tell earlier tasks from those of this run.
-    if count(&*store, 1).await? > 0 {
-        return Err(CrashError::NotEmpty);
-    }
     let run = Arc::new(CrashRun {
         fleet: WorkerFleet::start(url.clone(), dir, seed)?,
         server: Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
@@ -78,9 +95,9 @@ pub(crate) async fn run(
             .build()?,
         store,
         ledger,
-        postgres: match options.store.name() {
-            "Postgres" => url.parse().ok(),
-            _ => None,
+        postgres: match options.store {
+            StoreKind::Postgres => url.parse().ok(),
+            StoreKind::Sqlite => None,
         },
         cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
         counts: Mutex::default(),
@@ -99,7 +116,7 @@ pub(crate) async fn run(
     let evidence = run.evidence(ended, dir).await?;
     let counts = run.counts.lock().clone();
     Ok(RunReport {
-        store: run.options.store.name(),
+        store: run.options.store,
         seed,
         workers: WORKERS,
         tasks: evidence.ended.len(),
@@ -162,12 +179,19 @@ impl CrashRun {
     async fn evidence(&self, ended: Vec<TaskEnd>, dir: &Path) -> Result<Evidence, CrashError> {
         let runs = 0..self.fleet.runs();
         let records: Result<Vec<_>, CrashError> = runs.map(|run| record::read(dir, run)).collect();
+        let records = records?;
+        let attempts = records.iter().flatten().filter_map(|event| match event {
+            RecordEvent::Attempt(attempt) => Some(attempt.clone()),
+            _ => None,
+        });
+        let mut attempts: Vec<AttemptRow> = attempts.collect();
+        attempts.sort_by_key(|attempt| (attempt.at, attempt.id));
         Ok(Evidence {
             stored: count(&*self.store, ended.len() * 2 + 10).await?,
             ended,
-            attempts: self.ledger.attempts().await?,
-            effects: self.ledger.effects().await?,
-            records: records?,
+            attempts,
+            effects: self.ledger.effects()?,
+            records,
             disruptions: self.fleet.disruptions.lock().clone(),
             lease: LEASE.as_micros() as u64,
         })

@@ -6,8 +6,9 @@ use crate::clock::{micros, retry};
 use crate::error::CrashError;
 use crate::ledger::{AttemptRow, EffectLedger};
 use crate::plan::{Effect, PlanPart, TaskPlan};
-use crate::random::Random;
+use crate::random::{millis_below, stream};
 use crate::record::{RecordEvent, RecordFile, RecordingStore};
+use fastrand::Rng;
 use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::runtime::store::{OpenStoreError, StoreError};
@@ -52,7 +53,7 @@ struct ToolState {
     run: u32,
     turns: AtomicU64,
     attempts: AtomicU32,
-    random: Mutex<Random>,
+    random: Mutex<Rng>,
 }
 
 /// The task options of all processes of a run.
@@ -83,12 +84,12 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     let store = retry(is_temporary, || refrain::store::open(&worker.store)).await?;
     let record = Arc::new(RecordFile::create(&dir, run)?);
     let state = ToolState {
-        ledger: EffectLedger::open(&dir),
+        ledger: EffectLedger::open(&dir)?,
         record: record.clone(),
         run,
         turns: AtomicU64::new(0),
         attempts: AtomicU32::new(0),
-        random: Mutex::new(Random::new(seed, PURPOSE ^ (u64::from(run) << 32))),
+        random: Mutex::new(stream(seed, PURPOSE ^ (u64::from(run) << 32))),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
         .tasks(Arc::new(RecordingStore { store, record }), options())
@@ -209,7 +210,7 @@ impl ToolState {
     }
 
     async fn pause(&self) {
-        let time = self.random.lock().millis_below(PAUSE);
+        let time = millis_below(&mut self.random.lock(), PAUSE);
         tokio::time::sleep(time).await;
     }
 
@@ -231,17 +232,13 @@ impl ToolState {
             turn,
             at,
         };
-        let ledger = &self.ledger;
-        ledger.attempt(&attempt).await.map_err(Error::internal)?;
+        self.record.write(&RecordEvent::Attempt(attempt.clone()));
         self.pause().await;
-        if flaky > 0 {
-            let retries = ledger.retries(&attempt.idempotency_key).await;
-            if retries.map_err(Error::internal)? < flaky.into() {
-                ledger.retried(attempt.id).await.map_err(Error::internal)?;
-                return Err(Error::retry("not yet"));
-            }
+        let ledger = &self.ledger;
+        if ledger.retry(&attempt, flaky).map_err(Error::internal)? {
+            return Err(Error::retry("not yet"));
         }
-        ledger.effect(&attempt).await.map_err(Error::internal)?;
+        ledger.effect(&attempt).map_err(Error::internal)?;
         self.pause().await;
         Ok(effect.to_string())
     }

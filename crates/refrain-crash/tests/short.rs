@@ -6,7 +6,7 @@ use std::process::Command;
 /// Runs the test on this kind of store and returns the printed report.
 fn crash(store: &str) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
-        .args(["run", "--json", "--store", store])
+        .args(["run", "--store", store])
         .args(["--tasks", "60", "--at-once", "30"])
         .output()
         .expect("the program runs");
@@ -48,24 +48,4 @@ fn tasks_on_postgres_survive() {
     assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
     let own = std::env::var_os("REFRAIN_TEST_POSTGRES").is_none();
     assert_eq!(report["restarts"], u64::from(own), "{report:#}");
-}
-
-#[test]
-fn store_that_is_not_empty_is_rejected() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let file = dir.path().join("tasks.db");
-    let run = || {
-        Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
-            .args(["run", "--tasks", "1", "--seed", "1"])
-            .arg("--store")
-            .arg(format!("sqlite:{}", file.display()))
-            .output()
-            .expect("the program runs")
-    };
-    let first = run();
-    assert!(first.status.success(), "{first:?}");
-    let second = run();
-    assert!(!second.status.success(), "{second:?}");
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(said.contains("needs an empty one"), "{said}");
 }

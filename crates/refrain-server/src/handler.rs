@@ -7,7 +7,9 @@ use crate::reply::{IntoReply, ReplyTo};
 use crate::rounds::Flows;
 use crate::server::Server;
 use refrain_core::{Cx, HandlerFuture, Result};
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::any::{Any, TypeId};
@@ -106,9 +108,43 @@ impl HandlerInput<'_> {
     }
 }
 
+/// The formats of JSON Schema 2020-12.
+const STANDARD_FORMATS: [&str; 19] = [
+    "date-time",
+    "date",
+    "time",
+    "duration",
+    "email",
+    "idn-email",
+    "hostname",
+    "idn-hostname",
+    "ipv4",
+    "ipv6",
+    "uri",
+    "uri-reference",
+    "iri",
+    "iri-reference",
+    "uuid",
+    "uri-template",
+    "json-pointer",
+    "relative-json-pointer",
+    "regex",
+];
+
+/// The settings for schemas that clients read. Other formats, such as `uint64`, are left out: clients that validate with
+/// Ajv warn about them or reject the schema.
+pub(crate) fn schema_settings() -> SchemaSettings {
+    SchemaSettings::draft2020_12().with_transform(RecursiveTransform(|schema: &mut Schema| {
+        let format = schema.get("format").and_then(Value::as_str);
+        if format.is_some_and(|format| !STANDARD_FORMATS.contains(&format)) {
+            schema.remove("format");
+        }
+    }))
+}
+
 pub(crate) fn schema_of<A: JsonSchema>() -> Value {
-    let schema: Schema = SchemaGenerator::default().into_root_schema_for::<A>();
-    let mut schema = schema.to_value();
+    let generator = schema_settings().into_generator();
+    let mut schema = generator.into_root_schema_for::<A>().to_value();
     if let Some(object) = schema.as_object_mut() {
         object.remove("title");
         object.remove("$schema");

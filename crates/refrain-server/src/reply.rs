@@ -1,12 +1,12 @@
 //! Return types of handlers.
 
+use crate::handler::schema_settings;
 use refrain_core::{Error, Incomplete, Outcome, Result};
 use refrain_wire::{
     Cache, Content, PromptMessage, PromptResult, ReadResult, ResourceContents, ResultBody,
     ToolResult,
 };
 use schemars::JsonSchema;
-use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -121,9 +121,7 @@ impl<T: Serialize + JsonSchema> IntoReply<ToolCall> for Json<T> {
     }
 
     fn output_schema() -> Option<Value> {
-        let mut generator = SchemaSettings::draft2020_12()
-            .for_serialize()
-            .into_generator();
+        let mut generator = schema_settings().for_serialize().into_generator();
         let schema = generator.root_schema_for::<T>().to_value();
         // A schema that accepts everything is omitted.
         schema

@@ -1,13 +1,31 @@
-//! Versions of tools that differ in a draft.
+//! The server of a draft, whose versions of some tools differ.
 
 use super::asks::login_and_capital;
-use super::proposals::{Echo, EchoInput, GetWeather, weather};
+use super::proposals::{self, Echo, EchoInput, GetWeather, weather};
 use super::tasks::POLL_INTERVAL;
+use super::{Ledger, server_with};
 use refrain::prelude::*;
+use refrain::server::{Draft, ServerBuilder};
+
+/// The server with all tools, as this draft has them.
+pub fn server(draft: Draft, ledger: Ledger, accounts: u8) -> ServerBuilder {
+    let (echo, get_weather) = match draft {
+        Draft::Sketch => (proposals::echo(), sketch()),
+        Draft::First => (
+            first().poll_interval(POLL_INTERVAL),
+            proposals::get_weather(),
+        ),
+        Draft::Second => (
+            second().poll_interval(POLL_INTERVAL),
+            proposals::get_weather(),
+        ),
+    };
+    server_with(echo, get_weather, ledger, accounts)
+}
 
 /// Returns the weather, after asking for a GitHub username and for a model's answer.
 #[tool(name = "get_weather")]
-pub(super) async fn get_weather_of_sketch(cx: Cx, args: GetWeather) -> Result<String> {
+async fn sketch(cx: Cx, args: GetWeather) -> Result<String> {
     login_and_capital(&cx).await?;
     Ok(weather(&args.location))
 }
@@ -40,12 +58,4 @@ async fn echo(cx: &Cx, args: Echo, result_method: &str) -> Result<String> {
         "Task has been completed successfully, call {result_method}"
     ));
     Ok(format!("Echo: {text}"))
-}
-
-pub(super) fn echo_of_first() -> Tool {
-    first().poll_interval(POLL_INTERVAL)
-}
-
-pub(super) fn echo_of_second() -> Tool {
-    second().poll_interval(POLL_INTERVAL)
 }

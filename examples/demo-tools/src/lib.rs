@@ -18,7 +18,7 @@
 //! | `get_weather_explicit` | the explicit style: read the answers, return the missing asks |
 
 mod asks;
-mod drafts;
+pub mod drafts;
 mod ledger;
 mod proposals;
 mod tasks;
@@ -26,20 +26,20 @@ mod work;
 
 pub use ledger::{Ledger, LedgerError};
 
-use refrain::server::{Draft, Server, ServerBuilder};
+use refrain::prelude::Tool;
+use refrain::server::{Server, ServerBuilder};
 
-/// The server with all tools. `accounts` (1 or 2) is the version of `accounts` and `accounts_task`. A draft has its own
-/// versions of some tools.
-pub fn server(ledger: Ledger, accounts: u8, draft: Option<Draft>) -> ServerBuilder {
+/// The server with all tools. `accounts` (1 or 2) is the version of `accounts` and `accounts_task`.
+pub fn server(ledger: Ledger, accounts: u8) -> ServerBuilder {
+    let (echo, get_weather) = (proposals::echo(), proposals::get_weather());
+    server_with(echo, get_weather, ledger, accounts)
+}
+
+/// The server with these versions of `echo` and `get_weather`.
+fn server_with(echo: Tool, get_weather: Tool, ledger: Ledger, accounts: u8) -> ServerBuilder {
     let builder = Server::builder("refrain", env!("CARGO_PKG_VERSION"))
         .title("Refrain demo")
         .instructions("Tools that ask for missing input, one round at a time.");
-    let (echo, get_weather) = match draft {
-        None => (proposals::echo(), proposals::get_weather()),
-        Some(Draft::Sketch) => (proposals::echo(), drafts::get_weather_of_sketch()),
-        Some(Draft::First) => (drafts::echo_of_first(), proposals::get_weather()),
-        Some(Draft::Second) => (drafts::echo_of_second(), proposals::get_weather()),
-    };
     let builder = builder
         .tool(echo)
         .tool(get_weather)

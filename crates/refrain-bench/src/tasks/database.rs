@@ -291,32 +291,36 @@ RETURNING id, call, journal";
     pub(crate) async fn copy(&self, id: &str, waiting: u64) -> DbResult<()> {
         const WAITING: &str = "SELECT count(*) FROM refrain_tasks WHERE status = 'input_required'";
 
-        // SQLite chooses the row number.
-        let (columns, new_id, new_flow) = match self {
+        let (new_values, new_ask) = match self {
             Self::Sqlite { .. } => (
-                "SELECT name FROM pragma_table_info($1) WHERE name <> 'ord'",
-                "lower(hex(randomblob(24)))",
-                "randomblob(16)",
+                "id = lower(hex(randomblob(24))), flow = randomblob(16)",
+                // SQLite chooses the number.
+                "task = made, ord = NULL",
             ),
             Self::Postgres(_) => (
-                "SELECT column_name::text FROM information_schema.columns WHERE table_name = $1",
-                "substring(encode(sha256(uuid_send(gen_random_uuid())), 'hex') FOR 48)",
-                "uuid_send(gen_random_uuid())",
+                "id = substring(encode(sha256(uuid_send(gen_random_uuid())), 'hex') FOR 48),
+                 flow = uuid_send(gen_random_uuid())",
+                "task = made",
             ),
         };
         let (there,): (i64,) = self.fetch_one(WAITING, &[]).await?;
         let missing = waiting as i64 - there;
-        let mut statements = vec![format!(
-            "CREATE TEMP TABLE made AS
-             WITH RECURSIVE n (n) AS (SELECT 1 WHERE {missing} > 0 UNION ALL SELECT n + 1 FROM n WHERE n < {missing})
-             SELECT {new_id} AS id, {new_flow} AS flow FROM n"
-        )];
-        for (table, key) in [("refrain_tasks", "id"), ("refrain_asks", "task")] {
-            let columns: Vec<(String,)> = self.fetch(columns, &[Value::Text(table)]).await?;
-            let columns: Vec<String> = columns.into_iter().map(|(column,)| column).collect();
-            statements.push(copy_statement(table, key, &columns));
-        }
-        statements.push("DROP TABLE made".to_owned());
+        let statements = [
+            format!(
+                "CREATE TEMP TABLE made AS
+                 WITH RECURSIVE n (n) AS (SELECT 1 WHERE {missing} > 0 UNION ALL SELECT n + 1 FROM n WHERE n < {missing})
+                 SELECT t.* FROM refrain_tasks t, n WHERE id = $1"
+            ),
+            format!("UPDATE made SET {new_values}"),
+            "CREATE TEMP TABLE made_asks AS SELECT a.*, made.id AS made FROM refrain_asks a, made WHERE task = $1"
+                .to_owned(),
+            format!("UPDATE made_asks SET {new_ask}"),
+            "ALTER TABLE made_asks DROP COLUMN made".to_owned(),
+            "INSERT INTO refrain_tasks SELECT * FROM made".to_owned(),
+            "INSERT INTO refrain_asks SELECT * FROM made_asks".to_owned(),
+            "DROP TABLE made".to_owned(),
+            "DROP TABLE made_asks".to_owned(),
+        ];
         let statement = |sql: String| {
             let values = match sql.contains("$1") {
                 true => vec![Value::Text(id)],
@@ -324,8 +328,7 @@ RETURNING id, call, journal";
             };
             (AssertSqlSafe(sql).into_sql_str(), values)
         };
-        self.execute(statements.into_iter().map(statement).collect())
-            .await
+        self.execute(statements.map(statement).into()).await
     }
 
     /// Starts to count commits of all connections.
@@ -361,34 +364,5 @@ RETURNING id, call, journal";
                 Ok(commits.unsigned_abs())
             }
         }
-    }
-}
-
-/// The statement that copies the rows of task `$1` for each row of the table `made`, with the new id in the column `key`
-/// and the new flow in the column `flow`.
-fn copy_statement(table: &str, key: &str, columns: &[String]) -> String {
-    let value = |column: &String| match column.as_str() {
-        "flow" => "made.flow".to_owned(),
-        column if column == key => "made.id".to_owned(),
-        column => format!("t.{column}"),
-    };
-    let values: Vec<String> = columns.iter().map(value).collect();
-    let (columns, values) = (columns.join(", "), values.join(", "));
-    format!(
-        "INSERT INTO {table} ({columns}) SELECT {values} FROM {table} t, made WHERE t.{key} = $1"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copied_task_differs_only_in_key_and_flow() {
-        let columns = ["id", "tool", "flow"].map(ToOwned::to_owned);
-        assert_eq!(
-            copy_statement("tasks", "id", &columns),
-            "INSERT INTO tasks (id, tool, flow) SELECT made.id, t.tool, made.flow FROM tasks t, made WHERE t.id = $1"
-        );
     }
 }

@@ -142,10 +142,7 @@ impl TaskInstance {
                 return Ok(());
             }
         }
-        Err(Error::TimedOut {
-            what: format!("waiting for the task status {status}"),
-            limit: HINT_TIMEOUT * MAX_POLLS,
-        })
+        Err(format!("the task is not {status} after {MAX_POLLS} requests").into())
     }
 
     async fn request(&self, method: &str, params: &str) -> Result<Value, Error> {
@@ -170,10 +167,7 @@ fn message(method: &str, params: &str) -> String {
 }
 
 fn unexpected(expected: &'static str, reply: &dyn std::fmt::Display) -> Error {
-    Error::Unexpected {
-        expected,
-        reply: reply.to_string(),
-    }
+    format!("expected {expected}, got {reply}").into()
 }
 
 /// The number of hints per task.

@@ -1,14 +1,11 @@
-//! The report of the task benchmark as text and JSON.
+//! The report of the task benchmark.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use serde::Serialize;
-use serde_json::{Value, json};
-
 use super::TaskBenchOptions;
 use super::idle::Idle;
-use crate::machine::Machine;
+use crate::machine;
 use crate::stats::{Sample, Spread, median, ratio};
 use crate::table::{BOLD, DIM, grid, number, verdict};
 
@@ -26,27 +23,10 @@ impl Pairs {
     fn ratio(&self, value: fn(&Sample) -> f64) -> Option<Spread> {
         ratio(&self.refrain, &self.floor, value)
     }
-
-    fn json(&self) -> Value {
-        let compared = |value| {
-            json!({
-                "floor": median(&self.floor, value),
-                "refrain": median(&self.refrain, value),
-                "ratio": self.ratio(value),
-            })
-        };
-        json!({
-            "floor": self.floor,
-            "refrain": self.refrain,
-            "perSecond": compared(Sample::per_second),
-            "cpuMicros": compared(Sample::cpu_micros),
-        })
-    }
 }
 
 /// Counts per task.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct PerTask {
     pub(crate) floor_commits: f64,
     pub(crate) refrain_commits: f64,
@@ -70,38 +50,16 @@ impl StoreResults {
         let ratio = self.life.ratio(Sample::per_second);
         ratio.map(|ratio| ratio.median)
     }
-
-    fn json(&self) -> Value {
-        let ratio = self.throughput();
-        json!({
-            "database": self.database,
-            "life": self.life.json(),
-            "get": self.get.json(),
-            "perTask": self.per_task,
-            "idle": self.idle,
-            "target": { "limit": TARGET, "measured": ratio, "held": ratio.map(|it| it >= TARGET) },
-        })
-    }
 }
 
 /// The report of a run.
 #[derive(Debug)]
 pub(crate) struct TaskReport<'a> {
-    pub(crate) machine: Machine,
     pub(crate) options: &'a TaskBenchOptions,
     pub(crate) stores: Vec<StoreResults>,
 }
 
 impl TaskReport<'_> {
-    /// The complete report with every slice.
-    pub(crate) fn json(&self) -> Value {
-        json!({
-            "machine": self.machine,
-            "settings": self.options,
-            "stores": self.stores.iter().map(StoreResults::json).collect::<Vec<_>>(),
-        })
-    }
-
     /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
@@ -121,7 +79,7 @@ impl TaskReport<'_> {
              server's.{DIM:#}",
             options.slices, options.seconds_per_slice, options.concurrent,
         );
-        let _ = writeln!(out, "{}.", self.machine);
+        let _ = writeln!(out, "{}.", machine::description());
         out
     }
 }
@@ -233,7 +191,6 @@ mod tests {
         };
         let idle = |waiting| Idle {
             waiting,
-            seconds: 10.0,
             cpu_millis: 0.25,
             resident_kib: 12_345,
             calls: 3.0,
@@ -251,7 +208,6 @@ mod tests {
             idle: [0, 10, 100].map(idle).into(),
         };
         TaskReport {
-            machine: Machine::read(),
             options,
             stores: vec![store],
         }
@@ -283,17 +239,5 @@ mod tests {
             sample.done = 500;
         }
         assert!(report.text().contains("missed"));
-        assert_eq!(report.json()["stores"][0]["target"]["held"], false);
-    }
-
-    #[test]
-    fn json_has_all_slices() {
-        let options = options();
-        let json = example(&options).json();
-        let store = &json["stores"][0];
-        assert_eq!(store["life"]["refrain"][11]["done"], 800);
-        assert_eq!(store["perTask"]["calls"]["commit"], 2.0);
-        assert_eq!(store["idle"][2]["waiting"], 100);
-        assert_eq!(store["target"]["held"], true);
     }
 }

@@ -44,17 +44,6 @@ const CONTENT: &str = "
 SELECT owner, tool, key, call, journal, outcome, ask, answer
 FROM refrain_tasks t JOIN refrain_asks ON task = id WHERE t.status = 'completed' LIMIT 1";
 
-type ContentRow = (
-    String,
-    String,
-    String,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<u8>,
-    Vec<u8>,
-);
-
 /// The content of a task, copied from Refrain.
 #[derive(Clone, Debug, Default)]
 struct TaskContent {
@@ -71,8 +60,8 @@ struct TaskContent {
 impl TaskContent {
     /// Reads a completed task of Refrain's.
     async fn read(database: &Database) -> DbResult<Self> {
-        let row: ContentRow = database.fetch_one(CONTENT, &[]).await?;
-        let (owner, tool, key, call, journal, outcome, ask, answer) = row;
+        let (owner, tool, key, call, journal, outcome, ask, answer) =
+            database.fetch_one(CONTENT, &[]).await?;
         Ok(Self {
             owner,
             tool,
@@ -125,7 +114,7 @@ impl TaskFloor {
         self.waiting.claimed.lock().insert(id.clone(), claimed_tx);
         answer(database, &id, content).await?;
         self.waiting.due.notify_one();
-        claimed_rx.await.map_err(|_| Error::FloorWorker)?;
+        claimed_rx.await?;
         complete(database, &id, content).await?;
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::Error;
+use crate::error::{Error, failed};
 
 /// The state of a WAL: its salt, which changes at a reset, and the number of commits.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(crate) struct WalState {
 impl WalState {
     pub(crate) fn read(file: &Path) -> Result<Self, Error> {
         let path = format!("{}-wal", file.display());
-        let bytes = std::fs::read(&path).map_err(Error::system(path))?;
+        let bytes = std::fs::read(&path).map_err(failed(format!("read {path}")))?;
         Ok(Self::parse(&bytes).unwrap_or_default())
     }
 

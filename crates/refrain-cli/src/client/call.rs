@@ -162,8 +162,7 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandEr
             saved_address(&pending)?
         }
     };
-    let dialect = &mut options.connect.dialect.dialect;
-    *dialect = dialect.or(pending.dialect());
+    options.connect.protocol.or_saved(&pending);
     let rounds = pending.round();
     let (connect, answers) = (&options.connect, &options.answers);
     let connection = ServerConnection::for_call(connect, target, answers, Some(saved), rounds);

@@ -11,13 +11,13 @@ use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
 use super::unanswered::{MissingAnswer, unanswered_asks};
-use super::{output, stderr};
+use super::{ProtocolOption, output, stderr};
 use crate::style::DIM;
 use crate::terminal::url::is_loopback;
 use interrupted::{Continuation, answered, missing_answers};
 use refrain_client::{
-    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Dialect, Error, ErrorKind,
-    IncomingAsk, LogMessage, PendingCall, UnansweredAsk,
+    Asker, Bearer, CallSpec, Client, ClientBuilder, ClientLimits, Error, ErrorKind, IncomingAsk,
+    LogMessage, PendingCall, UnansweredAsk,
 };
 use refrain_wire::{CallKind, Implementation};
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub(super) struct ServerConnection {
     target: ServerTarget,
     answerer: Option<Arc<Answerer>>,
     saved: Option<Arc<SavedCall>>,
-    dialect: Option<Dialect>,
+    protocol: ProtocolOption,
     json: bool,
 }
 
@@ -102,9 +102,7 @@ impl ServerConnection {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ..Implementation::default()
         });
-        if let Some(dialect) = options.dialect.dialect {
-            builder = builder.dialect(dialect);
-        }
+        builder = options.protocol.configure(builder);
         if let Some(depth) = options.trace {
             let trace = WireTrace::new(depth, rounds);
             builder = builder.on_wire(move |wire| trace.print(wire));
@@ -134,7 +132,7 @@ impl ServerConnection {
             target,
             answerer: None,
             saved: None,
-            dialect: options.dialect.dialect,
+            protocol: options.protocol,
             json: options.json,
         })
     }

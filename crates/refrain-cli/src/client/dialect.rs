@@ -2,17 +2,37 @@
 
 use super::options::UnknownName;
 use clap::Args;
-use refrain_client::{Dialect, DialectError, ErrorKind, ReadError};
+use refrain_client::{ClientBuilder, Dialect, DialectError, ErrorKind, PendingCall, ReadError};
 use refrain_wire::drafts::Draft;
 use refrain_wire::legacy::Revision;
 
-#[derive(Args)]
-pub(super) struct DialectOption {
+#[derive(Clone, Copy, Args)]
+pub(super) struct ProtocolOption {
     /// Speak this dialect instead of the newest revision that the server supports: 2025-11-25, 2025-06-18, 2025-03-26, or
     /// draft-0, draft-1 or draft-2, which `refrain serve --drafts` serves at /drafts/0/mcp, /drafts/1/mcp and
     /// /drafts/2/mcp.
     #[arg(long, value_parser = parse)]
-    pub(super) dialect: Option<Dialect>,
+    dialect: Option<Dialect>,
+}
+
+impl ProtocolOption {
+    pub(super) fn configure(self, builder: ClientBuilder) -> ClientBuilder {
+        match self.dialect {
+            Some(dialect) => builder.dialect(dialect),
+            None => builder,
+        }
+    }
+
+    /// Uses the dialect of a saved call, unless the flag is set.
+    pub(super) fn or_saved(&mut self, pending: &PendingCall) {
+        self.dialect = self.dialect.or(pending.dialect());
+    }
+
+    /// The flag for a command line, with a leading space.
+    pub(super) fn flag(self) -> String {
+        let flag = self.dialect.map(|it| format!(" --dialect {}", it.name()));
+        flag.unwrap_or_default()
+    }
 }
 
 fn parse(name: &str) -> Result<Dialect, UnknownName> {
@@ -24,7 +44,7 @@ fn parse(name: &str) -> Result<Dialect, UnknownName> {
 }
 
 /// The hint for a server that speaks another dialect.
-pub(super) fn hint(kind: &ErrorKind) -> Option<String> {
+pub(super) fn protocol_hint(kind: &ErrorKind) -> Option<String> {
     match kind {
         ErrorKind::InvalidResponse(ReadError::OtherDialect) => {
             Some("select the server's dialect with --dialect".to_owned())

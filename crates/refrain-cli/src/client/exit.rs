@@ -1,6 +1,6 @@
 //! Exit codes, and the errors that end a command.
 
-use super::dialect;
+use super::protocol_hint;
 use super::sanitize::{harmless, one_line};
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
@@ -129,7 +129,7 @@ impl From<&Error> for CommandError {
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
             }
-            kind => match dialect::hint(kind) {
+            kind => match protocol_hint(kind) {
                 Some(hint) => command_error.hint(hint),
                 None => command_error,
             },

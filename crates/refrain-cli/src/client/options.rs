@@ -1,6 +1,6 @@
 //! Flags that several commands share.
 
-use super::dialect::DialectOption;
+use super::ProtocolOption;
 use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
 use clap::Args;
@@ -26,7 +26,7 @@ pub(super) struct ConnectOptions {
     #[arg(last = true, value_name = "COMMAND", requires = "stdio")]
     command: Vec<OsString>,
     #[command(flatten)]
-    pub(super) dialect: DialectOption,
+    pub(super) protocol: ProtocolOption,
     /// A file that contains an access token. Without it, the token in $REFRAIN_TOKEN is sent, if it is set; `refrain
     /// resume` sends $REFRAIN_TOKEN only with --url.
     #[arg(long, value_name = "FILE", conflicts_with = "stdio")]

@@ -4,9 +4,10 @@
 
 use super::balancer::{DemoBalancer, RecordedExchange};
 use crate::AppError;
-use refrain::server::Draft;
 use refrain_client::wire::{AskKind, Implementation};
-use refrain_client::{AskAnswer, Bearer, CallSpec, Client, ErrorKind, PendingCall, RpcFailure};
+use refrain_client::{
+    AskAnswer, Bearer, CallSpec, Client, ClientBuilder, ErrorKind, PendingCall, RpcFailure,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -94,19 +95,44 @@ pub(super) struct DemoDialogue {
 }
 
 impl DemoCaller {
-    /// Connects a caller with this bearer token. It speaks the draft, if one is given.
+    /// Connects a caller with this bearer token.
     pub(super) async fn connect(
         principal: &'static str,
         secret: &str,
         balancer: &DemoBalancer,
-        draft: Option<Draft>,
+    ) -> Result<Self, AppError> {
+        Self::connect_to("/mcp", |builder| builder, principal, secret, balancer).await
+    }
+
+    /// The same caller at another path, with another configuration of the client.
+    pub(super) async fn reconnected(
+        &self,
+        path: &str,
+        configure: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Self, AppError> {
+        Self::connect_to(
+            path,
+            configure,
+            self.principal,
+            &self.secret,
+            &self.balancer,
+        )
+        .await
+    }
+
+    async fn connect_to(
+        path: &str,
+        configure: impl FnOnce(ClientBuilder) -> ClientBuilder,
+        principal: &'static str,
+        secret: &str,
+        balancer: &DemoBalancer,
     ) -> Result<Self, AppError> {
         let info = Implementation {
             name: "refrain-demo".into(),
             version: env!("CARGO_PKG_VERSION").into(),
             ..Implementation::default()
         };
-        let mut builder = Client::builder()
+        let builder = Client::builder()
             .info(info)
             .answer_manually([
                 AskKind::Form,
@@ -115,22 +141,14 @@ impl DemoCaller {
                 AskKind::Roots,
             ])
             .authorize(Bearer::new(secret)?);
-        if let Some(draft) = draft {
-            builder = builder.dialect(draft);
-        }
-        let path = draft.map_or("/mcp", Draft::path);
         Ok(Self {
             principal,
-            client: builder
+            client: configure(builder)
                 .connect(&format!("http://{}{path}", balancer.address))
                 .await?,
             secret: secret.to_owned(),
             balancer: balancer.clone(),
         })
-    }
-
-    pub(super) async fn speaking(&self, draft: Draft) -> Result<Self, AppError> {
-        Self::connect(self.principal, &self.secret, &self.balancer, Some(draft)).await
     }
 }
 
@@ -157,7 +175,7 @@ impl DemoDialogue {
             .map_or(0, str::len)
     }
 
-    /// The call without its state, as its first round again: draft-0 has no state.
+    /// The call without its state, as its first round again.
     pub(super) fn restarted(mut self) -> Result<Self, AppError> {
         self.rounds = 0;
         self.tampered(|stored| drop(stored.remove("state")))

@@ -57,8 +57,8 @@ pub(super) struct DemoFleet {
     pub(super) keys: PathBuf,
     pub(super) tokens: PathBuf,
     pub(super) ledger: PathBuf,
-    /// Whether the instances serve the drafts, too.
-    pub(super) drafts: bool,
+    /// A further flag of the instances.
+    pub(super) extra: Option<&'static str>,
     pub(super) instances: Vec<DemoInstance>,
 }
 
@@ -127,7 +127,7 @@ impl DemoFleet {
         let mut command = Command::new(&binary);
         command
             .args(["serve", "--listen", "127.0.0.1:0"])
-            .args(self.drafts.then_some("--drafts"))
+            .args(self.extra)
             .args(["--explain", spec.name])
             .args(["--accounts", &spec.accounts.to_string()])
             .args(["--store", &spec.store])

@@ -26,13 +26,13 @@ pub(super) struct Printer {
     out: AutoStream<Stdout>,
     json: bool,
     after_claim: bool,
-    story: Story,
+    story: &'static Story,
     rows: Vec<ClaimRow>,
 }
 
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 struct ClaimRow {
-    story: Story,
+    story: &'static Story,
     claim: &'static str,
     held: bool,
 }
@@ -43,7 +43,7 @@ impl Printer {
             out: AutoStream::auto(io::stdout()),
             json,
             after_claim: false,
-            story: Story::Weather,
+            story: Story::first(),
             rows: Vec::new(),
         }
     }
@@ -123,9 +123,9 @@ impl Printer {
         )
     }
 
-    pub(super) fn story(&mut self, story: Story) -> io::Result<()> {
+    pub(super) fn story(&mut self, story: &'static Story) -> io::Result<()> {
         self.story = story;
-        let (number, (title, watch)) = (story.number(), story.text());
+        let (number, title, watch) = (story.number(), story.title, story.text);
         let members = json!({"number": number, "title": title, "watch": watch});
         if self.print_json("story", members, &())? {
             return Ok(());
@@ -339,7 +339,7 @@ impl Printer {
             "\n{style}{summary}{style:#} It took {seconds:.1} seconds."
         )?;
         for ClaimRow { story, claim, .. } in failed() {
-            writeln!(self.out, "  {}: {claim}", story.title())?;
+            writeln!(self.out, "  {}: {claim}", story.title)?;
         }
         Ok(held)
     }

@@ -9,127 +9,81 @@ mod tokens;
 use super::caller::{DemoCaller, DemoDialogue, DemoRound};
 use super::world::World;
 use crate::AppError;
-use clap::ValueEnum;
-use serde::Serialize;
+use clap::builder::PossibleValue;
+pub(super) use drafts::ExtraStories;
+use drafts::{NOT_PLAYED, STORIES as EXTRA};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::pin::Pin;
 
-/// A story, by its name on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Story {
-    /// One ask; the answer goes to another instance
-    Weather,
-    /// A tool that asks twice, over three rounds
-    WorkItem,
-    /// Several asks in one round
-    Together,
-    /// Two versions of a tool behind one balancer
-    Upgrade,
-    /// A busy instance hands the rest of its work on
-    Shedding,
-    /// An instance is killed between two rounds
-    Killed,
-    /// Tokens that are changed, stolen, misused or expired
-    Refused,
-    /// A task whose instance is killed while it runs
-    Task,
-    /// The weather in draft-0; requires --drafts
-    Sketch,
-    /// The weather in draft-1; requires --drafts
-    FirstDraft,
-    /// The work item in draft-2; requires --drafts
-    SecondDraft,
+/// A story: its name on the command line, its texts and its code.
+pub(super) struct Story {
+    pub(super) name: &'static str,
+    /// The help text of the name.
+    help: &'static str,
+    pub(super) title: &'static str,
+    pub(super) text: &'static str,
+    play: for<'a> fn(&'a mut World) -> Played<'a>,
 }
 
+type Played<'a> = Pin<Box<dyn Future<Output = Result<(), AppError>> + 'a>>;
+
+const MAIN: [&[Story]; 4] = [
+    &asks::STORIES,
+    &handover::STORIES,
+    &tokens::STORIES,
+    &task::STORIES,
+];
+
 impl Story {
-    pub(super) fn number(self) -> usize {
-        self as usize + 1
+    pub(super) fn all() -> impl Iterator<Item = &'static Self> {
+        MAIN.into_iter().flatten().chain(&EXTRA)
     }
 
-    pub(super) fn is_draft(self) -> bool {
-        matches!(self, Self::Sketch | Self::FirstDraft | Self::SecondDraft)
+    pub(super) fn first() -> &'static Self {
+        &MAIN[0][0]
     }
 
-    pub(super) fn title(self) -> &'static str {
-        self.text().0
+    /// The story with this name.
+    pub(super) fn named(name: &str) -> Option<&'static Self> {
+        Self::all().find(|story| story.name == name)
     }
 
-    pub(super) fn text(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Weather => (
-                "The weather",
-                "A tool asks for a name before it can answer. No instance remembers the call: the client \
-                 sends its state back, as a sealed token, to whichever instance is next.",
-            ),
-            Self::WorkItem => (
-                "The work item",
-                "One rule asks how a bug was resolved, and the answer makes a second rule ask, too. Each \
-                 round runs the same function from the top and replays the answers so far.",
-            ),
-            Self::Together => (
-                "Several asks at once",
-                "A tool awaits a form and the answer of a model concurrently. Both asks are sent in one \
-                 round, and both answers come back in the next.",
-            ),
-            Self::Upgrade => (
-                "The rolling upgrade",
-                "The old version asks for GitHub and Google, the new one for GitHub and Microsoft. \
-                 The first round runs on the old version, the rest on the new one, which does not ask \
-                 for GitHub again.",
-            ),
-            Self::Shedding => (
-                "Load shedding",
-                "An overloaded instance returns the state of a computation as a token without an ask. \
-                 The next instance continues from there: the ledger has each number once.",
-            ),
-            Self::Killed => (
-                "An instance killed",
-                "An order reserves an item, asks for a confirmation, and charges. While it waits for the \
-                 answer, the instance that made the reservation is killed with SIGKILL.",
-            ),
-            Self::Refused => (
-                "Rejected tokens",
-                "A token is valid for one caller, one tool, the same arguments and a limited time. The \
-                 error is always the same, so that it reveals nothing to a thief.",
-            ),
-            Self::Task => (
-                "The echo as a task",
-                "The call becomes a task in a store, so that the client need not wait. Any instance can \
-                 deliver its asks and answers, and another one continues it after a crash.",
-            ),
-            Self::Sketch => (
-                "draft-0, the sketch",
-                "In the first sketch of the protocol, the client repeats the call with all answers, and \
-                 there is no state. The same tools serve it at another path.",
-            ),
-            Self::FirstDraft => (
-                "draft-1, the first draft",
-                "The first draft adds a state that the client sends back. Asks and state are members of \
-                 the message, next to its id. The call is that of the first story.",
-            ),
-            Self::SecondDraft => (
-                "draft-2, the second draft",
-                "The second draft moves asks and state into the result, which does not have a type yet. \
-                 The call is that of the second story.",
-            ),
+    pub(super) fn names() -> impl Iterator<Item = PossibleValue> {
+        Self::all().map(|story| PossibleValue::new(story.name).help(story.help))
+    }
+
+    /// The stories to play: this one, or all.
+    pub(super) fn selected(
+        story: Option<&'static Self>,
+        extra: ExtraStories,
+    ) -> Result<Vec<&'static Self>, AppError> {
+        match story {
+            Some(story) if extra.is_played(story) => Ok(vec![story]),
+            Some(_) => Err(NOT_PLAYED.into()),
+            None => Ok(Self::all().filter(|it| extra.is_played(it)).collect()),
         }
     }
 
-    pub(super) async fn play(self, world: &mut World) -> Result<(), AppError> {
-        match self {
-            Self::Weather => asks::weather(world).await,
-            Self::WorkItem => asks::work_item(world).await,
-            Self::Together => asks::together(world).await,
-            Self::Upgrade => handover::upgrade(world).await,
-            Self::Shedding => handover::shedding(world).await,
-            Self::Killed => handover::killed(world).await,
-            Self::Refused => tokens::rejected(world).await,
-            Self::Task => task::killed_in_a_step(world).await,
-            Self::Sketch => drafts::sketch(world).await,
-            Self::FirstDraft => drafts::first(world).await,
-            Self::SecondDraft => drafts::second(world).await,
-        }
+    pub(super) fn number(&self) -> usize {
+        1 + Self::all()
+            .take_while(|story| story.name != self.name)
+            .count()
+    }
+
+    fn is_extra(&self) -> bool {
+        EXTRA.iter().any(|story| story.name == self.name)
+    }
+
+    pub(super) async fn play(&self, world: &mut World) -> Result<(), AppError> {
+        (self.play)(world).await
+    }
+}
+
+impl Serialize for Story {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
     }
 }
 

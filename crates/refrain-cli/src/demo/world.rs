@@ -28,7 +28,10 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) async fn start(mut printer: Printer, drafts: bool) -> Result<Self, AppError> {
+    pub(super) async fn start(
+        mut printer: Printer,
+        extra: Option<&'static str>,
+    ) -> Result<Self, AppError> {
         let started = Instant::now();
         let mut dir = tempfile::Builder::new();
         // The directory contains a key.
@@ -44,15 +47,15 @@ impl World {
             keys: write(&dir, "keys", &keys.to_text())?,
             tokens: write(&dir, "tokens", &tokens)?,
             ledger: write(&dir, "ledger", "")?,
-            drafts,
+            extra,
             instances: Vec::new(),
         };
         fleet.start(INSTANCES.map(spec)).await?;
         balancer.hand_to(fleet.members(&INSTANCES)?);
         printer.fleet(&fleet.instances, &balancer)?;
         Ok(Self {
-            alice: DemoCaller::connect("alice", &alice, &balancer, None).await?,
-            bob: DemoCaller::connect("bob", &bob, &balancer, None).await?,
+            alice: DemoCaller::connect("alice", &alice, &balancer).await?,
+            bob: DemoCaller::connect("bob", &bob, &balancer).await?,
             balancer,
             fleet,
             printer,
@@ -66,7 +69,7 @@ impl World {
     }
 
     /// Begins a story: starts missing instances, and gives the first one the next turn.
-    pub(super) async fn begin(&mut self, story: Story) -> Result<(), AppError> {
+    pub(super) async fn begin(&mut self, story: &'static Story) -> Result<(), AppError> {
         self.printer.story(story)?;
         self.fleet.remove_ended();
         let mut missing = Vec::from(INSTANCES);

@@ -128,8 +128,11 @@ fn assert_fault(fault: &str, spoil: impl FnOnce(&mut Evidence)) {
 fn kill_explains_a_second_attempt() {
     let findings = check(&run_with_a_kill());
     assert_eq!(findings.faults, Vec::<String>::new());
-    assert_eq!(findings.second_attempts.killed, 1);
-    assert_eq!(findings.second_attempts.total(), 1);
+    let causes = RetryCauses {
+        killed: 1,
+        ..RetryCauses::default()
+    };
+    assert_eq!(findings.second_attempts, causes);
     assert_eq!(findings.takeovers, 1);
 }
 

@@ -189,8 +189,7 @@ async fn lists_contain_entries_in_registration_order() {
     let tools = list("tools/list", "tools").await;
     let schema = json!({"type": "object", "required": ["itemName"], "properties": {
         "itemName": {"type": "string", "description": "What to order."},
-        "count": {"type": ["integer", "null"], "format": "uint8", "minimum": 0, "maximum": 255,
-            "default": null}}});
+        "count": {"type": ["integer", "null"], "minimum": 0, "maximum": 255, "default": null}}});
     let expected = json!({"name": "z", "title": "Order", "description": "Orders.",
         "inputSchema": schema, "annotations": {"readOnlyHint": true}});
     assert_eq!(tools[0], expected);

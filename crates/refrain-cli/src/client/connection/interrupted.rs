@@ -237,15 +237,14 @@ impl ServerConnection {
         report.hint(format!("`{command}` lists {content}"))
     }
 
-    /// The command that resumes a saved call. The file contains the dialect.
+    /// The command that resumes a saved call. The file contains the protocol.
     fn resume_command(&self, file: &Path, flags: &str) -> String {
         let file = quoted(&file.display().to_string());
         self.with_command(&format!("resume {file}{flags}"))
     }
 
     fn watch_command(&self, id: &str, flags: &str) -> String {
-        let dialect = self.dialect.map(|it| format!(" --dialect {}", it.name()));
-        let task = format!("{}{}{flags}", quoted(id), dialect.unwrap_or_default());
+        let task = format!("{}{}{flags}", quoted(id), self.protocol.flag());
         match &self.target {
             ServerTarget::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
             ServerTarget::Command(_) => self.with_command(&format!("task watch {task}")),

@@ -1,12 +1,41 @@
 //! Stories of asks: one, several in sequence, several at once.
 
-use super::{WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call};
+use super::{
+    Story, WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call,
+};
 use crate::AppError;
 use crate::demo::caller::DemoDialogue;
 use crate::demo::world::World;
 use serde_json::json;
 
-pub(super) async fn weather(world: &mut World) -> Result<(), AppError> {
+pub(super) const STORIES: [Story; 3] = [
+    Story {
+        name: "weather",
+        help: "One ask; the answer goes to another instance",
+        title: "The weather",
+        text: "A tool asks for a name before it can answer. No instance remembers the call: the client \
+               sends its state back, as a sealed token, to whichever instance is next.",
+        play: |world| Box::pin(weather(world)),
+    },
+    Story {
+        name: "work-item",
+        help: "A tool that asks twice, over three rounds",
+        title: "The work item",
+        text: "One rule asks how a bug was resolved, and the answer makes a second rule ask, too. Each \
+               round runs the same function from the top and replays the answers so far.",
+        play: |world| Box::pin(work_item(world)),
+    },
+    Story {
+        name: "together",
+        help: "Several asks in one round",
+        title: "Several asks at once",
+        text: "A tool awaits a form and the answer of a model concurrently. Both asks are sent in one \
+               round, and both answers come back in the next.",
+        play: |world| Box::pin(together(world)),
+    },
+];
+
+async fn weather(world: &mut World) -> Result<(), AppError> {
     let mut call = weather_call(&world.alice);
     let rounds = world.play(&mut call, &[github_login()]).await?;
     let two = rounds.len() == 2 && instances(&rounds) == 2;
@@ -15,7 +44,7 @@ pub(super) async fn weather(world: &mut World) -> Result<(), AppError> {
     world.claim("The weather report is that of the MCP proposal", same)
 }
 
-pub(super) async fn work_item(world: &mut World) -> Result<(), AppError> {
+async fn work_item(world: &mut World) -> Result<(), AppError> {
     let (mut call, script) = work_item_call(&world.alice);
     let rounds = world.play(&mut call, &script).await?;
     let three = rounds.len() == 3 && instances(&rounds) == 3;
@@ -31,7 +60,7 @@ pub(super) async fn work_item(world: &mut World) -> Result<(), AppError> {
     )
 }
 
-pub(super) async fn together(world: &mut World) -> Result<(), AppError> {
+async fn together(world: &mut World) -> Result<(), AppError> {
     let arguments = json!({"location": "New York"});
     let mut call = DemoDialogue::new(&world.alice, "weather_and_capital", &arguments);
     let capital = "The capital of France is Paris.";

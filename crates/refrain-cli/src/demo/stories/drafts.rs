@@ -1,19 +1,73 @@
 //! The stories of the drafts that preceded MCP 2026-07-28.
 
-use super::{WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call};
+use super::{
+    Story, WEATHER, asked, github_login, instances, model, result, weather_call, work_item_call,
+};
 use crate::AppError;
 use crate::demo::caller::DemoCaller;
 use crate::demo::world::World;
+use clap::Args;
 use refrain::server::Draft;
+
+/// The flag that adds the stories of this module.
+#[derive(Clone, Copy, Args)]
+pub(in crate::demo) struct ExtraStories {
+    /// Also play the stories of the three drafts that preceded MCP 2026-07-28.
+    #[arg(long)]
+    drafts: bool,
+}
+
+impl ExtraStories {
+    pub(in crate::demo) fn is_played(self, story: &Story) -> bool {
+        self.drafts || !story.is_extra()
+    }
+
+    /// The flag of the instances that serve the calls of these stories.
+    pub(in crate::demo) fn flag(self) -> Option<&'static str> {
+        self.drafts.then_some("--drafts")
+    }
+}
+
+/// The error if a story of this module is selected without the flag.
+pub(super) const NOT_PLAYED: &str = "this story is about a draft\nhint: add --drafts";
+
+pub(super) const STORIES: [Story; 3] = [
+    Story {
+        name: "sketch",
+        help: "The weather in draft-0; requires --drafts",
+        title: "draft-0, the sketch",
+        text: "In the first sketch of the protocol, the client repeats the call with all answers, and \
+               there is no state. The same tools serve it at another path.",
+        play: |world| Box::pin(sketch(world)),
+    },
+    Story {
+        name: "first-draft",
+        help: "The weather in draft-1; requires --drafts",
+        title: "draft-1, the first draft",
+        text: "The first draft adds a state that the client sends back. Asks and state are members of \
+               the message, next to its id. The call is that of the first story.",
+        play: |world| Box::pin(first(world)),
+    },
+    Story {
+        name: "second-draft",
+        help: "The work item in draft-2; requires --drafts",
+        title: "draft-2, the second draft",
+        text: "The second draft moves asks and state into the result, which does not have a type yet. \
+               The call is that of the second story.",
+        play: |world| Box::pin(second(world)),
+    },
+];
 
 /// Connects alice in a draft, and resets the balancer, because connecting takes turns.
 async fn connect(world: &mut World, draft: Draft) -> Result<DemoCaller, AppError> {
-    let alice = world.alice.speaking(draft).await?;
+    let alice = &world.alice;
+    let alice = alice.reconnected(draft.path(), |builder| builder.dialect(draft));
+    let alice = alice.await?;
     world.hand_to(&["a", "b", "c"])?;
     Ok(alice)
 }
 
-pub(super) async fn sketch(world: &mut World) -> Result<(), AppError> {
+async fn sketch(world: &mut World) -> Result<(), AppError> {
     let alice = connect(world, Draft::Sketch).await?;
     let mut call = weather_call(&alice);
     let capital = model("The capital of France is Paris.");
@@ -30,7 +84,7 @@ pub(super) async fn sketch(world: &mut World) -> Result<(), AppError> {
     world.claim("The answers alone are enough for another instance", held)
 }
 
-pub(super) async fn first(world: &mut World) -> Result<(), AppError> {
+async fn first(world: &mut World) -> Result<(), AppError> {
     let alice = connect(world, Draft::First).await?;
     let rounds = world
         .play(&mut weather_call(&alice), &[github_login()])
@@ -46,7 +100,7 @@ pub(super) async fn first(world: &mut World) -> Result<(), AppError> {
     )
 }
 
-pub(super) async fn second(world: &mut World) -> Result<(), AppError> {
+async fn second(world: &mut World) -> Result<(), AppError> {
     let alice = connect(world, Draft::Second).await?;
     let (mut call, script) = work_item_call(&alice);
     let rounds = world.play(&mut call, &script).await?;

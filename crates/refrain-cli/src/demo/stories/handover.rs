@@ -1,13 +1,41 @@
 //! Stories of calls that move: to a newer version, away from a busy instance, away from a killed one.
 
-use super::{asked, form, github_login, result};
+use super::{Story, asked, form, github_login, result};
 use crate::AppError;
 use crate::demo::caller::DemoDialogue;
 use crate::demo::fleet::InstanceSpec;
 use crate::demo::world::World;
 use serde_json::json;
 
-pub(super) async fn upgrade(world: &mut World) -> Result<(), AppError> {
+pub(super) const STORIES: [Story; 3] = [
+    Story {
+        name: "upgrade",
+        help: "Two versions of a tool behind one balancer",
+        title: "The rolling upgrade",
+        text: "The old version asks for GitHub and Google, the new one for GitHub and Microsoft. \
+               The first round runs on the old version, the rest on the new one, which does not ask \
+               for GitHub again.",
+        play: |world| Box::pin(upgrade(world)),
+    },
+    Story {
+        name: "shedding",
+        help: "A busy instance hands the rest of its work on",
+        title: "Load shedding",
+        text: "An overloaded instance returns the state of a computation as a token without an ask. \
+               The next instance continues from there: the ledger has each number once.",
+        play: |world| Box::pin(shedding(world)),
+    },
+    Story {
+        name: "killed",
+        help: "An instance is killed between two rounds",
+        title: "An instance killed",
+        text: "An order reserves an item, asks for a confirmation, and charges. While it waits for the \
+               answer, the instance that made the reservation is killed with SIGKILL.",
+        play: |world| Box::pin(killed(world)),
+    },
+];
+
+async fn upgrade(world: &mut World) -> Result<(), AppError> {
     let mut call = DemoDialogue::new(&world.alice, "accounts", &json!({}));
     let script = [
         github_login(),
@@ -43,7 +71,7 @@ pub(super) async fn upgrade(world: &mut World) -> Result<(), AppError> {
     world.claim("It uses the GitHub answer that the old version got", kept)
 }
 
-pub(super) async fn shedding(world: &mut World) -> Result<(), AppError> {
+async fn shedding(world: &mut World) -> Result<(), AppError> {
     const LAST: u64 = 10;
     let config = "[limits]\nshed_above = 0\n";
     let busy = InstanceSpec {
@@ -90,7 +118,7 @@ pub(super) async fn shedding(world: &mut World) -> Result<(), AppError> {
     world.claim("The sum is correct", right)
 }
 
-pub(super) async fn killed(world: &mut World) -> Result<(), AppError> {
+async fn killed(world: &mut World) -> Result<(), AppError> {
     let before = world.effects_since(0)?.len();
     let script = [("confirm_order", form(&json!({"confirm": true})))];
     let mut call = DemoDialogue::new(&world.alice, "place_order", &json!({"item": "lamp"}));

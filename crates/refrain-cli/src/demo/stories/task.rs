@@ -1,6 +1,6 @@
 //! The story of a task that outlives its instance.
 
-use super::form;
+use super::{Story, form};
 use crate::AppError;
 use crate::demo::caller::{DemoDialogue, DemoTaskReply};
 use crate::demo::fleet::InstanceSpec;
@@ -15,7 +15,16 @@ const POLL: Duration = Duration::from_millis(100);
 /// Short leases for the demo, but long enough for a busy machine.
 const SETTINGS: &str = "[tasks]\nlease_ms = 2500\nlook_ms = 50\n";
 
-pub(super) async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> {
+pub(super) const STORIES: [Story; 1] = [Story {
+    name: "task",
+    help: "A task whose instance is killed while it runs",
+    title: "The echo as a task",
+    text: "The call becomes a task in a store, so that the client need not wait. Any instance can \
+               deliver its asks and answers, and another one continues it after a crash.",
+    play: |world| Box::pin(killed_in_a_step(world)),
+}];
+
+async fn killed_in_a_step(world: &mut World) -> Result<(), AppError> {
     let before = world.effects_since(0)?.len();
     let config = world.write("tasks.toml", SETTINGS)?;
     let store = world.dir.path().join("tasks.db");

@@ -1,6 +1,6 @@
 //! The story of tokens that must be rejected.
 
-use super::{WEATHER, github_login, weather_call};
+use super::{Story, WEATHER, github_login, weather_call};
 use crate::AppError;
 use crate::demo::caller::{DemoDialogue, DemoRound, RoundReply, tool};
 use crate::demo::fleet::InstanceSpec;
@@ -13,7 +13,16 @@ use tokio::time::Instant;
 const HASTY_SECONDS: u64 = 4;
 const INVALID_PARAMS: i64 = -32602;
 
-pub(super) async fn rejected(world: &mut World) -> Result<(), AppError> {
+pub(super) const STORIES: [Story; 1] = [Story {
+    name: "refused",
+    help: "Tokens that are changed, stolen, misused or expired",
+    title: "Rejected tokens",
+    text: "A token is valid for one caller, one tool, the same arguments and a limited time. The \
+               error is always the same, so that it reveals nothing to a thief.",
+    play: |world| Box::pin(rejected(world)),
+}];
+
+async fn rejected(world: &mut World) -> Result<(), AppError> {
     let config = format!("token_ttl_seconds = {HASTY_SECONDS}\nclock_skew_seconds = 0\n");
     let hasty = InstanceSpec {
         config: Some(world.write("hasty.toml", &config)?),
