@@ -21,7 +21,7 @@ use refrain_wire::ratified::{
 };
 use refrain_wire::{
     Call, CallKind, CompleteParams, Empty, Id, ListenParams, Message, Meta, PROTOCOL_VERSION,
-    Rejection, Reply, RpcError, TaskMethod, TaskParams, parse,
+    Rejection, Reply, RpcError, TaskMethod, TaskParams, check_values, find_request_id, parse,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -245,8 +245,21 @@ impl Server {
     /// # }).unwrap();
     /// ```
     pub async fn handle(&self, message: &[u8], context: impl Into<Context<'_>>) -> MessageResponse {
+        if let Err(error) = self.check_values(message) {
+            return MessageResponse::error(self, find_request_id(message), error);
+        }
         self.handle_message(read_message(message), context.into())
             .await
+    }
+
+    /// Checks the number of JSON values in a message, and counts a rejection. Every transport calls this before it parses a
+    /// message.
+    pub(crate) fn check_values(&self, message: &[u8]) -> Result<(), RpcError> {
+        check_values(message, self.limits().json_values).map_err(|error| {
+            let metrics = &self.0.services.metrics;
+            metrics.request_refused(Refusal::TooLarge);
+            RpcError::invalid_request(format!("the message has {error} (`json_values`)"))
+        })
     }
 
     /// Handles a parsed message of a transport that cannot relay.

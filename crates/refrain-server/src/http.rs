@@ -36,7 +36,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::BodyExt;
-use refrain_wire::{ErrorCode, RpcError};
+use refrain_wire::{ErrorCode, RpcError, find_request_id};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -147,6 +147,10 @@ impl HttpService {
             _ => Bytes::new(),
         };
         let caller = self.identify_caller(parts, claims, &bytes).await?;
+        self.server.check_values(&bytes).map_err(|error| {
+            let (status, id) = (StatusCode::PAYLOAD_TOO_LARGE, find_request_id(&bytes));
+            Box::new(self.error(status, id, &error))
+        })?;
         Ok((bytes, caller))
     }
 

@@ -135,8 +135,8 @@ impl MessageResponse {
         Self::new(server, id, "", reply).with_status(status)
     }
 
-    pub(crate) fn error(server: &Server, error: RpcError) -> Self {
-        Self::new(server, None, "", Work::Reply(Reply::Error(error)))
+    pub(crate) fn error(server: &Server, id: Option<Id<'_>>, error: RpcError) -> Self {
+        Self::new(server, id, "", Work::Reply(Reply::Error(error)))
     }
 
     /// A response that a future produces.

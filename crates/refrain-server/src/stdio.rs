@@ -10,7 +10,7 @@ use crate::tasks::Worker;
 use crate::timer::within;
 use refrain_core::Principal;
 use refrain_wire::ratified::Incoming;
-use refrain_wire::{Message, RpcError};
+use refrain_wire::{Id, Message, RpcError, find_request_id};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -176,7 +176,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
                     metrics.request_refused(Refusal::TooLarge);
                     let error =
                         format!("message exceeds the limit of {limit} bytes (`body_bytes`)");
-                    self.reject(RpcError::invalid_request(error)).await;
+                    self.reject(None, RpcError::invalid_request(error)).await;
                 }
                 InputLine::Text(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
                 InputLine::Text(bytes) => self.handle_line(&bytes).await,
@@ -186,6 +186,9 @@ impl<E: Endpoint> StdioSession<'_, E> {
     }
 
     async fn handle_line(&mut self, bytes: &[u8]) {
+        if let Err(error) = self.server.check_values(bytes) {
+            return self.reject(find_request_id(bytes), error).await;
+        }
         let legacy = &self.server.0.legacy;
         let session = self.legacy.as_ref();
         let batch = session.map(|session| legacy.split_batch(session, bytes));
@@ -195,7 +198,7 @@ impl<E: Endpoint> StdioSession<'_, E> {
                 for message in batch {
                     if message.get().starts_with('[') {
                         let nested = "nested batch: a batch must contain only messages";
-                        self.reject(RpcError::invalid_request(nested)).await;
+                        self.reject(None, RpcError::invalid_request(nested)).await;
                     } else {
                         self.handle_message(message.get().as_bytes()).await;
                     }
@@ -204,14 +207,15 @@ impl<E: Endpoint> StdioSession<'_, E> {
             Err(error) => {
                 let metrics = &self.server.0.services.metrics;
                 metrics.request_refused(Refusal::InvalidRequest);
-                self.reject(error).await;
+                self.reject(None, error).await;
             }
         }
     }
 
-    /// Sends the error for a message without an id.
-    async fn reject(&self, error: RpcError) {
-        let sending = ResponseSender::new(MessageResponse::error(self.server, error), &self.sender);
+    /// Sends the error for a message that is not handled.
+    async fn reject(&self, id: Option<Id<'_>>, error: RpcError) {
+        let response = MessageResponse::error(self.server, id, error);
+        let sending = ResponseSender::new(response, &self.sender);
         sending.run(self.closed.clone()).await;
     }
 

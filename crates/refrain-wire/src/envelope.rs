@@ -131,6 +131,19 @@ pub fn parse(bytes: &[u8]) -> Result<Message<'_>, Box<Rejection>> {
     }
 }
 
+/// Finds the id of a request whose other members are not read. `None` if the message is malformed or not a request.
+pub fn find_request_id(bytes: &[u8]) -> Option<Id<'_>> {
+    #[derive(serde::Deserialize)]
+    struct Request<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+        #[serde(rename = "method")]
+        _method: IgnoredAny,
+    }
+    let request: Request<'_> = serde_json::from_slice(bytes).ok()?;
+    Id::from_raw(request.id)
+}
+
 /// The members of a message. The derived `Deserialize` rejects duplicates.
 #[derive(serde::Deserialize)]
 struct Envelope<'a> {

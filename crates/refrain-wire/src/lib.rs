@@ -78,7 +78,7 @@ pub use canonical::{JsonError, parse_value, write_canonical};
 pub use capabilities::{Capabilities, Capability, TASKS_EXTENSION};
 pub use complete::{CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, Reference};
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
-pub use envelope::{Id, IdBuf, Message, Rejection, Response, parse};
+pub use envelope::{Id, IdBuf, Message, Rejection, Response, find_request_id, parse};
 pub use error::{ErrorCode, RpcError};
 pub use form::{Choice, ContentError, Field, FieldError, FieldKind, Form, FormError, Format};
 pub use info::{

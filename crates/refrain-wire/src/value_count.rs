@@ -3,20 +3,12 @@
 //! A parsed value takes up to 300 bytes of memory, even if its text is a single byte. A limit on the size of a message
 //! therefore does not limit the memory that its values need.
 
-use crate::error::RpcError;
-
 /// JSON text has more values than allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("more than {limit} JSON values, object keys included")]
 pub struct TooManyValues {
     /// The maximum number of values.
     pub limit: usize,
-}
-
-impl From<TooManyValues> for RpcError {
-    fn from(error: TooManyValues) -> Self {
-        Self::invalid_request(format!("the message has {error}; send fewer"))
-    }
 }
 
 /// Checks that JSON text has at most `limit` values. Objects, arrays and object keys count as one value each.

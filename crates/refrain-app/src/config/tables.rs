@@ -41,6 +41,7 @@ impl Config {
 pub(crate) struct LimitsTable {
     body_bytes: Size<256>,
     discard_bytes: Size<0>,
+    json_values: Size<256>,
     pub(crate) token_chars: Size<128>,
     pub(super) concurrent_calls: Size<1>,
     pub(super) concurrent_calls_each: Size<1>,
@@ -76,6 +77,7 @@ impl LimitsTable {
         ServerLimits {
             body: self.body_bytes.size(),
             discard: self.discard_bytes.size(),
+            json_values: self.json_values.size(),
             concurrent_calls: self.concurrent_calls.size(),
             concurrent_calls_each: self.concurrent_calls_each.size(),
             shed_above: self.shed_above.size(),

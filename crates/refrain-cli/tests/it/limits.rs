@@ -58,6 +58,19 @@ async fn body_bytes_limits_request_bodies() {
     );
 }
 
+#[tokio::test]
+async fn json_values_limits_the_values_of_a_message() {
+    let (_instance, client) = with_limit("json_values = 256").await;
+    let call = |more: usize| Call::new("echo", json!({"text": "hello", "more": vec![0; more]}));
+    let few = client.round(&mut call(100)).await;
+    assert_eq!(few, Reply::Done("Echo: hello".into()));
+    let many = client.round(&mut call(256)).await;
+    assert!(
+        matches!(many, Reply::Refused { status: 413, .. }),
+        "{many:?}"
+    );
+}
+
 /// A larger token is stored, and the client gets a reference.
 #[tokio::test]
 async fn token_chars_moves_larger_tokens_to_the_store() {

@@ -34,7 +34,13 @@ impl HttpService {
         Box::new(self.reject_with(refusal, status, None, &error))
     }
 
-    fn error(&self, status: StatusCode, id: Option<Id<'_>>, error: &RpcError) -> Response<Body> {
+    /// The response to a request whose rejection is already counted.
+    pub(super) fn error(
+        &self,
+        status: StatusCode,
+        id: Option<Id<'_>>,
+        error: &RpcError,
+    ) -> Response<Body> {
         let mut out = Vec::with_capacity(256);
         write_error(&mut out, id.as_ref().map(Id::as_json), error);
         wire_recorder::record("", &out);

@@ -14,6 +14,9 @@ pub struct ServerLimits {
     /// Maximum size of a too large body that is read and discarded, so that the client can read the error response. With
     /// more, the connection is closed. Default 64 MiB.
     pub discard: usize,
+    /// Maximum number of JSON values in a message. Objects, arrays and object keys count as one value each. Parsed values
+    /// need up to 300 bytes of memory each, however short their text is. Default 100,000.
+    pub json_values: usize,
     /// Maximum number of calls in flight; further calls get HTTP 503. Default 1024.
     pub concurrent_calls: usize,
     /// Maximum number of calls in flight of one caller. Default 512.
@@ -83,6 +86,7 @@ impl Default for ServerLimits {
         Self {
             body: 4 * 1024 * 1024,
             discard: 64 * 1024 * 1024,
+            json_values: 100_000,
             concurrent_calls: 1024,
             concurrent_calls_each: 512,
             shed_above: 768,

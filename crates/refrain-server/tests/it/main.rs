@@ -10,6 +10,7 @@ mod complete;
 mod connections;
 mod drafts;
 mod drain;
+mod json_values;
 mod jwks;
 mod jwt;
 mod keys;
