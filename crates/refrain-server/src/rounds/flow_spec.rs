@@ -57,12 +57,11 @@ impl LiveSpec {
         }
     }
 
-    /// The number of bytes that the client sent and the call keeps.
-    #[allow(dead_code, reason = "for the limit on bytes held by live calls")]
+    /// The number of bytes that the client sent and the call keeps. A URI is also kept by the flow and for the reply.
     pub(crate) fn held_bytes(&self) -> usize {
         let arguments = self.arguments.as_ref().map_or(0, |raw| raw.get().len());
         let extensions = self.flow.extensions.as_ref().map_or(0, |text| text.len());
-        self.flow.name.len() + arguments + extensions
+        3 * self.flow.name.len() + arguments + extensions
     }
 }
 

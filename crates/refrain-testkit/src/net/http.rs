@@ -4,9 +4,9 @@ use super::Request;
 use super::wait::success;
 use serde_json::Value;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// Sends a request on a new connection and returns the response, or an error if the server goes away.
 pub async fn try_send(address: SocketAddr, request: &Request) -> io::Result<Response> {
@@ -69,6 +69,17 @@ impl Connection {
             read: Vec::new(),
             events: String::new(),
         }
+    }
+
+    /// Connects from this loopback address, so that the server sees another client.
+    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
+        let connect = async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((local, 0).into())?;
+            let stream = socket.connect(address).await?;
+            Ok::<_, io::Error>(Self::of(stream, address.to_string()))
+        };
+        success("a connection", connect).await
     }
 
     async fn try_open(address: SocketAddr) -> io::Result<Self> {
