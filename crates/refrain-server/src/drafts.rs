@@ -75,12 +75,13 @@ struct DraftEndpoint {
 impl DraftEndpoint {
     fn new(draft: Draft, server: Server) -> Self {
         let tasks = server.0.tasks.as_ref();
-        let limit = tasks.map_or(0, |tasks| tasks.options.waiting);
+        let limits = tasks.map(|tasks| (tasks.options.waiting, tasks.options.waiting_each));
+        let (limit, limit_each) = limits.unwrap_or_default();
         let waiting = "clients waiting for a task";
         Self {
             draft,
             server,
-            waiting: Limiter::new(waiting, limit, usize::MAX),
+            waiting: Limiter::new(waiting, limit, limit_each),
         }
     }
 

@@ -6,12 +6,13 @@
 //!
 //! Invariants:
 //! - An ask is sent only on the stream of the request that it belongs to.
-//! - A broken stream does not end its call. Only the client, a timeout or the end of the session does.
+//! - A broken stream does not end its call. Only the client, a timeout or the end of the session does. A call of an
+//!   anonymous client times out if its stream has no reader for `resume_time`.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `session` | sessions and their ids |
-//! | `state` | log level and subscriptions of sessions |
+//! | `state` | log level and subscriptions of sessions, ended sessions |
 //! | `request` | handling of messages |
 //! | `exchange` | a request in flight: its messages and open asks |
 //! | `open_calls` | calls and open asks of this instance |
@@ -72,7 +73,7 @@ impl LegacySessions {
     ) -> Arc<Self> {
         Arc::new(Self {
             streams: Streams::new(relay.own.id(), &services.limits),
-            states: Mutex::default(),
+            states: Mutex::new(SessionStates::new(&services.limits)),
             open: Mutex::default(),
             catalog,
             auth,

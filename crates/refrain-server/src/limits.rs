@@ -24,6 +24,9 @@ pub(crate) struct InstanceLimits {
     pub(crate) calls: Arc<Limiter>,
     /// Calls whose home is memory.
     pub(crate) live: Arc<Limiter>,
+    live_bytes: Arc<Limiter>,
+    /// Ended live calls whose last reply is kept.
+    kept_replies: Arc<Limiter>,
     pub(crate) subscriptions: Arc<Limiter>,
     /// Bytes of request bodies that did not arrive at once.
     pub(crate) bodies: Arc<Limiter>,
@@ -39,6 +42,16 @@ impl InstanceLimits {
                 settings.concurrent_calls_each,
             ),
             live: Limiter::new("live calls", settings.live_calls, settings.live_calls_each),
+            live_bytes: Limiter::new(
+                "bytes of live calls",
+                settings.live_bytes,
+                settings.live_bytes_each,
+            ),
+            kept_replies: Limiter::new(
+                "kept replies",
+                settings.live_calls,
+                settings.live_calls_each,
+            ),
             subscriptions: Limiter::new(
                 "subscriptions",
                 settings.subscriptions,
@@ -54,6 +67,39 @@ impl InstanceLimits {
         })
     }
 
+    /// Takes a permit for a call that keeps this many bytes in memory.
+    pub(crate) fn acquire_live(
+        &self,
+        key: LimitKey,
+        bytes: usize,
+    ) -> Result<LivePermit, LimitReached> {
+        Ok(LivePermit {
+            _call: self.live.acquire(key.clone())?,
+            bytes: self.live_bytes.acquire_bytes(key, bytes)?,
+        })
+    }
+
+    /// Takes a permit for more bytes of a live call.
+    pub(crate) fn acquire_live_bytes(
+        &self,
+        key: LimitKey,
+        bytes: usize,
+    ) -> Result<Permit, LimitReached> {
+        self.live_bytes.acquire_bytes(key, bytes)
+    }
+
+    /// Takes a permit to keep the last reply of a live call.
+    pub(crate) fn acquire_kept_reply(
+        &self,
+        key: LimitKey,
+        bytes: usize,
+    ) -> Result<LivePermit, LimitReached> {
+        Ok(LivePermit {
+            _call: self.kept_replies.acquire(key.clone())?,
+            bytes: self.live_bytes.acquire_bytes(key, bytes)?,
+        })
+    }
+
     /// From now on, running flows are handed on at their next checkpoint.
     pub(crate) fn start_draining(&self) {
         self.is_draining.store(true, Ordering::Release);
@@ -61,6 +107,27 @@ impl InstanceLimits {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
+    }
+}
+
+/// The right to keep a call and its bytes in memory.
+#[derive(Debug)]
+pub(crate) struct LivePermit {
+    _call: Permit,
+    bytes: Permit,
+}
+
+impl LivePermit {
+    pub(crate) fn key(&self) -> &LimitKey {
+        self.bytes.key()
+    }
+
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), LimitReached> {
+        self.bytes.grow_bytes(bytes)
+    }
+
+    pub(crate) fn merge(&mut self, bytes: Permit) {
+        self.bytes.merge(bytes);
     }
 }
 

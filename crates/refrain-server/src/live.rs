@@ -5,20 +5,23 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `answers` | answers on their way to a flow |
 //! | `flow` | runs a flow in memory: asks, answers, time limits |
 //! | `parked` | a parked call and the requests attached to it |
 //! | `calls` | the parked calls of one instance |
 //! | `first_requests` | first requests that are starting a call |
 //! | `errors` | errors for calls that are not parked on this instance |
 
+mod answers;
 mod calls;
 mod errors;
 mod first_requests;
 mod flow;
 mod parked;
 
+pub(crate) use answers::{AnswerSender, LiveAnswer, LiveAnswerError};
 pub(crate) use calls::LiveCalls;
 pub(crate) use errors::{call_gone, held_elsewhere, holder_unreachable};
 pub(crate) use first_requests::FirstRequest;
-pub(crate) use flow::{LiveAnswer, LiveAnswerError, LiveEvent, LiveFlow};
-pub(crate) use parked::{AttachedEvent, AttachedRequest, SealContext, Subscribed};
+pub(crate) use flow::{LiveEvent, LiveFlow};
+pub(crate) use parked::{AttachError, AttachedEvent, AttachedRequest, SealContext, Subscribed};

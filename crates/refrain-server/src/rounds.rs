@@ -49,7 +49,7 @@ use crate::auth::{Auth, Caller, MissingScopes};
 use crate::catalog::Catalog;
 use crate::dispatch::Dispatch;
 use crate::limits::LimitReached;
-use crate::live::LiveCalls;
+use crate::live::{AttachError, LiveCalls};
 use crate::relay::{PendingRelay, Relay};
 use crate::services::Services;
 use crate::tasks::Tasks;
@@ -105,6 +105,15 @@ impl From<RpcError> for RoundRejection {
 impl From<LimitReached> for RoundRejection {
     fn from(reached: LimitReached) -> Self {
         Self::Busy(reached.into())
+    }
+}
+
+impl From<AttachError> for RoundRejection {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Rejected(error) => error.into(),
+            AttachError::Busy(reached) => reached.into(),
+        }
     }
 }
 

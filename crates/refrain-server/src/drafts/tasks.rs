@@ -178,9 +178,12 @@ impl DraftEndpoint {
         let before = self.call(&request.write("tasks/get"), &caller).await;
         let updated = self.call(&request.write("tasks/update"), &caller).await;
         let asks = &before.content["result"]["inputRequests"];
-        if !updated.is_error() && !all_valid(asks, &request.params["inputResponses"]) {
+        if !updated.is_error()
+            && !all_valid(asks, &request.params["inputResponses"])
+            && let Ok(_permit) = self.waiting.acquire(caller.limit_key())
+        {
             let time = self.server.limits().round_time / 2;
-            // The answers are acknowledged even after a timeout.
+            // The answers are acknowledged even after a timeout, or without a permit to wait.
             within(time, self.wait_until_idle(request, &caller)).await;
         }
         self.respond(updated)

@@ -15,6 +15,7 @@ use super::{Body, BoxedResponse, HttpService, accepted, event_stream, json};
 use crate::auth::Caller;
 use crate::dispatch::{Context, ParsedMessage, SessionContext};
 use crate::legacy::{EventId, Purpose, Session, StreamReader, StreamResumeError};
+use crate::limits::LimitKey;
 use crate::metrics::Refusal;
 use crate::relay::RelayRequest;
 use crate::response::{Disposition, MessageKind, Status};
@@ -86,7 +87,10 @@ impl HttpService {
             },
         };
         match response.is_call() {
-            true => self.respond_to_call(&session, response).await,
+            true => {
+                let caller = caller.limit_key();
+                self.respond_to_call(&session, caller, response).await
+            }
             false => self.respond_with(response).await,
         }
     }
@@ -156,12 +160,13 @@ impl HttpService {
     async fn respond_to_call(
         &self,
         session: &Session,
+        caller: LimitKey,
         response: crate::MessageResponse,
     ) -> Response<Body> {
         let legacy = &self.server.0.legacy;
         let id = response.id().map(|id| id.as_json().to_owned());
         let purpose = id.map(Purpose::Call);
-        let reader = legacy.stream(session, vec![response], purpose.as_ref());
+        let reader = legacy.stream(session, caller, vec![response], purpose.as_ref());
         if let Some(Some((MessageKind::Reply, reply))) = within(PROMPT_TIME, reader.peek()).await {
             legacy.forget_stream(&reader);
             return json(reply);
@@ -198,7 +203,8 @@ impl HttpService {
         if responses.is_empty() {
             return accepted();
         }
-        let reader = self.server.0.legacy.stream(session, responses, None);
+        let (legacy, caller) = (&self.server.0.legacy, caller.limit_key());
+        let reader = legacy.stream(session, caller, responses, None);
         self.resumable_stream(session, reader)
     }
 
@@ -241,13 +247,13 @@ impl HttpService {
             };
             if let Some(response) = self.relay_to_holder(&session, request).await {
                 if parts.method == Method::DELETE && response.status().is_success() {
-                    legacy.end(&session);
+                    legacy.end(&session, caller.limit_key());
                 }
                 return response;
             }
         }
         if parts.method == Method::DELETE {
-            legacy.end(&session);
+            legacy.end(&session, caller.limit_key());
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             return response;

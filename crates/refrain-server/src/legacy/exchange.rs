@@ -1,7 +1,7 @@
 //! A request of a legacy session in flight: serializes its messages and tracks its open asks.
 
 use super::{LegacySessions, Session};
-use crate::live::LiveAnswer;
+use crate::live::AnswerSender;
 use crate::rounds::Round;
 use crate::wire_recorder;
 use refrain_wire::legacy::{self, write_ask, write_cancelled};
@@ -11,7 +11,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
-use tokio::sync::mpsc;
 use tokio::time::Sleep;
 
 /// A request of a legacy session in flight. Dropping it withdraws its asks.
@@ -22,7 +21,7 @@ pub(crate) struct LegacyExchange {
     pub(crate) opened: Option<String>,
     /// The request ids of the open asks, by key.
     open_asks: BTreeMap<String, String>,
-    answers: Option<mpsc::Sender<LiveAnswer>>,
+    answers: Option<AnswerSender>,
     /// The deadline after which answers are rejected. Set with the first ask.
     session_expiry: Option<Pin<Box<Sleep>>>,
 }
@@ -44,10 +43,7 @@ impl LegacyExchange {
     }
 
     pub(crate) fn connect(&mut self, round: &mut Round) {
-        let limit = self.legacy.services.limits.flow.asks;
-        let (sender, answers) = mpsc::channel(limit.max(1));
-        round.answers_from(answers);
-        self.answers = Some(sender);
+        self.answers = round.open_answers();
     }
 
     /// Whether the session has expired while the call only waits for answers, which would be rejected.

@@ -41,10 +41,12 @@ impl LegacySessions {
     ) -> Result<SessionNotifications, SubscribeError> {
         let mut state = self.watch(session);
         let uris = state.borrow_and_update().uris.clone();
+        let subscription = self.subscribe_to(&uris, &caller);
+        let subscription = subscription.inspect_err(|_| self.unwatch(session))?;
         let mut retry = tokio::time::interval(RETRY_INTERVAL);
         retry.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Ok(SessionNotifications {
-            subscription: self.subscribe_to(&uris, &caller)?,
+            subscription,
             state,
             has_state: true,
             uris,
@@ -129,6 +131,12 @@ impl SessionNotifications {
     }
 }
 
+impl Drop for SessionNotifications {
+    fn drop(&mut self) {
+        self.legacy.unwatch(&self.session);
+    }
+}
+
 fn write_change(change: Change<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     legacy::write_change(&mut out, change);
@@ -177,7 +185,10 @@ mod tests {
         };
         let mut notifications = legacy.listen(&session, caller.clone()).expect("a permit");
         let other = legacy.subscribe_to(&[], &caller).expect("a permit");
-        assert_eq!(legacy.subscribe(&session, "notes://today"), Ok(()));
+        assert_eq!(
+            legacy.subscribe(&session, caller.limit_key(), "notes://today"),
+            Ok(())
+        );
         // Many retries, in paused time.
         let next = tokio::time::timeout(10 * RETRY_INTERVAL, notifications.next()).await;
         assert!(next.is_err(), "unexpected notification");

@@ -4,14 +4,15 @@
 //! instance can verify the id and find the instance that waits for the answer.
 
 use super::{LegacySessions, Session};
-use crate::live::{LiveAnswer, LiveAnswerError};
+use crate::limits::LimitReached;
+use crate::live::{AnswerSender, LiveAnswer, LiveAnswerError};
 use crate::relay::Holder;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use refrain_wire::{AskKind, Response, check_answer_shape};
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
 const MAX_ID: usize = 1024;
 
@@ -54,7 +55,7 @@ struct OpenAsk {
     session: Arc<str>,
     key: String,
     kind: AskKind,
-    answers: mpsc::Sender<LiveAnswer>,
+    answers: AnswerSender,
 }
 
 impl LegacySessions {
@@ -64,7 +65,7 @@ impl LegacySessions {
         session: &Session,
         key: &str,
         kind: AskKind,
-        answers: &mpsc::Sender<LiveAnswer>,
+        answers: &AnswerSender,
     ) -> String {
         let mut open = self.open.lock();
         open.last_number += 1;
@@ -108,14 +109,29 @@ impl LegacySessions {
     }
 
     /// Delivers an answer. Returns false if the ask is not open on this instance. A malformed answer fails the ask, because
-    /// its request gets no other response.
-    pub(super) fn answer_ask(&self, session: &Session, id: &str, response: &Response<'_>) -> bool {
+    /// its request gets no other response. An answer over the limit of bytes has no effect.
+    pub(super) fn answer_ask(
+        &self,
+        session: &Session,
+        id: &str,
+        response: &Response<'_>,
+    ) -> Result<bool, LimitReached> {
         if !self.is_open(session, id) {
-            return false;
+            return Ok(false);
         }
-        let Some(ask) = self.open.lock().asks.remove(id) else {
-            return false;
+        let mut open = self.open.lock();
+        let Some(ask) = open.asks.get(id) else {
+            return Ok(false);
         };
+        let bytes = match &response.outcome {
+            Ok(result) => result.get().len(),
+            Err(message) => message.len(),
+        };
+        let bytes = ask.answers.acquire(bytes)?;
+        let Some(ask) = open.asks.remove(id) else {
+            return Ok(false);
+        };
+        drop(open);
         let answer = match &response.outcome {
             Ok(result) => match check_answer_shape(ask.kind, result) {
                 Ok(()) => Ok(result.get().to_owned()),
@@ -123,10 +139,9 @@ impl LegacySessions {
             },
             Err(message) => Err(LiveAnswerError::Client(message.clone().into_owned())),
         };
-        // The channel has capacity for all asks. Sending fails only if the call has ended.
         let key = ask.key;
-        let _ = ask.answers.try_send(LiveAnswer { key, answer });
-        true
+        ask.answers.send(LiveAnswer { key, answer, bytes });
+        Ok(true)
     }
 
     /// Registers a call, so that its client can cancel it.

@@ -4,6 +4,7 @@ use super::state::StateError;
 use super::{LegacySessions, Lifetime, RequestId, Session};
 use crate::auth::Caller;
 use crate::dispatch::Dispatch;
+use crate::limits::LimitReached;
 use crate::metrics::{Label, Other, Refusal};
 use crate::relay::{Holder, PendingRelay};
 use crate::rounds::{CallRequest, Home, TokenSource};
@@ -14,6 +15,9 @@ use serde_json::value::RawValue;
 
 /// The longest URI, in bytes, that a session may subscribe to.
 const MAX_URI: usize = 1024;
+
+/// The longest request id, in bytes. A call keeps several copies of it.
+const MAX_REQUEST_ID: usize = 1024;
 
 #[derive(Deserialize)]
 pub(crate) struct CancelParams<'a> {
@@ -64,7 +68,11 @@ impl LegacySessions {
         caller: Caller,
         can_relay: bool,
     ) -> (&'static str, Dispatch) {
-        if let Ok(Message::Request { method, params, .. }) = &message {
+        if let Ok(Message::Request { id, method, params }) = &message {
+            if id.as_json().len() > MAX_REQUEST_ID {
+                let reason = format!("id: longer than {MAX_REQUEST_ID} bytes");
+                return ("", Dispatch::Invalid(RpcError::invalid_request(reason)));
+            }
             if can_relay && self.relay.can_reach(&session.holder) {
                 return ("", PendingRelay::dispatch(session.holder.clone(), caller));
             }
@@ -80,7 +88,7 @@ impl LegacySessions {
             }
             Ok(Message::Response(response)) => self.answer(session, &response),
             Ok(_) => Ok(None),
-            Err(rejection) => Err(rejection.error),
+            Err(rejection) => Err(rejected(rejection.error)),
         };
         let dispatch = match target {
             Ok(None) => Dispatch::Accepted,
@@ -92,7 +100,7 @@ impl LegacySessions {
                 RpcError::invalid_request(HELD_ELSEWHERE),
             ),
             Ok(Some(_)) => Dispatch::Rejected(Refusal::Elsewhere, lost_call()),
-            Err(error) => Dispatch::Rejected(Refusal::error(error.code), error),
+            Err(dispatch) => dispatch,
         };
         ("", dispatch)
     }
@@ -102,10 +110,12 @@ impl LegacySessions {
         &self,
         session: &Session,
         response: &refrain_wire::Response<'_>,
-    ) -> Result<Option<Holder>, RpcError> {
+    ) -> Result<Option<Holder>, Dispatch> {
         if let RequestId::Text(ask) = RequestId::read(response.id.as_json()) {
-            if self.answer_ask(session, &ask, response) {
-                return Ok(None);
+            match self.answer_ask(session, &ask, response) {
+                Ok(true) => return Ok(None),
+                Ok(false) => {}
+                Err(reached) => return Err(self.busy(reached)),
             }
             if let Some(holder) = self.holder_of_ask(session, &ask) {
                 // If this instance is the holder, the ask was answered or withdrawn before.
@@ -113,7 +123,13 @@ impl LegacySessions {
             }
         }
         let error = "unknown id: this response does not match a request of the server";
-        Err(RpcError::invalid_request(error))
+        Err(rejected(RpcError::invalid_request(error)))
+    }
+
+    /// Counts a request over a limit.
+    fn busy(&self, reached: LimitReached) -> Dispatch {
+        self.services.metrics.request_refused(Refusal::Busy);
+        Dispatch::Busy(reached.into())
     }
 
     /// Cancels a call. Returns the holder of the session if the call may run there.
@@ -182,7 +198,9 @@ impl LegacySessions {
     ) -> Result<Dispatch, RpcError> {
         let changed = match request {
             Other::Ping => Ok(()),
-            Other::SetLevel => self.set_level(session, decode_set_level(params)?),
+            Other::SetLevel => {
+                self.set_level(session, caller.limit_key(), decode_set_level(params)?)
+            }
             Other::Subscribe => {
                 let uri = decode_uri(params)?.into_owned();
                 let catalog = self.catalog.entries().clone();
@@ -199,10 +217,10 @@ impl LegacySessions {
                         "uri: longer than {MAX_URI} bytes"
                     )));
                 }
-                self.subscribe(session, &uri)
+                self.subscribe(session, caller.limit_key(), &uri)
             }
             Other::Unsubscribe => {
-                self.unsubscribe(session, &decode_uri(params)?);
+                self.unsubscribe(session, caller.limit_key(), &decode_uri(params)?);
                 Ok(())
             }
             _ => {
@@ -226,11 +244,13 @@ impl LegacySessions {
                     limits.subscribed_resources, limits.subscribed_bytes
                 )))
             }
-            Err(StateError::Instance) => Err(RpcError::internal(
-                "session state limit of this instance reached: try again later",
-            )),
+            Err(StateError::Limit(reached)) => Ok(self.busy(reached)),
         }
     }
+}
+
+fn rejected(error: RpcError) -> Dispatch {
+    Dispatch::Rejected(Refusal::error(error.code), error)
 }
 
 /// The error text for an answer, a cancellation or a stream whose holder advertises no URL.

@@ -1,17 +1,15 @@
-//! In-memory state of sessions: log level, subscriptions, and whether the client ended the session.
+//! In-memory state of sessions: log level and subscriptions, and which sessions their clients have ended.
 //!
 //! Sessions with default state have no entry. Entries are removed when their session expires.
 
 use super::{LegacySessions, Session};
+use crate::limits::{LimitKey, LimitReached, Limiter, Permit, ServerLimits};
 use refrain_wire::LogLevel;
 use refrain_wire::legacy::SessionSettings;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-const MAX_SESSIONS: usize = 65_536;
-/// The maximum size of the subscribed URIs of all sessions.
-const MAX_BYTES: usize = 64 * 1024 * 1024;
 const DEFAULT_LEVEL: LogLevel = LogLevel::Info;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,95 +28,196 @@ impl SessionState {
 /// The limit that a change of state would exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateError {
+    /// The resources or bytes of one session.
     Session,
-    Instance,
+    Limit(LimitReached),
 }
 
-#[derive(Default)]
+impl From<LimitReached> for StateError {
+    fn from(reached: LimitReached) -> Self {
+        Self::Limit(reached)
+    }
+}
+
 pub(super) struct SessionStates {
     entries: HashMap<Arc<str>, StateEntry>,
-    bytes: usize,
+    by_expiry: BTreeSet<(u64, Arc<str>)>,
+    ended: EndedSessions,
+    sessions: Arc<Limiter>,
+    bytes: Arc<Limiter>,
 }
 
 struct StateEntry {
     state: Arc<watch::Sender<SessionState>>,
     expires: u64,
+    /// `None` while the state is the default. The entry exists only for the streams that watch it, which have permits.
+    permits: Option<StatePermits>,
+}
+
+struct StatePermits {
+    _session: Permit,
+    /// For the subscribed URIs.
+    bytes: Permit,
 }
 
 impl SessionStates {
-    /// The state of a session. Adds an entry if necessary.
-    fn entry(
-        &mut self,
-        session: &Session,
-        now: u64,
-    ) -> Result<Arc<watch::Sender<SessionState>>, StateError> {
-        if let Some(entry) = self.entries.get(&session.key) {
-            return Ok(entry.state.clone());
+    pub(super) fn new(limits: &ServerLimits) -> Self {
+        Self {
+            entries: HashMap::new(),
+            by_expiry: BTreeSet::new(),
+            ended: EndedSessions::new(limits.sessions, limits.sessions_each),
+            sessions: Limiter::new(
+                "sessions with a log level or subscriptions",
+                limits.sessions,
+                limits.sessions_each,
+            ),
+            bytes: Limiter::new(
+                "bytes of subscribed URIs",
+                limits.session_bytes,
+                limits.session_bytes_each,
+            ),
         }
-        if self.entries.len() >= MAX_SESSIONS {
-            self.remove_expired(now);
-        }
-        if self.entries.len() >= MAX_SESSIONS {
-            return Err(StateError::Instance);
-        }
-        let entry = StateEntry {
-            state: Arc::default(),
-            expires: session.expires,
-        };
-        let state = entry.state.clone();
-        self.entries.insert(session.key.clone(), entry);
-        Ok(state)
     }
 
-    /// Removes entries of expired sessions, and default entries that no stream watches.
+    /// The entry of a session. Adds one with default state if necessary.
+    fn entry(&mut self, session: &Session) -> &mut StateEntry {
+        let entry = self.entries.entry(session.key.clone());
+        entry.or_insert_with(|| {
+            let expiry = (session.expires, session.key.clone());
+            self.by_expiry.insert(expiry);
+            StateEntry {
+                state: Arc::default(),
+                expires: session.expires,
+                permits: None,
+            }
+        })
+    }
+
+    fn permits(&self, caller: LimitKey) -> Result<StatePermits, LimitReached> {
+        Ok(StatePermits {
+            bytes: self.bytes.acquire_bytes(caller.clone(), 0)?,
+            _session: self.sessions.acquire(caller)?,
+        })
+    }
+
+    fn change(
+        &mut self,
+        session: &Session,
+        caller: LimitKey,
+        more: usize,
+        change: impl FnOnce(&mut SessionState) -> Result<(), StateError>,
+    ) -> Result<(), StateError> {
+        let mut permits = match self.entry(session).permits.take() {
+            Some(permits) => permits,
+            None => self.permits(caller)?,
+        };
+        let grown = permits.bytes.grow_bytes(more);
+        let entry = self.entry(session);
+        let mut changed = grown.map_err(StateError::Limit);
+        if changed.is_ok() {
+            entry.state.send_if_modified(|state| {
+                changed = change(state);
+                changed.is_ok()
+            });
+        }
+        let state = entry.state.borrow();
+        permits.bytes.shrink_to_bytes(state.bytes());
+        entry.permits = (*state != SessionState::default()).then_some(permits);
+        changed
+    }
+
     fn remove_expired(&mut self, now: u64) {
-        self.entries.retain(|_, StateEntry { state, expires }| {
-            let is_unused =
-                state.receiver_count() == 0 && *state.borrow() == SessionState::default();
-            now < *expires && !is_unused
-        });
-        let states = self
-            .entries
-            .values()
-            .map(|entry| entry.state.borrow().bytes());
-        self.bytes = states.sum();
+        while let Some((expires, key)) = self.by_expiry.first()
+            && *expires <= now
+        {
+            let key = key.clone();
+            self.remove(&key);
+        }
+    }
+
+    fn remove(&mut self, key: &Arc<str>) -> Option<StateEntry> {
+        let entry = self.entries.remove(key)?;
+        self.by_expiry.remove(&(entry.expires, key.clone()));
+        Some(entry)
+    }
+
+    /// Removes an entry with default state, unless more than `watchers` streams watch it.
+    fn remove_default(&mut self, key: &Arc<str>, watchers: usize) {
+        if let Some(StateEntry { state, .. }) = self.entries.get(key)
+            && state.receiver_count() <= watchers
+            && *state.borrow() == SessionState::default()
+        {
+            self.remove(key);
+        }
+    }
+}
+
+/// The sessions that their clients ended, until they expire. Over a limit, the caller with the most forgets the oldest, whose
+/// id is then valid again.
+struct EndedSessions {
+    limit: usize,
+    limit_per_caller: usize,
+    keys: HashSet<Arc<str>>,
+    /// The expiry and key of each session.
+    by_caller: HashMap<LimitKey, BTreeSet<(u64, Arc<str>)>>,
+}
+
+impl EndedSessions {
+    fn new(limit: usize, limit_per_caller: usize) -> Self {
+        Self {
+            limit,
+            limit_per_caller,
+            keys: HashSet::new(),
+            by_caller: HashMap::new(),
+        }
+    }
+
+    fn insert(&mut self, session: &Session, caller: LimitKey, now: u64) {
+        if !self.keys.insert(session.key.clone()) {
+            return;
+        }
+        let own = self.by_caller.entry(caller).or_default();
+        own.insert((session.expires, session.key.clone()));
+        while let Some((expires, _)) = own.first()
+            && (*expires <= now || own.len() > self.limit_per_caller)
+        {
+            remove_first(own, &mut self.keys);
+        }
+        if self.keys.len() > self.limit
+            && let Some(most) = self.by_caller.values_mut().max_by_key(|own| own.len())
+        {
+            remove_first(most, &mut self.keys);
+            self.by_caller.retain(|_, own| !own.is_empty());
+        }
+    }
+}
+
+fn remove_first(sessions: &mut BTreeSet<(u64, Arc<str>)>, keys: &mut HashSet<Arc<str>>) {
+    if let Some((_, key)) = sessions.pop_first() {
+        keys.remove(&key);
     }
 }
 
 impl LegacySessions {
-    fn read_state<T>(
-        &self,
-        session: &Session,
-        read: impl Fn(&SessionState) -> Option<T>,
-    ) -> Option<T> {
-        let states = self.states.lock();
-        read(&states.entries.get(&session.key)?.state.borrow())
-    }
-
     /// Changes the state of a session, which may grow by `more` bytes.
     fn change_state(
         &self,
         session: &Session,
+        caller: LimitKey,
         more: usize,
         change: impl FnOnce(&mut SessionState) -> Result<(), StateError>,
     ) -> Result<(), StateError> {
         let mut states = self.states.lock();
-        let state = states.entry(session, self.services.source.unix_seconds())?;
-        if states.bytes.saturating_add(more) > MAX_BYTES {
-            return Err(StateError::Instance);
-        }
-        let before = state.borrow().bytes();
-        let mut changed = Ok(());
-        state.send_if_modified(|state| {
-            changed = change(state);
-            changed.is_ok()
-        });
-        states.bytes = states.bytes + state.borrow().bytes() - before;
+        states.remove_expired(self.services.source.unix_seconds());
+        let changed = states.change(session, caller, more, change);
+        states.remove_default(&session.key, 0);
         changed
     }
 
     pub(crate) fn agreed(&self, session: &Session) -> SessionSettings {
-        let level = self.read_state(session, |state| state.level);
+        let states = self.states.lock();
+        let entry = states.entries.get(&session.key);
+        let level = entry.and_then(|entry| entry.state.borrow().level);
         SessionSettings {
             revision: session.revision,
             capabilities: session.capabilities,
@@ -127,27 +226,39 @@ impl LegacySessions {
     }
 
     pub(crate) fn has_ended(&self, session: &Session) -> bool {
-        let ended = self.read_state(session, |state| state.ended.then_some(()));
-        ended.is_some()
+        self.states.lock().ended.keys.contains(&session.key)
     }
 
+    /// Watches the state of a session for a stream, which has a permit for its subscription.
     pub(super) fn watch(&self, session: &Session) -> watch::Receiver<SessionState> {
-        let now = self.services.source.unix_seconds();
-        // If the limit prevents an entry, the state cannot change either.
-        let state = self.states.lock().entry(session, now).unwrap_or_default();
-        state.subscribe()
+        self.states.lock().entry(session).state.subscribe()
     }
 
-    pub(super) fn set_level(&self, session: &Session, level: LogLevel) -> Result<(), StateError> {
-        self.change_state(session, 0, |state| {
+    /// Removes the entry of a session with default state when its last watcher is dropped.
+    pub(super) fn unwatch(&self, session: &Session) {
+        self.states.lock().remove_default(&session.key, 1);
+    }
+
+    pub(super) fn set_level(
+        &self,
+        session: &Session,
+        caller: LimitKey,
+        level: LogLevel,
+    ) -> Result<(), StateError> {
+        self.change_state(session, caller, 0, |state| {
             state.level = Some(level);
             Ok(())
         })
     }
 
-    pub(super) fn subscribe(&self, session: &Session, uri: &str) -> Result<(), StateError> {
+    pub(super) fn subscribe(
+        &self,
+        session: &Session,
+        caller: LimitKey,
+        uri: &str,
+    ) -> Result<(), StateError> {
         let limits = &self.services.limits;
-        self.change_state(session, uri.len(), |state| {
+        self.change_state(session, caller, uri.len(), |state| {
             if state.uris.iter().any(|known| known == uri) {
                 return Ok(());
             }
@@ -161,34 +272,32 @@ impl LegacySessions {
         })
     }
 
-    pub(super) fn unsubscribe(&self, session: &Session, uri: &str) {
+    pub(super) fn unsubscribe(&self, session: &Session, caller: LimitKey, uri: &str) {
         // Fails only if an entry cannot be added, and then there is no subscription.
-        let _ = self.change_state(session, 0, |state| {
+        let _ = self.change_state(session, caller, 0, |state| {
             state.uris.retain(|known| known != uri);
             Ok(())
         });
     }
 
-    /// Ends a session with its calls and streams on this instance. If no entry can be added, the session id stays valid.
-    pub(crate) fn end(&self, session: &Session) {
-        let ended = self.change_state(session, 0, |state| {
-            *state = SessionState {
+    /// Ends a session with its calls and streams on this instance.
+    pub(crate) fn end(&self, session: &Session, caller: LimitKey) {
+        let now = self.services.source.unix_seconds();
+        let mut states = self.states.lock();
+        states.ended.insert(session, caller, now);
+        let entry = states.remove(&session.key);
+        drop(states);
+        if let Some(entry) = entry {
+            entry.state.send_replace(SessionState {
                 ended: true,
                 ..SessionState::default()
-            };
-            Ok(())
-        });
-        if ended.is_err() {
-            tracing::warn!("session limit reached, ended session stays valid");
+            });
         }
         self.cancel_calls(session);
     }
 
     /// Removes the state of a session whose id cannot be used again.
     pub(crate) fn forget(&self, session: &Session) {
-        let mut states = self.states.lock();
-        if let Some(entry) = states.entries.remove(&session.key) {
-            states.bytes -= entry.state.borrow().bytes();
-        }
+        self.states.lock().remove(&session.key);
     }
 }

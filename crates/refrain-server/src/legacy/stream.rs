@@ -6,6 +6,7 @@
 //! - Events that were read stay available until the size limit is reached.
 
 use super::EventId;
+use crate::limits::LimitKey;
 use crate::response::MessageKind;
 use crate::timer::within;
 use bytes::Bytes;
@@ -25,8 +26,9 @@ pub(super) struct Stream {
     pub(super) session: Arc<str>,
     pub(super) purpose: Option<Arc<str>>,
     pub(super) limit: usize,
-    /// The current size of all streams.
-    pub(super) stored: Arc<AtomicUsize>,
+    pub(super) caller: LimitKey,
+    /// The current size of all streams, and of those of the caller.
+    pub(super) stored: [Arc<AtomicUsize>; 2],
     pub(super) state: Mutex<StreamState>,
 }
 
@@ -123,8 +125,10 @@ impl Stream {
     /// Updates the size of all streams. `before` is the previous size of this one.
     fn update_stored(&self, state: &StreamState, before: usize) {
         if state.phase < StreamPhase::Removed {
-            self.stored.fetch_add(state.bytes, Ordering::Relaxed);
-            self.stored.fetch_sub(before, Ordering::Relaxed);
+            for stored in &self.stored {
+                stored.fetch_add(state.bytes, Ordering::Relaxed);
+                stored.fetch_sub(before, Ordering::Relaxed);
+            }
         }
     }
 
@@ -138,7 +142,9 @@ impl Stream {
         let mut state = self.state.lock();
         if state.phase < StreamPhase::Removed {
             state.phase = StreamPhase::Removed;
-            self.stored.fetch_sub(state.bytes, Ordering::Relaxed);
+            for stored in &self.stored {
+                stored.fetch_sub(state.bytes, Ordering::Relaxed);
+            }
         }
         wake(state);
     }
@@ -187,15 +193,18 @@ impl Stream {
             .await;
     }
 
-    /// Waits until there was no reader for this long, or the stream ends.
-    pub(super) async fn abandoned(&self, after: Duration) {
+    /// Waits until there was no reader for this long, or the stream ends. Returns false if it ended.
+    pub(super) async fn abandoned(&self, after: Duration) -> bool {
         let has_ended = |state: &StreamState| state.phase >= StreamPhase::Ended;
         loop {
             self.until(|state| !state.has_reader || has_ended(state))
                 .await;
+            if has_ended(&self.state.lock()) {
+                return false;
+            }
             let reattached = self.until(|state| state.has_reader || has_ended(state));
-            if within(after, reattached).await.is_none() || has_ended(&self.state.lock()) {
-                return;
+            if within(after, reattached).await.is_none() {
+                return true;
             }
         }
     }

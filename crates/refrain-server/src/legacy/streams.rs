@@ -15,25 +15,30 @@ use super::request::HELD_ELSEWHERE;
 use super::stream::{Stream, StreamReader};
 use super::{EventId, LegacySessions, Purpose, RequestId, Session, lost_call};
 use crate::auth::Caller;
-use crate::limits::ServerLimits;
+use crate::limits::{LimitKey, ServerLimits};
+use crate::metrics::LiveCallEvent;
 use crate::response::{MessageKind, MessageResponse};
 use crate::subscriptions::SubscribeError;
 use crate::timer::within;
 use crate::wire_recorder;
 use parking_lot::Mutex;
 use refrain_wire::legacy;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::task::JoinSet;
 
 pub(super) const MAX_STREAMS: usize = 4096;
+/// The maximum number of stored streams of one caller.
+pub(super) const MAX_STREAMS_EACH: usize = 512;
 
 pub(super) struct Streams {
     instance: String,
     next: AtomicU64,
     stream_limit: usize,
     total_limit: usize,
+    caller_limit: usize,
     /// The current size of all streams.
     pub(super) stored: Arc<AtomicUsize>,
     pub(super) open: Mutex<OpenStreams>,
@@ -45,6 +50,17 @@ pub(super) struct OpenStreams {
     /// Ended streams, oldest first.
     ended: BTreeSet<u64>,
     notifications: HashMap<Arc<str>, u64>,
+    by_caller: HashMap<LimitKey, CallerStreams>,
+}
+
+/// The streams of one caller.
+#[derive(Default)]
+struct CallerStreams {
+    count: usize,
+    /// Their current size.
+    stored: Arc<AtomicUsize>,
+    /// Ended streams, oldest first.
+    ended: BTreeSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -69,31 +85,45 @@ impl Streams {
             next: AtomicU64::new(1),
             stream_limit: limits.resume_bytes,
             total_limit: limits.resume_bytes_all,
+            caller_limit: limits.resume_bytes_each,
             stored: Arc::default(),
             open: Mutex::default(),
         }
     }
 
-    pub(super) fn open_stream(&self, session: &Session, purpose: Option<&Purpose>) -> Arc<Stream> {
+    pub(super) fn open_stream(
+        &self,
+        session: &Session,
+        caller: LimitKey,
+        purpose: Option<&Purpose>,
+    ) -> Arc<Stream> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut open = self.open.lock();
+        let of_caller = open.by_caller.entry(caller.clone()).or_default();
+        of_caller.count += 1;
         let stream = Arc::new(Stream {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
             purpose: purpose.and_then(Purpose::text).map(Arc::from),
             limit: self.stream_limit,
-            stored: self.stored.clone(),
+            caller,
+            stored: [self.stored.clone(), of_caller.stored.clone()],
             state: Mutex::default(),
         });
-        self.open.lock().streams.insert(number, stream.clone());
+        open.streams.insert(number, stream.clone());
         stream
     }
 
     pub(super) fn push(&self, stream: &Stream, kind: MessageKind, message: Vec<u8>) {
         stream.push(kind, message);
-        if !self.evict_ended() {
-            let stored = self.stored.load(Ordering::Relaxed);
-            stream.shrink(stored.saturating_sub(self.total_limit));
+        if !self.evict_ended(&stream.caller) {
+            let limits = [self.total_limit, self.caller_limit].into_iter();
+            let excess = |(stored, limit): (&Arc<AtomicUsize>, usize)| {
+                stored.load(Ordering::Relaxed).saturating_sub(limit)
+            };
+            let excess = stream.stored.iter().zip(limits).map(excess).max();
+            stream.shrink(excess.unwrap_or_default());
         }
     }
 
@@ -124,20 +154,31 @@ impl Streams {
         let mut open = self.open.lock();
         if open.streams.contains_key(&stream.number) {
             open.ended.insert(stream.number);
+            if let Some(of_caller) = open.by_caller.get_mut(&stream.caller) {
+                of_caller.ended.insert(stream.number);
+            }
         }
         drop(open);
-        self.evict_ended();
+        self.evict_ended(&stream.caller);
     }
 
-    /// Removes the oldest ended streams while a limit is exceeded. Returns false if that was not enough.
-    fn evict_ended(&self) -> bool {
+    /// Removes the oldest ended streams while a limit is exceeded: of the caller, then of all callers. Returns false if that
+    /// was not enough.
+    fn evict_ended(&self, caller: &LimitKey) -> bool {
         loop {
             let open = self.open.lock();
+            let of_caller = open.by_caller.get(caller).filter(|streams| {
+                streams.count > MAX_STREAMS_EACH
+                    || streams.stored.load(Ordering::Relaxed) > self.caller_limit
+            });
             let too_many = open.streams.len() > MAX_STREAMS;
-            if !too_many && self.stored.load(Ordering::Relaxed) <= self.total_limit {
-                return true;
-            }
-            let oldest = open.ended.first();
+            let oldest = match of_caller {
+                Some(streams) => streams.ended.first(),
+                None if too_many || self.stored.load(Ordering::Relaxed) > self.total_limit => {
+                    open.ended.first()
+                }
+                None => return true,
+            };
             let oldest = oldest.and_then(|oldest| open.streams.get(oldest).cloned());
             drop(open);
             match oldest {
@@ -163,7 +204,16 @@ impl Streams {
 
     pub(super) fn forget(&self, stream: &Stream) {
         let mut open = self.open.lock();
-        open.streams.remove(&stream.number);
+        if open.streams.remove(&stream.number).is_some()
+            && let Entry::Occupied(mut of_caller) = open.by_caller.entry(stream.caller.clone())
+        {
+            let streams = of_caller.get_mut();
+            streams.count -= 1;
+            streams.ended.remove(&stream.number);
+            if streams.count == 0 {
+                of_caller.remove();
+            }
+        }
         open.ended.remove(&stream.number);
         if open.notifications.get(&stream.session) == Some(&stream.number) {
             open.notifications.remove(&stream.session);
@@ -174,27 +224,51 @@ impl Streams {
 }
 
 impl LegacySessions {
+    /// Sends responses on a new stream. If no client reads the stream of an anonymous caller for `resume_time`, its calls
+    /// are cancelled.
     pub(crate) fn stream(
         self: &Arc<Self>,
         session: &Session,
+        caller: LimitKey,
         responses: Vec<MessageResponse>,
         purpose: Option<&Purpose>,
     ) -> StreamReader {
-        let stream = self.streams.open_stream(session, purpose);
+        let is_anonymous = caller.is_anonymous();
+        let stream = self.streams.open_stream(session, caller, purpose);
         let reader = stream.read();
         let (this, session) = (self.clone(), session.clone());
         tokio::spawn(async move {
             let mut calls = JoinSet::new();
             for response in responses {
-                calls.spawn(
-                    this.clone()
-                        .drive(session.clone(), response, stream.clone()),
-                );
+                let driving = this
+                    .clone()
+                    .drive(session.clone(), response, stream.clone());
+                calls.spawn(driving);
+            }
+            let resume_time = this.services.limits.resume_time;
+            let is_abandoned = tokio::select! {
+                biased;
+                () = async { while calls.join_next().await.is_some() {} } => false,
+                is_abandoned = stream.abandoned(resume_time), if is_anonymous => is_abandoned,
+            };
+            if is_abandoned {
+                this.give_up(&stream, calls).await;
+                return;
             }
             while calls.join_next().await.is_some() {}
             this.end_stream(&stream).await;
         });
         reader
+    }
+
+    /// Cancels the calls of an abandoned stream.
+    async fn give_up(&self, stream: &Stream, mut calls: JoinSet<()>) {
+        for _ in 0..calls.len() {
+            self.services.metrics.live(LiveCallEvent::GivenUp);
+        }
+        tracing::debug!(calls = calls.len(), "abandoned calls cancelled");
+        calls.shutdown().await;
+        self.streams.forget(stream);
     }
 
     async fn drive(
@@ -232,10 +306,10 @@ impl LegacySessions {
         session: &Session,
         caller: Caller,
     ) -> Result<StreamReader, SubscribeError> {
+        let key = caller.limit_key();
         let notifications = self.listen(session, caller)?;
-        let stream = self
-            .streams
-            .open_stream(session, Some(&Purpose::Notifications));
+        let purpose = Purpose::Notifications;
+        let stream = self.streams.open_stream(session, key, Some(&purpose));
         self.streams.replace_notifications(&stream);
         let reader = stream.read();
         tokio::spawn(self.clone().notify(notifications, stream));
@@ -252,7 +326,7 @@ impl LegacySessions {
         };
         let has_ended = tokio::select! {
             () = notifying => true,
-            () = stream.abandoned(self.services.limits.resume_time) => false,
+            _ = stream.abandoned(self.services.limits.resume_time) => false,
         };
         // Releases the permit of the subscription.
         drop(notifications);
@@ -295,7 +369,7 @@ impl LegacySessions {
             (Some(Purpose::Call(id)), StreamResumeError::Elsewhere)
                 if self.is_lost(session, after) =>
             {
-                Ok(self.report_lost(session, &id))
+                Ok(self.report_lost(session, caller.limit_key(), &id))
             }
             (_, error) => Err(error),
         }
@@ -309,11 +383,16 @@ impl LegacySessions {
     }
 
     /// A stream with one message: the error that the call with this request id is lost.
-    fn report_lost(self: &Arc<Self>, session: &Session, id: &str) -> StreamReader {
+    fn report_lost(
+        self: &Arc<Self>,
+        session: &Session,
+        caller: LimitKey,
+        id: &str,
+    ) -> StreamReader {
         let mut message = Vec::with_capacity(256);
         legacy::write_error(&mut message, Some(id), &lost_call());
         wire_recorder::record_legacy(session.revision, "", &message);
-        let stream = self.streams.open_stream(session, None);
+        let stream = self.streams.open_stream(session, caller, None);
         self.streams.push(&stream, MessageKind::Reply, message);
         let (this, reader) = (self.clone(), stream.read());
         tokio::spawn(async move { this.end_stream(&stream).await });

@@ -35,6 +35,10 @@ pub(crate) enum LimitKey {
 }
 
 impl LimitKey {
+    pub(crate) fn is_anonymous(&self) -> bool {
+        !matches!(self, Self::Principal(_))
+    }
+
     pub(crate) fn new(principal: &Principal, address: Option<IpAddr>) -> Self {
         match (principal.id(), address) {
             (Some(_), _) => Self::Principal(principal.clone()),
@@ -136,12 +140,42 @@ impl Limiter {
         }
     }
 
+    /// Takes a permit for this many bytes.
+    pub(crate) fn acquire_bytes(
+        self: &Arc<Self>,
+        key: LimitKey,
+        bytes: usize,
+    ) -> Result<Permit, LimitReached> {
+        self.acquire_many(key, units_of(bytes))
+    }
+
     fn permit(self: &Arc<Self>, key: LimitKey, units: u32, is_excess: bool) -> Permit {
         Permit {
             limiter: self.clone(),
             key,
             units,
             is_excess,
+        }
+    }
+
+    /// Returns units of a permit.
+    fn release(&self, key: &LimitKey, units: u32, is_excess: bool) {
+        let units = units as usize;
+        let mut by_key = self.by_key.lock();
+        if let Some(in_use) = by_key.get_mut(key) {
+            *in_use -= units;
+            if *in_use == 0 {
+                by_key.remove(key);
+            }
+        }
+        drop(by_key);
+        if is_excess {
+            self.excess.fetch_sub(units, Ordering::AcqRel);
+        } else {
+            self.total.add_permits(units);
+        }
+        if self.in_use() == 0 {
+            self.idle.notify_waiters();
         }
     }
 
@@ -174,6 +208,11 @@ impl Limiter {
     }
 }
 
+/// A larger size is over every limit.
+fn units_of(bytes: usize) -> u32 {
+    u32::try_from(bytes).unwrap_or(u32::MAX)
+}
+
 /// The right to use units of a resource, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
@@ -194,27 +233,28 @@ impl Permit {
         self.units += units;
         Ok(())
     }
+
+    pub(crate) fn grow_bytes(&mut self, bytes: usize) -> Result<(), LimitReached> {
+        self.grow(units_of(bytes))
+    }
+
+    /// Returns the units above this many bytes.
+    pub(crate) fn shrink_to_bytes(&mut self, bytes: usize) {
+        let excess = self.units.saturating_sub(units_of(bytes));
+        self.units -= excess;
+        self.limiter.release(&self.key, excess, self.is_excess);
+    }
+
+    /// Adds the units of another permit for the same resource and caller.
+    pub(crate) fn merge(&mut self, mut other: Self) {
+        debug_assert_eq!(self.key, other.key);
+        self.units += std::mem::take(&mut other.units);
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let (limiter, units) = (&self.limiter, self.units as usize);
-        let mut by_key = limiter.by_key.lock();
-        if let Some(in_use) = by_key.get_mut(&self.key) {
-            *in_use -= units;
-            if *in_use == 0 {
-                by_key.remove(&self.key);
-            }
-        }
-        drop(by_key);
-        if self.is_excess {
-            limiter.excess.fetch_sub(units, Ordering::AcqRel);
-        } else {
-            limiter.total.add_permits(units);
-        }
-        if limiter.in_use() == 0 {
-            limiter.idle.notify_waiters();
-        }
+        self.limiter.release(&self.key, self.units, self.is_excess);
     }
 }
 

@@ -44,6 +44,11 @@ pub struct ServerLimits {
     pub live_calls: usize,
     /// Maximum number of such calls of one caller. Default 128.
     pub live_calls_each: usize,
+    /// Maximum size of the arguments, asks, answers and kept replies of such calls, in bytes; calls and answers over it get
+    /// HTTP 503. Default 256 MiB.
+    pub live_bytes: usize,
+    /// Maximum size of these for one caller, in bytes. Default 64 MiB.
+    pub live_bytes_each: usize,
     /// Time limit of such a call, including the time it waits for answers. Default one hour.
     pub live_time: Duration,
     /// Time for running calls to finish at shutdown. Default 30 seconds.
@@ -68,13 +73,25 @@ pub struct ServerLimits {
     pub keep_alive: Duration,
     /// Lifetime of a legacy session. Default one day.
     pub session_time: Duration,
-    /// Time for which a broken stream of a legacy session can be resumed. Default one minute.
+    /// Maximum number of legacy sessions with a log level or subscriptions; further ones get HTTP 503. As many ended
+    /// sessions are remembered. Default 65,536.
+    pub sessions: usize,
+    /// Maximum number of such sessions of one caller. Default 8192.
+    pub sessions_each: usize,
+    /// Maximum size of the URIs that legacy sessions have subscribed to, in bytes. Default 64 MiB.
+    pub session_bytes: usize,
+    /// Maximum size of these URIs for one caller, in bytes. Default 8 MiB.
+    pub session_bytes_each: usize,
+    /// Time for which a broken stream of a legacy session can be resumed. The calls of an anonymous client end after it.
+    /// Default one minute.
     pub resume_time: Duration,
     /// Maximum size of the events kept for one such stream, in bytes. Default 1 MiB.
     pub resume_bytes: usize,
     /// Maximum size of the events kept for all such streams, in bytes. The oldest ended streams are dropped first. Default
     /// 64 MiB.
     pub resume_bytes_all: usize,
+    /// Maximum size of the events kept for the streams of one caller, in bytes. Default 16 MiB.
+    pub resume_bytes_each: usize,
     /// Maximum number of messages in one batch of a legacy session. Default 100.
     pub batch: usize,
     /// The limits of one flow.
@@ -114,6 +131,8 @@ impl Default for ServerLimits {
             round_time: Duration::from_secs(60),
             live_calls: 1024,
             live_calls_each: 128,
+            live_bytes: 256 * 1024 * 1024,
+            live_bytes_each: 64 * 1024 * 1024,
             live_time: Duration::from_secs(3600),
             drain_time: Duration::from_secs(30),
             drain_grace: Duration::from_secs(1),
@@ -125,9 +144,14 @@ impl Default for ServerLimits {
             subscribed_bytes: 64 * 1024,
             keep_alive: Duration::from_secs(15),
             session_time: Duration::from_secs(24 * 3600),
+            sessions: 65_536,
+            sessions_each: 8192,
+            session_bytes: 64 * 1024 * 1024,
+            session_bytes_each: 8 * 1024 * 1024,
             resume_time: Duration::from_secs(60),
             resume_bytes: 1024 * 1024,
             resume_bytes_all: 64 * 1024 * 1024,
+            resume_bytes_each: 16 * 1024 * 1024,
             batch: 100,
             flow: Limits::default(),
         }

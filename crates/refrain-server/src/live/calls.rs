@@ -3,7 +3,10 @@
 use super::errors::call_gone;
 use super::first_requests::FirstRequests;
 use super::flow::LiveFlow;
-use super::parked::{AttachedRequest, ParkedCall, REPLY_RETENTION, SealContext, internal_error};
+use super::parked::{
+    AttachError, AttachedRequest, ParkedCall, REPLY_RETENTION, SealContext, internal_error,
+};
+use crate::limits::{LimitReached, LivePermit};
 use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
 use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
@@ -11,13 +14,14 @@ use crate::server::Server;
 use crate::services::Services;
 use parking_lot::Mutex;
 use refrain_core::FlowId;
-use refrain_wire::{Answers, RpcError};
+use refrain_wire::ratified::write_reply;
+use refrain_wire::{Answers, Reply, RpcError};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::Instrument;
 
 pub(crate) struct LiveCalls {
@@ -63,7 +67,7 @@ impl LiveCalls {
         flow: FlowId,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<AttachedRequest, RpcError> {
+    ) -> Result<AttachedRequest, AttachError> {
         let parked = self.parked.lock().get(&flow).cloned();
         let parked = parked.ok_or_else(|| {
             self.services.metrics.live(LiveCallEvent::Gone);
@@ -94,6 +98,17 @@ impl LiveCalls {
         }
     }
 
+    fn permit_to_keep(
+        &self,
+        parked: &ParkedCall,
+        reply: &Reply,
+    ) -> Result<LivePermit, LimitReached> {
+        let mut json = Vec::new();
+        write_reply(&mut json, None, reply, &self.services.info);
+        let limits = &self.services.limits;
+        limits.acquire_kept_reply(parked.caller().clone(), json.len())
+    }
+
     /// Parks a new call and attaches its first request. If the call is already parked, attaches the request to that one
     /// and drops the new flow unused. Takes `record` only if it parks the flow.
     pub(crate) fn park(
@@ -103,8 +118,7 @@ impl LiveCalls {
         has_call_id: bool,
         record: &mut Option<ReplayRecord>,
     ) -> Result<AttachedRequest, RpcError> {
-        let (sender, answers) = mpsc::channel(self.services.limits.flow.asks.max(1));
-        live.answers_from(answers);
+        let sender = live.open_answers();
         if self.is_closed() {
             return Err(RpcError::internal(
                 "this instance is shutting down and accepts no live calls; this request had no effect; retry the call",
@@ -120,7 +134,7 @@ impl LiveCalls {
             Ok(parked) => parked,
             Err(other) => return attach_repeated(&other),
         };
-        let mut attached = parked.attach(1, None)?;
+        let mut attached = attach_repeated(&parked)?;
         attached.cancels_call_on_drop = !has_call_id;
         let span = tracing::debug_span!("live", flow = %context.flow);
         let guard = ParkedCallGuard {
@@ -148,15 +162,14 @@ impl ParkedCallGuard {
     async fn drive(self, live: LiveFlow, context: SealContext, has_call_id: bool) {
         let (calls, parked) = (&self.calls, &self.parked);
         let (reply, stats) = parked.drive(calls, live, &context).await;
-        let max = calls.services.limits.live_calls.saturating_mul(2);
-        let is_kept = parked.can_be_repeated(has_call_id)
-            && !is_missing_capability(&reply)
-            && calls.parked.lock().len() <= max;
-        if !is_kept {
+        let can_be_repeated = parked.can_be_repeated(has_call_id) && !is_missing_capability(&reply);
+        let permit = can_be_repeated.then(|| calls.permit_to_keep(parked, &reply));
+        let permit = permit.and_then(Result::ok);
+        if permit.is_none() {
             calls.remove(self.flow, parked);
         }
         parked.end(reply, stats);
-        if is_kept {
+        if permit.is_some() {
             tokio::time::sleep(REPLY_RETENTION).await;
         }
     }

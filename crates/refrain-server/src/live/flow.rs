@@ -9,38 +9,22 @@
 //!
 //! A handler in the explicit style, which returns `Incomplete`, runs again when all its asks are answered.
 
+use super::answers::{AnswerSender, LiveAnswer};
 use super::calls::{Closed, LiveCalls, shutting_down};
-use crate::limits::Permit;
+use crate::limits::{LivePermit, Permit};
 use crate::rounds::LiveSpec;
 use crate::timer::{Timer, instant_of};
 use jsonschema::Validator;
 use refrain_core::{
     AfterWrite, AskError, End, Event, Fault, Flow, Note, PendingWrite, Snapshot, Start, Stats,
 };
-use refrain_wire::{AnswerError, Ask, RpcError};
+use refrain_wire::{Ask, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-
-#[derive(Clone)]
-pub(crate) struct LiveAnswer {
-    pub(crate) key: String,
-    /// The JSON text of the client's result.
-    pub(crate) answer: Result<String, LiveAnswerError>,
-}
-
-/// The reason why an ask has no valid answer.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum LiveAnswerError {
-    #[error(transparent)]
-    Malformed(#[from] AnswerError),
-    /// The client responded with an error.
-    #[error("{0}")]
-    Client(String),
-}
 
 pub(crate) enum LiveEvent {
     Notes(Vec<Note>),
@@ -87,7 +71,7 @@ pub(crate) struct LiveFlow {
     /// Whether the busy handler holds a permit for calls in flight.
     takes_permit: bool,
     permit: Option<Permit>,
-    live: Permit,
+    live: LivePermit,
 }
 
 impl LiveFlow {
@@ -98,7 +82,7 @@ impl LiveFlow {
         arguments: Value,
         start: Start,
         permit: Option<Permit>,
-        live: Permit,
+        live: LivePermit,
     ) -> Self {
         Self {
             calls: calls.clone(),
@@ -121,8 +105,12 @@ impl LiveFlow {
         }
     }
 
-    pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
+    /// Opens the channel for answers. It has capacity for all asks of a round.
+    pub(crate) fn open_answers(&mut self) -> AnswerSender {
+        let limits = &self.calls.services.limits;
+        let (sender, answers) = AnswerSender::new(limits, self.live.key());
         self.answers = Some(answers);
+        sender
     }
 
     pub(crate) fn output(&self) -> Option<&Validator> {
@@ -211,6 +199,12 @@ impl LiveFlow {
             });
         }
         let (asks, withdrawn) = (write.asks, write.withdrawn);
+        if let Err(reached) = self.live.grow(bytes_of(&asks)) {
+            self.flow.cancel();
+            return Some(LiveEvent::Cancelled(RpcError::call_over(format!(
+                "the call was cancelled: {reached}; its effects so far remain"
+            ))));
+        }
         let any = !asks.is_empty() || !withdrawn.is_empty();
         any.then_some(LiveEvent::Asks { asks, withdrawn })
     }
@@ -227,7 +221,9 @@ impl LiveFlow {
         Ok(())
     }
 
-    fn take(&mut self, LiveAnswer { key, answer }: LiveAnswer) -> Result<(), AskError> {
+    fn take(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
+        let LiveAnswer { key, answer, bytes } = answer;
+        self.live.merge(bytes);
         self.is_idle_reported = false;
         let Some(explicit) = &mut self.explicit else {
             match answer {
@@ -305,6 +301,20 @@ impl LiveFlow {
             bad_answer: false,
         }))))
     }
+}
+
+/// The size of asks in memory. Their text is kept by the flow, by the reply or stream, and for a repeated request.
+fn bytes_of(asks: &[(String, Ask)]) -> usize {
+    let text = |(key, ask): &(String, Ask)| {
+        key.len()
+            + match ask {
+                Ask::Form { message, schema } => message.len() + schema.get().len(),
+                Ask::Url { message, url } => message.len() + url.len(),
+                Ask::Sampling(params) => serde_json::to_vec(params).map_or(0, |json| json.len()),
+                Ask::Roots => 0,
+            }
+    };
+    3 * asks.iter().map(text).sum::<usize>()
 }
 
 fn timed_out(limit: Duration, asks: bool) -> RpcError {

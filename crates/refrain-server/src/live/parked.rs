@@ -13,8 +13,10 @@ mod attached;
 
 pub(crate) use attached::{AttachedEvent, AttachedRequest, Subscribed};
 
+use super::answers::{AnswerSender, LiveAnswer};
 use super::calls::LiveCalls;
-use super::flow::{LiveAnswer, LiveEvent, LiveFlow};
+use super::flow::{LiveEvent, LiveFlow};
+use crate::limits::{LimitKey, LimitReached};
 use crate::metrics::LiveCallEvent;
 use crate::rounds::{ReplayRecord, reply_of};
 use parking_lot::Mutex;
@@ -37,7 +39,27 @@ const NOTE_BUFFER: usize = 64;
 pub(super) struct ParkedCall {
     state: Mutex<ParkedState>,
     wake_driver: Notify,
-    answers: mpsc::Sender<LiveAnswer>,
+    answers: AnswerSender,
+}
+
+/// The reason why a request cannot be attached to its call.
+#[derive(Clone, Debug)]
+pub(crate) enum AttachError {
+    Rejected(RpcError),
+    /// The answers exceed a limit. The request had no effect.
+    Busy(LimitReached),
+}
+
+impl From<RpcError> for AttachError {
+    fn from(error: RpcError) -> Self {
+        Self::Rejected(error)
+    }
+}
+
+impl From<LimitReached> for AttachError {
+    fn from(reached: LimitReached) -> Self {
+        Self::Busy(reached)
+    }
 }
 
 #[derive(Default)]
@@ -87,10 +109,7 @@ pub(crate) struct SealContext {
 
 impl ParkedCall {
     /// A call in its first round. The first reply is written to `record` before it is delivered.
-    pub(super) fn new(
-        answers: mpsc::Sender<LiveAnswer>,
-        record: Option<ReplayRecord>,
-    ) -> Arc<Self> {
+    pub(super) fn new(answers: AnswerSender, record: Option<ReplayRecord>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::new(ParkedState {
                 round: 1,
@@ -108,24 +127,21 @@ impl ParkedCall {
         self: &Arc<Self>,
         round: u32,
         answers: Option<&Answers<'_>>,
-    ) -> Result<AttachedRequest, RpcError> {
+    ) -> Result<AttachedRequest, AttachError> {
         let (sender, notes) = mpsc::channel(NOTE_BUFFER);
         let mut state = self.state.lock();
         let is_previous = state.last.as_ref().is_some_and(|last| last.round == round);
         if !is_previous {
             if round != state.round {
-                return Err(token_already_used());
+                return Err(token_already_used().into());
             }
             if !state.has_request {
-                let answers = answers_to_open_asks(&state.open, answers)?;
+                let answers = self.answers_to_open_asks(&state.open, answers)?;
                 let is_open = |key: &String| answers.iter().all(|answer| answer.key != *key);
                 state.open.retain(|(key, _)| is_open(key));
                 state.has_request = true;
-                for answer in answers {
-                    // The channel has capacity for all asks of a round.
-                    if self.answers.try_send(answer).is_err() {
-                        return Err(RpcError::internal("the handler no longer accepts answers"));
-                    }
+                if !answers.into_iter().all(|answer| self.answers.send(answer)) {
+                    return Err(RpcError::internal("the handler no longer accepts answers").into());
                 }
             }
             state.notes = Some(sender);
@@ -142,6 +158,34 @@ impl ParkedCall {
             subscribed: Subscribed::default(),
             cancels_call_on_drop: false,
         })
+    }
+
+    /// The answers to open asks. Other answers are ignored.
+    fn answers_to_open_asks(
+        &self,
+        open: &[(String, Ask)],
+        answers: Option<&Answers<'_>>,
+    ) -> Result<Vec<LiveAnswer>, AttachError> {
+        let mut valid = Vec::new();
+        for (key, ask) in open {
+            let Some(raw) = answers.and_then(|answers| answers.get(key)) else {
+                continue;
+            };
+            check_answer_shape(ask.kind(), raw).map_err(|reason| {
+                RpcError::invalid_params(format!("inputResponses[{key:?}]: {reason}"))
+            })?;
+            valid.push(LiveAnswer {
+                key: key.clone(),
+                bytes: self.answers.acquire(raw.get().len())?,
+                answer: Ok(raw.get().to_owned()),
+            });
+        }
+        Ok(valid)
+    }
+
+    /// The caller that started the call.
+    pub(super) fn caller(&self) -> &LimitKey {
+        self.answers.caller()
     }
 
     fn cancel(&self, why: RpcError) {
@@ -363,27 +407,6 @@ impl ParkedCall {
 fn cancel(calls: &LiveCalls, why: RpcError) -> HandlerReply {
     calls.services.metrics.live(LiveCallEvent::GivenUp);
     HandlerReply::Last(Reply::Error(why))
-}
-
-/// The answers to open asks. Other answers are ignored.
-fn answers_to_open_asks(
-    open: &[(String, Ask)],
-    answers: Option<&Answers<'_>>,
-) -> Result<Vec<LiveAnswer>, RpcError> {
-    let mut valid = Vec::new();
-    for (key, ask) in open {
-        let Some(raw) = answers.and_then(|answers| answers.get(key)) else {
-            continue;
-        };
-        check_answer_shape(ask.kind(), raw).map_err(|reason| {
-            RpcError::invalid_params(format!("inputResponses[{key:?}]: {reason}"))
-        })?;
-        valid.push(LiveAnswer {
-            key: key.clone(),
-            answer: Ok(raw.get().to_owned()),
-        });
-    }
-    Ok(valid)
 }
 
 /// The reply for a call whose driver panicked or was dropped.

@@ -11,7 +11,7 @@ use crate::services::Services;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
 };
-use refrain_wire::{Answers, Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
+use refrain_wire::{Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -41,24 +41,12 @@ pub(crate) struct LiveSpec {
     pub(crate) flow: FlowSpec<'static>,
     /// `None` if the call has no arguments.
     arguments: Option<Box<RawValue>>,
-    /// The size of the answers that came with the first request, in bytes. The flow keeps them.
-    early_answers: usize,
 }
 
 impl LiveSpec {
     /// Keeps the arguments that `parse_value` has accepted.
-    pub(super) fn new(
-        flow: FlowSpec<'static>,
-        arguments: Option<Box<RawValue>>,
-        early_answers: Option<&Answers<'_>>,
-    ) -> Self {
-        let answers = early_answers.map_or(&[][..], |answers| &answers.0);
-        let early_answers = answers.iter().map(|(key, raw)| key.len() + raw.get().len());
-        Self {
-            flow,
-            arguments,
-            early_answers: early_answers.sum(),
-        }
+    pub(super) fn new(flow: FlowSpec<'static>, arguments: Option<Box<RawValue>>) -> Self {
+        Self { flow, arguments }
     }
 
     /// The arguments of another run.
@@ -69,12 +57,11 @@ impl LiveSpec {
         }
     }
 
-    /// The number of bytes that the client sent and the call keeps.
-    #[allow(dead_code, reason = "for the limit on bytes held by live calls")]
+    /// The number of bytes that the client sent and the call keeps. A URI is also kept by the flow and for the reply.
     pub(crate) fn held_bytes(&self) -> usize {
         let arguments = self.arguments.as_ref().map_or(0, |raw| raw.get().len());
         let extensions = self.flow.extensions.as_ref().map_or(0, |text| text.len());
-        self.flow.name.len() + arguments + extensions + self.early_answers
+        3 * self.flow.name.len() + arguments + extensions
     }
 }
 

@@ -7,7 +7,7 @@ use super::session::SessionFlow;
 use super::single_use::{ClaimResult, ReplayClaim, ReplayRecord, already_used};
 use super::{Rounds, span};
 use crate::limits::Permit;
-use crate::live::{AttachedEvent, AttachedRequest, LiveAnswer};
+use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
 use crate::tasks::CreatedTask;
 use refrain_core::{LogError, Note, RecordState, Stats};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
@@ -16,7 +16,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use tokio::sync::mpsc;
 use tracing::Span;
 
 /// A running round of a call. Dropping it cancels the handler.
@@ -165,16 +164,15 @@ impl Round {
         }
     }
 
-    /// Sets the source of answers for a flow of a legacy session.
-    pub(crate) fn answers_from(&mut self, answers: mpsc::Receiver<LiveAnswer>) {
+    /// Opens the channel for answers to a flow of a legacy session.
+    pub(crate) fn open_answers(&mut self) -> Option<AnswerSender> {
         match &mut self.state {
-            RoundState::Running(FlowHome::Session(session)) => session.live.answers_from(answers),
-            RoundState::Claiming(_, flow) => {
-                if let NewFlow::Session(session) = &mut **flow {
-                    session.live.answers_from(answers);
-                }
-            }
-            _ => {}
+            RoundState::Running(FlowHome::Session(session)) => Some(session.live.open_answers()),
+            RoundState::Claiming(_, flow) => match &mut **flow {
+                NewFlow::Session(session) => Some(session.live.open_answers()),
+                NewFlow::Client(_) | NewFlow::Live(_) => None,
+            },
+            _ => None,
         }
     }
 

@@ -7,11 +7,11 @@ use super::round::{NewFlow, Round, RoundState};
 use super::session::SessionFlow;
 use super::single_use::{ReplayClaim, ReplayRecord};
 use super::{FlowSpec, Home, LiveSpec, RoundRejection, Target, span};
-use crate::limits::Permit;
+use crate::limits::{LimitReached, LivePermit, Permit};
 use crate::live::{LiveFlow, SealContext, Subscribed};
 use crate::tasks::{TaskSeed, Tasks};
 use refrain_core::{Binding, LogKey, Retention, Start};
-use refrain_wire::{Capability, LogLevel, RpcError};
+use refrain_wire::{Call, Capability, LogLevel, RpcError};
 use serde_json::Value;
 use serde_json::value::to_raw_value;
 use std::borrow::Cow;
@@ -29,6 +29,13 @@ struct FlowInput<'a> {
     arguments: Value,
     permit: Permit,
     binding: Binding,
+}
+
+/// The input of a live call and the arguments of its first run.
+struct LiveInput {
+    spec: LiveSpec,
+    arguments: Value,
+    permit: Permit,
 }
 
 impl OpenedFlow<'_> {
@@ -112,9 +119,12 @@ impl OpenedFlow<'_> {
         let Self { admitted, start } = self;
         let (rounds, call) = (admitted.rounds, admitted.call);
         admitted.check_task_required()?;
-        let key = admitted.caller.limit_key();
-        let live_permit = rounds.services.limits.live.acquire(key)?;
-        let (spec, arguments, permit) = admitted.into_live(Subscribed::by(call));
+        let (input, live_permit) = admitted.into_live(Subscribed::by(call))?;
+        let LiveInput {
+            spec,
+            arguments,
+            permit,
+        } = input;
         let permit = Some(permit);
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, permit, live_permit));
@@ -130,8 +140,6 @@ impl OpenedFlow<'_> {
                 "this instance is shutting down and accepts no live calls; retry the call",
             )));
         }
-        let key = admitted.caller.limit_key();
-        let live_permit = rounds.services.limits.live.acquire(key)?;
         let context = SealContext {
             flow: start.flow(),
             binding: admitted.binding.live(),
@@ -143,7 +151,12 @@ impl OpenedFlow<'_> {
             progress: true,
             log: Some(LogLevel::Debug),
         };
-        let (spec, arguments, permit) = admitted.into_live(notes);
+        let (input, live_permit) = admitted.into_live(notes)?;
+        let LiveInput {
+            spec,
+            arguments,
+            permit,
+        } = input;
         let live = span
             .in_scope(|| LiveFlow::new(&rounds.live, spec, arguments, start, None, live_permit));
         Ok(NewFlow::Live(Box::new(LiveStart {
@@ -181,16 +194,23 @@ impl AdmittedCall<'_> {
         }
     }
 
-    /// The input of a live call, and the arguments of its first run.
-    fn into_live(self, notes: Subscribed) -> (LiveSpec, Value, Permit) {
+    /// The input of a live call, and the permit to keep it in memory.
+    fn into_live(self, notes: Subscribed) -> Result<(LiveInput, LivePermit), LimitReached> {
+        let (rounds, call, key) = (self.rounds, self.call, self.caller.limit_key());
         let raw = match &self.target {
             Target::Template(_) => to_raw_value(&self.arguments).ok(),
             _ => self.call.arguments.map(ToOwned::to_owned),
         };
-        let (name, early) = (self.call.target.to_string(), self.call.answers.as_ref());
-        let input = self.into_input(name.into(), notes, false);
-        let spec = LiveSpec::new(input.spec, raw, early);
-        (spec, input.arguments, input.permit)
+        let name = Cow::Owned(self.call.target.to_string());
+        let input = self.into_input(name, notes, false);
+        let live = LiveInput {
+            spec: LiveSpec::new(input.spec, raw),
+            arguments: input.arguments,
+            permit: input.permit,
+        };
+        let bytes = live.spec.held_bytes() + memory_of(&live.arguments) + bytes_of(call);
+        let permit = rounds.services.limits.acquire_live(key, bytes)?;
+        Ok((live, permit))
     }
 
     /// `None` if the server has no task store or the client does not support tasks.
@@ -227,4 +247,27 @@ impl AdmittedCall<'_> {
             })
         }))
     }
+}
+
+/// The size of the answers and the progress token that a call arrived with.
+fn bytes_of(call: &Call<'_>) -> usize {
+    let answers = call.answers.iter().flat_map(|answers| &answers.0);
+    let answers = answers.map(|(key, raw)| key.len() + raw.get().len());
+    let token = call.meta.progress_token.map_or(0, |raw| raw.get().len());
+    answers.sum::<usize>() + token
+}
+
+/// The size of a parsed value in memory, about. A handler may keep its arguments until it ends.
+fn memory_of(value: &Value) -> usize {
+    const ENTRY: usize = 2 * size_of::<String>() + size_of::<usize>();
+    size_of::<Value>()
+        + match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(values) => values.iter().map(memory_of).sum(),
+            Value::Object(members) => members
+                .iter()
+                .map(|(key, value)| ENTRY + key.len() + memory_of(value))
+                .sum(),
+        }
 }

@@ -34,6 +34,8 @@ pub struct TaskOptions {
     /// Maximum number of clients that wait for a task to end; further ones get HTTP 503. They do not count as calls in
     /// flight. Default 1024.
     pub waiting: usize,
+    /// Maximum number of such clients of one caller. Default 128.
+    pub waiting_each: usize,
     /// Whether to encrypt journals, arguments, asks, answers and results in the store. The key ring must keep its keys as
     /// long as tasks live. Unencrypted tasks are rejected, so start with an empty store. Status messages, keys of asks and
     /// the replay log are not encrypted. Default `false`.
@@ -74,6 +76,7 @@ impl Default for TaskOptions {
             journal: 4 * 1024 * 1024,
             subscribed: 256,
             waiting: 1024,
+            waiting_each: 128,
             seal: false,
         }
     }

@@ -8,7 +8,7 @@ use refrain_server::{AllowedHosts, Server, ServerBuilder, TaskOptions, Tool};
 use refrain_store::{MemoryStore, TaskStore};
 use refrain_wire::drafts::Draft;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -70,6 +70,17 @@ impl TestEndpoint {
     }
 
     async fn send_text(&self, body: &str) -> Connection {
+        self.send_on(Connection::open(self.address).await, body)
+            .await
+    }
+
+    /// Sends a message from this loopback address.
+    async fn send_from(&self, local: IpAddr, message: &Value) -> Connection {
+        let connection = Connection::open_from(local, self.address).await;
+        self.send_on(connection, &message.to_string()).await
+    }
+
+    async fn send_on(&self, mut connection: Connection, body: &str) -> Connection {
         let path = self.draft.path();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
@@ -77,7 +88,6 @@ impl TestEndpoint {
             self.address,
             body.len()
         );
-        let mut connection = Connection::open(self.address).await;
         connection.write((head + body).as_bytes()).await;
         connection
     }
@@ -136,6 +146,37 @@ async fn waiting_for_a_task_uses_its_own_limit_and_ends_on_shutdown() {
         let message = ended.error(503, -32603);
         assert!(message.contains("shutting down"), "{message}");
         assert_eq!(ended.header("retry-after"), Some("1"));
+    }
+}
+
+#[tokio::test]
+async fn waiting_clients_of_one_caller_are_limited() {
+    for draft in WITH_TASKS {
+        let store = MemoryStore::new();
+        let options = TaskOptions {
+            waiting_each: 1,
+            ..eager()
+        };
+        let endpoint = TestEndpoint::start(draft, &store, options).await;
+        let shared: Arc<dyn TaskStore> = Arc::new(store.clone());
+        let tool = format!("{draft}:work");
+        let task = create_of(&tool, shared, Principal::anonymous()).await;
+        let result = request("tasks/result", json!({"taskId": task.id()}));
+        let (rejected, mut waiting) = wait_twice(&endpoint, &result).await;
+        let message = rejected.error(503, -32603);
+        assert!(
+            message.contains("this caller is at its limit of 1"),
+            "{message}"
+        );
+        assert_eq!(rejected.header("retry-after"), Some("1"));
+        // A client at another address can wait, too.
+        let mut other = endpoint.send_from([127, 0, 0, 2].into(), &result).await;
+        task.complete(&json!({"content": [], "isError": false}))
+            .await;
+        for waiting in [&mut waiting, &mut other] {
+            let response = waiting.response().await;
+            assert_eq!(response.json()["result"]["isError"], false, "{response:?}");
+        }
     }
 }
 

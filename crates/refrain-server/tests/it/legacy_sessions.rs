@@ -531,3 +531,89 @@ async fn task_required_tools_are_unavailable_to_legacy_clients() {
         .await;
     assert_eq!(inline["content"][0]["text"], "Echo: x");
 }
+
+fn set_level(level: &str) -> Value {
+    request(1, "logging/setLevel", json!({"level": level}))
+}
+
+#[tokio::test]
+async fn sessions_of_one_caller_are_limited_and_can_always_be_ended() {
+    let limits = ServerLimits {
+        sessions_each: 2,
+        session_bytes_each: 20,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&keys()).limits(limits)).await;
+    let own = |session: Session| session.from_address([127, 0, 0, 2].into());
+    let mut sessions = Vec::new();
+    for _ in 0..4 {
+        sessions.push(own(Session::open(&instance).await));
+    }
+    let subscribe = request(2, "resources/subscribe", json!({"uri": "notes://today"}));
+    sessions[0].result(&subscribe).await;
+    sessions[1].result(&set_level("error")).await;
+    let rejected = sessions[2].post(&set_level("error")).await;
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    let message = rejected.error(503, -32603);
+    names(
+        &message,
+        &["this caller", "limit of 2 sessions with a log level"],
+    );
+    let rejected = sessions[1].post(&subscribe).await;
+    let message = rejected.error(503, -32603);
+    names(
+        &message,
+        &["this caller", "limit of 20 bytes of subscribed URIs"],
+    );
+    // A stream does not lift the limit.
+    let stream = sessions[2].get().await;
+    assert_eq!(sessions[2].post(&set_level("error")).await.status, 503);
+    drop(stream);
+    // Sessions of other callers can be changed.
+    let other = Session::open(&instance).await;
+    other.result(&set_level("error")).await;
+    other.result(&subscribe).await;
+    // Every session can be ended; the oldest ended sessions are forgotten.
+    for session in &sessions {
+        assert_eq!(session.delete().await.status, 204);
+        assert_eq!(session.post(&set_level("error")).await.status, 404);
+    }
+    assert_eq!(other.delete().await.status, 204);
+    assert_eq!(other.post(&set_level("error")).await.status, 404);
+    assert_eq!(sessions[3].post(&set_level("error")).await.status, 404);
+    // An ended session no longer counts.
+    own(Session::open(&instance).await).result(&subscribe).await;
+}
+
+#[tokio::test]
+async fn default_state_does_not_count_as_a_session() {
+    let limits = ServerLimits {
+        sessions_each: 1,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(&keys()).limits(limits)).await;
+    let uri = json!({"uri": "notes://today"});
+    for _ in 0..3 {
+        let session = Session::open(&instance).await;
+        let mut stream = session.get().await;
+        stream.event().await.expect("the first event");
+        let subscribe = request(2, "resources/subscribe", uri.clone());
+        session.result(&subscribe).await;
+        let unsubscribe = request(3, "resources/unsubscribe", uri.clone());
+        session.result(&unsubscribe).await;
+    }
+}
+
+#[tokio::test]
+async fn long_request_id_is_rejected() {
+    let instance = instance().await;
+    let session = Session::open(&instance).await;
+    let mut message = call(1, "echo", json!({"text": "x"}));
+    message["id"] = json!("i".repeat(1020));
+    session.result(&message).await;
+    message["id"] = json!("i".repeat(1030));
+    names(
+        &session.post(&message).await.error(200, -32600),
+        &["id", "1024"],
+    );
+}

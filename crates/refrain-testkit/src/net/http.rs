@@ -71,6 +71,17 @@ impl Connection {
         }
     }
 
+    /// Connects from this loopback address, so that the server sees another client.
+    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
+        let connect = async {
+            let socket = TcpSocket::new_v4()?;
+            socket.bind((local, 0).into())?;
+            let stream = socket.connect(address).await?;
+            Ok::<_, io::Error>(Self::of(stream, address.to_string()))
+        };
+        success("a connection", connect).await
+    }
+
     async fn try_open(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address).await?;
         Ok(Self::of(stream, address.to_string()))
@@ -85,19 +96,6 @@ impl Connection {
 
     pub async fn open(address: SocketAddr) -> Self {
         success("a connection", Self::try_open(address)).await
-    }
-
-    /// Opens a connection from this local address.
-    pub async fn open_from(local: IpAddr, address: SocketAddr) -> Self {
-        let connecting = async {
-            let socket = TcpSocket::new_v4()?;
-            socket.bind((local, 0).into())?;
-            socket.connect(address).await
-        };
-        Self::of(
-            success("a connection", connecting).await,
-            address.to_string(),
-        )
     }
 
     pub async fn write(&mut self, bytes: &[u8]) {

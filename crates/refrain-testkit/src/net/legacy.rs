@@ -2,12 +2,14 @@
 
 use super::{Connection, Instance, Request, Response, result, within};
 use serde_json::{Value, json};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 #[derive(Clone, Debug)]
 pub struct Session {
     pub id: String,
     address: SocketAddr,
+    /// The address of the client, if it is not the default one.
+    local: Option<IpAddr>,
     headers: Vec<(String, String)>,
 }
 
@@ -64,6 +66,7 @@ impl Session {
         let mut session = Self {
             id: String::new(),
             address,
+            local: None,
             headers: headers.iter().map(owned).collect(),
         };
         let opened = session.post(&initialize(revision, capabilities)).await;
@@ -81,6 +84,12 @@ impl Session {
             address: instance.address,
             ..self.clone()
         }
+    }
+
+    /// The same session, used from this loopback address.
+    pub fn from_address(mut self, local: IpAddr) -> Self {
+        self.local = Some(local);
+        self
     }
 
     pub fn header(mut self, name: &str, value: &str) -> Self {
@@ -106,9 +115,17 @@ impl Session {
         for (name, value) in &self.headers {
             request = request.second_header(name, value);
         }
-        let mut connection = Connection::open(self.address).await;
+        let mut connection = match self.local {
+            Some(local) => Connection::open_from(local, self.address).await,
+            None => Connection::open(self.address).await,
+        };
         connection.send(&request).await;
         connection
+    }
+
+    /// Posts a message without reading the response.
+    pub async fn begin(&self, message: &Value) -> Connection {
+        self.send("POST", &message.to_string()).await
     }
 
     pub async fn post(&self, message: &Value) -> Response {

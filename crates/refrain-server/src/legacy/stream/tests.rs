@@ -1,16 +1,28 @@
 use super::*;
 use crate::legacy::session::tests::open as session;
-use crate::legacy::streams::{MAX_STREAMS, StreamResumeError};
+use crate::legacy::streams::{MAX_STREAMS, MAX_STREAMS_EACH, StreamResumeError};
 use crate::limits::ServerLimits;
 use crate::server::Server;
+use std::net::Ipv4Addr;
+
+fn caller() -> LimitKey {
+    LimitKey::Anonymous
+}
 
 /// A server with these limits for one stream and for all streams.
 fn server(resume_bytes: usize, resume_bytes_all: usize) -> Server {
-    let limits = ServerLimits {
+    server_with(ServerLimits {
         resume_bytes,
         resume_bytes_all,
-        resume_time: Duration::from_secs(3600),
+        resume_bytes_each: usize::MAX,
         ..ServerLimits::default()
+    })
+}
+
+fn server_with(limits: ServerLimits) -> Server {
+    let limits = ServerLimits {
+        resume_time: Duration::from_secs(3600),
+        ..limits
     };
     let builder = Server::builder("legacy", "1").limits(limits);
     builder.build().expect("a valid server")
@@ -38,7 +50,7 @@ fn after(stream: &Stream, sequence: u64) -> EventId {
 fn unread_asks_and_replies_survive_many_notifications() {
     let server = server(300, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let stream = streams.open_stream(&session, None);
+    let stream = streams.open_stream(&session, caller(), None);
     streams.push(&stream, MessageKind::Ask, vec![0; 10]);
     for _ in 0..20 {
         streams.push(&stream, MessageKind::Notification, vec![0; 100]);
@@ -76,7 +88,7 @@ async fn peeked_messages_are_not_dropped() {
     for (limit, total) in [(0, usize::MAX), (usize::MAX, 0)] {
         let server = server(limit, total);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.open_stream(&session, None);
+        let stream = streams.open_stream(&session, caller(), None);
         let reader = stream.read();
         streams.push(&stream, MessageKind::Ask, vec![0; 10]);
         let first = reader.peek().await.expect("an ask");
@@ -100,7 +112,7 @@ fn resumed_reader_gets_events_that_another_has_read() {
     for (limit, size, more) in [(usize::MAX, 1, MAX_EVENTS), (1024 * 1024, 1024 * 1024, 1)] {
         let server = server(limit, usize::MAX);
         let (streams, session) = (&server.0.legacy.streams, session(&server));
-        let stream = streams.open_stream(&session, None);
+        let stream = streams.open_stream(&session, caller(), None);
         for (kind, bytes) in &asks {
             streams.push(&stream, *kind, vec![0; *bytes]);
         }
@@ -123,7 +135,7 @@ fn oldest_ended_streams_are_evicted_first() {
     let server = server(usize::MAX, 1000);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
     let open = || {
-        let stream = streams.open_stream(&session, None);
+        let stream = streams.open_stream(&session, caller(), None);
         streams.push(&stream, MessageKind::Reply, vec![0; 300]);
         stream
     };
@@ -154,11 +166,47 @@ fn oldest_ended_streams_are_evicted_first() {
 }
 
 #[test]
+fn streams_of_one_caller_do_not_evict_those_of_others() {
+    let server = server_with(ServerLimits {
+        resume_bytes_each: 1000,
+        ..ServerLimits::default()
+    });
+    let (streams, session) = (&server.0.legacy.streams, session(&server));
+    let open = |address: u8| {
+        let caller = LimitKey::address([127, 0, 0, address].into());
+        let stream = streams.open_stream(&session, caller, None);
+        streams.push(&stream, MessageKind::Reply, vec![0; 400]);
+        streams.end(&stream);
+        stream
+    };
+    let other = open(1);
+    let own = [open(2), open(2), open(2), open(2)];
+    let can_resume = |stream: &Stream| streams.resume(&session, &after(stream, 0)).is_ok();
+    assert_eq!(
+        own.each_ref().map(|stream| can_resume(stream)),
+        [false, false, true, true]
+    );
+    assert!(can_resume(&other));
+    // The number of streams is limited, too.
+    for _ in 0..MAX_STREAMS_EACH {
+        let caller = LimitKey::address([127, 0, 0, 2].into());
+        streams.end(&streams.open_stream(&session, caller, None));
+    }
+    assert!(!can_resume(&own[3]) && can_resume(&other));
+    let stored = streams.open.lock().streams.len();
+    assert_eq!(stored, MAX_STREAMS_EACH + 1);
+}
+
+#[test]
 fn number_of_ended_streams_is_limited() {
     let server = server(1, usize::MAX);
     let (streams, session) = (&server.0.legacy.streams, session(&server));
-    let all: Vec<_> = (0..MAX_STREAMS + 2)
-        .map(|_| streams.open_stream(&session, None))
+    let callers = (0..MAX_STREAMS + 2).map(|number| {
+        let address = Ipv4Addr::from_bits((number / MAX_STREAMS_EACH) as u32);
+        LimitKey::address(address.into())
+    });
+    let all: Vec<_> = callers
+        .map(|caller| streams.open_stream(&session, caller, None))
         .collect();
     for stream in &all {
         streams.end(stream);
@@ -173,7 +221,9 @@ fn number_of_ended_streams_is_limited() {
 async fn removed_stream_is_freed() {
     let server = server(100, usize::MAX);
     let legacy = &server.0.legacy;
-    let stream = legacy.streams.open_stream(&session(&server), None);
+    let stream = legacy
+        .streams
+        .open_stream(&session(&server), caller(), None);
     let weak = Arc::downgrade(&stream);
     let ending = {
         let (legacy, stream) = (legacy.clone(), stream.clone());

@@ -2,6 +2,8 @@
 
 use super::lifetime::advance;
 use super::*;
+use schemars::JsonSchema;
+use serde::Deserialize;
 
 #[tokio::test]
 async fn live_calls_are_limited_in_number() {
@@ -106,6 +108,129 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     stream.rest().await;
     let mut stream = other.stream(&call(2, "waits", json!({}))).await;
     assert_eq!(stream.next().await["method"], "elicitation/create");
+}
+
+/// Asks with a text of the requested length.
+async fn asks_at_length(cx: Cx, ledger: LedgerState, args: TextLength) -> Result<String> {
+    let _dropped = DropGuard(Arc::clone(&ledger));
+    let name: crate::support::Login = cx.elicit("name", "?".repeat(args.length)).await?;
+    Ok(name.name)
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct TextLength {
+    length: usize,
+}
+
+/// An instance that keeps this many bytes of the live calls of one caller.
+async fn instance_with_bytes(ledger: &Arc<Ledger>, live_bytes_each: usize) -> Instance {
+    let limits = ServerLimits {
+        live_bytes_each,
+        ..ServerLimits::default()
+    };
+    let tokens = BearerTokens::new()
+        .with("ada", "secret-of-ada")
+        .with("bob", "secret-of-bob");
+    let builder = builder(ledger, &keys()).authenticator(tokens);
+    start(
+        builder
+            .tool(Tool::new("asks_at_length", asks_at_length).live())
+            .limits(limits),
+    )
+    .await
+}
+
+fn by_ada(request: Request) -> Request {
+    request.bearer("secret-of-ada")
+}
+
+async fn session_of_ada(instance: &Instance) -> Session {
+    let header = [("Authorization", "Bearer secret-of-ada")];
+    let capabilities = json!({"elicitation": {}});
+    Session::open_with(instance.address, "2025-11-25", &capabilities, &header).await
+}
+
+#[tokio::test]
+async fn bytes_of_live_calls_of_one_caller_are_limited() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = instance_with_bytes(&ledger, 20_000).await;
+    let large = json!({"length": 1, "text": "x".repeat(6000)});
+    let request = || Request::tool("asks_at_length", large.clone());
+    let asks = instance.send(&by_ada(request())).await.reply();
+    let rejected = instance.send(&by_ada(request())).await;
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    let message = rejected.error(503, -32603);
+    names(
+        &message,
+        &["this caller", "limit of 20000 bytes of live calls"],
+    );
+    // A call of a legacy session is counted with the others.
+    let session = session_of_ada(&instance).await;
+    let rejected = session
+        .post(&call(1, "asks_at_length", large.clone()))
+        .await;
+    names(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
+    // Neither other callers nor small calls are affected.
+    let other = request().bearer("secret-of-bob");
+    instance.send(&other).await.reply();
+    instance.send(&by_ada(first("waits"))).await.reply();
+    let answer = request().again(&token(&asks), json!({"name": login("Ada")}));
+    let done = instance.send(&by_ada(answer)).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    let mut stream = session.stream(&call(2, "asks_at_length", large)).await;
+    assert_eq!(stream.next().await["method"], "elicitation/create");
+}
+
+#[tokio::test]
+async fn arguments_of_many_small_values_count_with_their_size_in_memory() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = instance_with_bytes(&ledger, 20_000).await;
+    let small = json!({"length": 1, "values": vec![json!({"": 0}); 500]});
+    assert!(small.to_string().len() < 5000);
+    let rejected = instance
+        .send(&by_ada(Request::tool("asks_at_length", small)))
+        .await;
+    names(&rejected.error(503, -32603), &["20000 bytes of live calls"]);
+    assert_eq!(ledger.lines(), [""; 0], "the call did not start");
+}
+
+#[tokio::test]
+async fn answer_over_the_limit_of_bytes_can_be_sent_again() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = instance_with_bytes(&ledger, 4000).await;
+    let long = "x".repeat(5000);
+    let asks = instance.send(&by_ada(first("waits"))).await.reply();
+    let answer = |name: &str| {
+        let answers = json!({"name": login(name)});
+        by_ada(first("waits").again(&token(&asks), answers))
+    };
+    let rejected = instance.send(&answer(&long)).await;
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    names(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
+    let done = instance.send(&answer("Ada")).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    let session = session_of_ada(&instance).await;
+    let mut stream = session.stream(&call(1, "waits", json!({}))).await;
+    let asked = stream.next().await;
+    let rejected = session.post(&filled_in(&asked, &long)).await;
+    assert_eq!(rejected.header("retry-after"), Some("1"));
+    names(&rejected.error(503, -32603), &["4000 bytes of live calls"]);
+    assert_eq!(session.post(&filled_in(&asked, "Bob")).await.status, 202);
+    let reply = stream.next().await;
+    assert_eq!(reply["result"]["content"][0]["text"], "Bob");
+}
+
+#[tokio::test]
+async fn call_whose_asks_exceed_the_limit_of_bytes_is_cancelled() {
+    let ledger = Arc::<Ledger>::default();
+    let instance = instance_with_bytes(&ledger, 20_000).await;
+    let request =
+        |length: usize| by_ada(Request::tool("asks_at_length", json!({"length": length})));
+    let message = instance.send(&request(7000)).await.error(200, -32603);
+    names(&message, &["cancelled", "20000 bytes of live calls"]);
+    assert_eq!(ledger.lines(), ["dropped"]);
+    // The bytes of the cancelled call were returned.
+    instance.send(&request(6000)).await.reply();
 }
 
 #[tokio::test]
