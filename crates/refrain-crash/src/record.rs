@@ -8,7 +8,7 @@ use crate::plan::Effect;
 use refrain::auth::Principal;
 use refrain::runtime::store::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
-    Store, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
+    Quota, Store, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -145,6 +145,10 @@ impl RecordingStore {
 }
 
 impl TaskStore for RecordingStore {
+    fn set_quota(&self, quota: Quota) {
+        self.store.set_quota(quota);
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         Box::pin(async move {
             let asked = micros();
@@ -237,8 +241,14 @@ impl TaskStore for RecordingStore {
         self.store.hints()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.store.spill(id, token, keep)
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        token: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        self.store.spill(id, owner, token, keep)
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Store,
-    StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Quota,
+    Store, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use tokio::sync::broadcast;
 
@@ -68,6 +68,10 @@ impl CountingStore {
 }
 
 impl TaskStore for CountingStore {
+    fn set_quota(&self, quota: Quota) {
+        self.store.set_quota(quota);
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.count_call("create", self.store.create(new))
     }
@@ -117,8 +121,14 @@ impl TaskStore for CountingStore {
         self.store.hints()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.count_call("spill", self.store.spill(id, token, keep))
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        token: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        self.count_call("spill", self.store.spill(id, owner, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {

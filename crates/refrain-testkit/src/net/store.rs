@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_store::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, MemoryStore,
-    NewTask, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
+    NewTask, Quota, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,10 @@ impl FaultyStore {
 }
 
 impl TaskStore for FaultyStore {
+    fn set_quota(&self, quota: Quota) {
+        self.store.set_quota(quota);
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.through(self.store.create(new))
     }
@@ -112,8 +116,14 @@ impl TaskStore for FaultyStore {
         self.hints.subscribe()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.through(self.store.spill(id, token, keep))
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        token: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        self.through(self.store.spill(id, owner, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
