@@ -14,7 +14,7 @@ use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
 use crate::metrics::{GaugeSource, Metrics};
 use crate::relay::Relay;
-use crate::rounds::{Flows, RoundHook, Rounds};
+use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
@@ -413,16 +413,21 @@ impl ServerBuilder {
             );
             KeyRing::generate(&*self.source)
         });
-        let sealer = Sealer::new(keys, self.sealing.clone(), self.source.clone());
+        let sealer = Arc::new(Sealer::new(keys, self.sealing.clone(), self.source.clone()));
+        let seals = self.tasks.as_ref().is_some_and(|(_, options)| options.seal);
+        let replay_log = self.replay_log.clone().map(|log| match seals {
+            true => Arc::new(SealedLog::new(log, sealer.clone())) as Arc<dyn ReplayLog>,
+            false => log,
+        });
         let info = to_raw_value(&self.info).expect("server info serializes");
         let metrics = self.metrics.take();
         Services {
             info: info.into(),
             source: self.source.clone(),
-            sealer: Arc::new(sealer),
+            sealer,
             metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
             limits: InstanceLimits::new(self.limits.clone()),
-            replay_log: self.replay_log.clone(),
+            replay_log,
         }
     }
 

@@ -34,6 +34,7 @@ pub(crate) use create::{CreatedTask, Creating, TaskSeed, cannot_create};
 pub(crate) use namespace::Namespace;
 pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
+pub(crate) use request::store_error;
 pub(crate) use spill::TokenFuture;
 pub(crate) use worker::Worker;
 
@@ -68,6 +69,7 @@ impl Tasks {
         flows: Arc<Flows>,
         services: Services,
     ) -> Arc<Self> {
+        store.set_quota(options.quota());
         Arc::new(Self {
             store,
             namespace,

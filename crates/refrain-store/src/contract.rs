@@ -25,6 +25,7 @@ mod commits;
 mod fleet;
 mod log;
 mod owners;
+mod quotas;
 mod support;
 mod turns;
 mod values;
@@ -66,6 +67,16 @@ const CHECKS: &[Check<Subject>] = checks![
     turns::task_that_cannot_be_claimed_does_not_stop_the_turns,
     turns::excepted_owner_is_passed_over,
     turns::ready_task_that_changes_leaves_the_queue,
+    quotas::unfinished_tasks_are_limited,
+    quotas::bytes_of_tasks_are_limited,
+    quotas::bytes_of_tokens_are_limited,
+    quotas::bytes_of_commits_are_limited,
+    quotas::task_over_its_quota_can_fail,
+    quotas::bytes_of_answers_are_limited,
+    quotas::bytes_of_all_owners_are_limited,
+    quotas::ended_task_keeps_only_its_result,
+    quotas::deleted_data_does_not_count,
+    quotas::concurrent_creations_stay_within_the_quota,
     claims::claim_is_limited,
     claims::only_tools_of_the_worker_are_claimed,
     claims::expired_task_is_claimed_by_any_worker,

@@ -1,5 +1,6 @@
 //! A layer around a task store: a store that observes or changes the operations of another one.
 
+use crate::quota::Quota;
 use crate::store::{StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
@@ -58,6 +59,10 @@ pub trait StoreLayer: Send + Sync + 'static {
 }
 
 impl<L: StoreLayer> TaskStore for L {
+    fn set_quota(&self, quota: Quota) {
+        self.store().set_quota(quota);
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         self.layer_create(new)
     }
@@ -107,8 +112,14 @@ impl<L: StoreLayer> TaskStore for L {
         self.layer_hints()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.pass("spill", self.store().spill(id, token, keep))
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        token: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
+        self.pass("spill", self.store().spill(id, owner, token, keep))
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {

@@ -5,6 +5,7 @@
 //! | `task` | the data types of tasks |
 //! | `store` | the trait of a store |
 //! | `layer` | a store around another one |
+//! | `quota` | limits of the data in a store |
 //! | `open` | opening a store by its URL |
 //! | `memory`, `sqlite`, `postgres` | the stores |
 //! | `sql` | the common parts of SQLite and Postgres |
@@ -18,6 +19,7 @@ mod memory;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod quota;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
 #[cfg(feature = "sqlite")]
@@ -33,6 +35,7 @@ pub use memory::MemoryStore;
 pub use open::{OpenStoreError, UrlError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
+pub use quota::{Quota, QuotaReached};
 pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -2,7 +2,9 @@
 
 mod entry;
 mod queue;
+mod usage;
 
+use crate::quota::{Quota, QuotaReached};
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
@@ -21,6 +23,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
+use usage::{UsageTable, task_share, token_share};
 
 /// A store in the memory of one process, for tests and for servers whose tasks need not survive a restart.
 ///
@@ -37,11 +40,18 @@ struct MemoryState {
     tasks: HashMap<TaskId, MemoryTask>,
     flows: HashMap<(FlowId, Principal), TaskId>,
     queue: ClaimQueue,
+    usage: UsageTable,
     /// The number of tasks created so far.
     created: u64,
     /// Each with its expiry in seconds since 1970.
     records: HashMap<LogKey, (u64, Option<String>)>,
-    tokens: HashMap<String, (SystemTime, Vec<u8>)>,
+    tokens: HashMap<String, MemoryToken>,
+}
+
+struct MemoryToken {
+    owner: Principal,
+    until: SystemTime,
+    bytes: Vec<u8>,
 }
 
 impl MemoryStore {
@@ -91,8 +101,11 @@ impl MemoryState {
         change: impl FnOnce(&mut MemoryTask) -> T,
     ) -> Option<T> {
         let entry = self.tasks.get_mut(id)?;
+        let before = task_share(entry);
         let changed = change(entry);
         self.queue.update(entry, now);
+        self.usage.add(&entry.row.owner, task_share(entry));
+        self.usage.subtract(&entry.row.owner, before);
         Some(changed)
     }
 
@@ -115,10 +128,13 @@ impl MemoryState {
                 false => Err(StoreError::IdInUse),
             };
         }
+        let bytes = new.call.len() + new.journal.len();
+        self.usage.check(&new.owner, 1, bytes as u64)?;
         self.created += 1;
         let id = new.id.clone();
         let mut entry = MemoryTask::new(new, self.created, now);
         self.queue.update(&mut entry, now);
+        self.usage.add(&entry.row.owner, task_share(&entry));
         let lease = entry.row.worker.is_some().then(|| entry.lease());
         let task = entry.task();
         self.flows.insert(key, id.clone());
@@ -146,7 +162,16 @@ fn done<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
     Box::pin(ready(Ok(value)))
 }
 
+/// A ready future with this error.
+fn failed<'a, T: Send + 'a>(reached: QuotaReached) -> StoreFuture<'a, T> {
+    Box::pin(ready(Err(reached.into())))
+}
+
 impl TaskStore for MemoryStore {
+    fn set_quota(&self, quota: Quota) {
+        self.inner.lock().usage.quota = quota;
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         let (now, mut inner) = self.lock();
         let created = inner.create(new, now);
@@ -172,8 +197,14 @@ impl TaskStore for MemoryStore {
         answers: Vec<(String, Vec<u8>)>,
     ) -> StoreFuture<'a, bool> {
         let (now, mut inner) = self.lock();
-        if inner.owned(id, owner).is_none() {
+        let Some(entry) = inner.owned(id, owner) else {
             return done(false);
+        };
+        let bytes = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
+        if entry.row.due.is_some()
+            && let Err(reached) = inner.usage.check(owner, 0, bytes)
+        {
+            return failed(reached);
         }
         let answer = |entry: &mut MemoryTask| {
             let new = entry.answer(answers, now);
@@ -220,8 +251,12 @@ impl TaskStore for MemoryStore {
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         let (now, mut inner) = self.lock();
-        if let Err(lost) = inner.held(lease) {
-            return Box::pin(ready(Err(lost)));
+        let growth = inner.held(lease).and_then(|entry| {
+            let growth = entry.growth(&commit);
+            Ok(inner.usage.check(&entry.row.owner, 0, growth)?)
+        });
+        if let Err(error) = growth {
+            return Box::pin(ready(Err(error)));
         }
         let visible = commit.is_visible();
         let released = matches!(commit.next, Next::HandOn | Next::Suspend(_));
@@ -255,18 +290,33 @@ impl TaskStore for MemoryStore {
         self.hints.subscribe()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        bytes: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
         let (now, mut inner) = self.lock();
-        inner
-            .tokens
-            .insert(id.to_owned(), (after(now, keep), token));
+        if let Err(reached) = inner.usage.check(owner, 0, bytes.len() as u64) {
+            return failed(reached);
+        }
+        inner.usage.add(owner, token_share(&bytes));
+        let token = MemoryToken {
+            owner: owner.clone(),
+            until: after(now, keep),
+            bytes,
+        };
+        if let Some(old) = inner.tokens.insert(id.to_owned(), token) {
+            inner.usage.subtract(&old.owner, token_share(&old.bytes));
+        }
         done(())
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         let (now, inner) = self.lock();
-        let token = inner.tokens.get(id).filter(|(until, _)| *until > now);
-        done(token.map(|(_, token)| token.clone()))
+        let token = inner.tokens.get(id).filter(|token| token.until > now);
+        done(token.map(|token| token.bytes.clone()))
     }
 
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
@@ -276,6 +326,7 @@ impl TaskStore for MemoryStore {
             flows,
             records,
             tokens,
+            usage,
             ..
         } = &mut *inner;
         let tasks = tasks.extract_if(|_, entry| {
@@ -283,14 +334,19 @@ impl TaskStore for MemoryStore {
         });
         let tasks = tasks.take(most).inspect(|(_, entry)| {
             flows.remove(&(entry.flow, entry.row.owner.clone()));
+            usage.subtract(&entry.row.owner, task_share(entry));
         });
+        let tasks = tasks.count() as u64;
         let seconds = self.source.unix_seconds();
         let records = records.extract_if(|_, (until, _)| *until < seconds);
-        let tokens = tokens.extract_if(|_, (until, _)| *until <= now);
+        let tokens = tokens.extract_if(|_, token| token.until <= now);
+        let tokens = tokens.take(most).inspect(|(_, token)| {
+            usage.subtract(&token.owner, token_share(&token.bytes));
+        });
         done(SweepCounts {
-            tasks: tasks.count() as u64,
+            tasks,
             records: records.take(most).count() as u64,
-            tokens: tokens.take(most).count() as u64,
+            tokens: tokens.count() as u64,
         })
     }
 

@@ -253,6 +253,16 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// The number of bytes that it stores, apart from the journal.
+    pub(crate) fn new_bytes(&self) -> usize {
+        let asks = self.publish.iter().map(|(_, ask)| ask.len());
+        let outcome = match &self.next {
+            Next::Complete(outcome) | Next::Fail(outcome) => outcome.len(),
+            _ => 0,
+        };
+        asks.sum::<usize>() + outcome
+    }
+
     /// Returns whether it changes asks.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn has_asks(&self) -> bool {

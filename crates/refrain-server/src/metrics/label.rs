@@ -85,6 +85,8 @@ impl RoundLabel {
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum TaskEvent {
     Created,
+    /// Not created, because a quota is reached.
+    OverQuota,
     /// Claimed by a worker of this instance.
     TakenUp,
     /// Left memory until an answer arrives or a sleep ends.

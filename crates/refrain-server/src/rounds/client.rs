@@ -5,9 +5,9 @@ use super::target::Target;
 use super::{Rounds, reply_of};
 
 use crate::limits::Permit;
-use crate::tasks::{Creating, TaskSeed, cannot_create};
+use crate::tasks::{Creating, TaskSeed, cannot_create, store_error};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Suspension};
+use refrain_core::{Binding, Event, Flow, Note, Principal, Suspension};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -19,6 +19,7 @@ pub(super) struct ClientFlow {
     pub(super) flow: Flow,
     target: Target,
     binding: Binding,
+    owner: Principal,
     /// `Some` if the call can become a task.
     seed: Option<Box<TaskSeed>>,
     /// Created when the handler first waits or sends notes.
@@ -75,7 +76,7 @@ impl ClientFlow {
     pub(super) fn new(
         flow: Flow,
         target: Target,
-        binding: Binding,
+        (binding, owner): (Binding, Principal),
         seed: Option<Box<TaskSeed>>,
         permit: Permit,
     ) -> Self {
@@ -83,6 +84,7 @@ impl ClientFlow {
             flow,
             target,
             binding,
+            owner,
             seed,
             deadlines: None,
             stage: ClientStage::Running,
@@ -229,7 +231,9 @@ impl ClientFlow {
                 return Some(reply_step(reply, cut.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
-            (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
+            (Err(_), Some(tasks)) => {
+                tasks.spill((&self.binding, &self.owner), &cut.snapshot, version)
+            }
         };
         match spilled {
             Ok(spilling) => {
@@ -238,7 +242,7 @@ impl ClientFlow {
                         Ok(token) => incomplete(cut.asks, token),
                         Err(error) => {
                             tracing::error!(%error, "failed to store token");
-                            Reply::Error(RpcError::internal("Internal error"))
+                            Reply::Error(store_error(&error))
                         }
                     }
                 };

@@ -253,7 +253,12 @@ impl Round {
             },
             Err(failed) => {
                 tracing::error!(error = %failed, "replay log failed");
-                RpcError::internal("Internal error")
+                RpcError::internal(match failed {
+                    LogError::Unreadable { .. } => {
+                        "the recorded reply to this request cannot be opened; the call is not repeated"
+                    }
+                    _ => "Internal error",
+                })
             }
         };
         Some(RoundEvent::Reply(Reply::Error(error)))

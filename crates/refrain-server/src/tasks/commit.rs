@@ -150,10 +150,16 @@ impl Driver {
             Ok(committed) => committed,
             Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejected the commit, so the task fails.
-            Err(_) => {
+            Err(error) => {
                 let owned = (&lease.task, &self.owner);
-                let error =
-                    RpcError::internal("the task store rejected the task's progress or result");
+                let error = match error {
+                    StoreError::Quota(reached) => RpcError::internal(format!(
+                        "the task's progress or result could not be stored: {reached}"
+                    )),
+                    _ => {
+                        RpcError::internal("the task store rejected the task's progress or result")
+                    }
+                };
                 let commit = tasks.fail(owned, &error);
                 let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {

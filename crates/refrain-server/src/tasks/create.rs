@@ -2,7 +2,7 @@
 
 use super::Tasks;
 use super::driver::{RunningTask, TaskTimers};
-use super::request::STORE_UNAVAILABLE;
+use super::request::store_error;
 use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
@@ -140,7 +140,12 @@ impl TaskSeed {
                     seed: self,
                     detachment,
                 }),
-                Err(error) => Err((error, self)),
+                Err(error) => {
+                    if let StoreError::Quota(_) = error {
+                        self.tasks.services.metrics.tasks.add(TaskEvent::OverQuota);
+                    }
+                    Err((error, self))
+                }
             }
         })
     }
@@ -223,9 +228,8 @@ async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) 
 
 /// The error for a call whose task could not be created.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
-    tracing::error!(%error, "failed to create task");
-    RpcError::internal(match error {
-        StoreError::Unavailable(_) => STORE_UNAVAILABLE,
-        _ => "Internal error",
-    })
+    if !matches!(error, StoreError::Quota(_)) {
+        tracing::error!(%error, "failed to create task");
+    }
+    store_error(error)
 }

@@ -52,15 +52,24 @@ impl TaskError {
             Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
-            Self::Store(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(%error, "task request failed");
-                RpcError::internal(STORE_UNAVAILABLE)
-            }
             Self::Store(error) => {
-                tracing::error!(%error, "task request failed");
-                RpcError::internal("Internal error")
+                match &error {
+                    StoreError::Quota(_) => {}
+                    StoreError::Unavailable(_) => tracing::warn!(%error, "task request failed"),
+                    error => tracing::error!(%error, "task request failed"),
+                }
+                store_error(&error)
             }
         })
+    }
+}
+
+/// The error that the client gets. Only a reached quota says more than that.
+pub(crate) fn store_error(error: &StoreError) -> RpcError {
+    match error {
+        StoreError::Quota(reached) => RpcError::internal(reached.to_string()),
+        StoreError::Unavailable(_) => RpcError::internal(STORE_UNAVAILABLE),
+        _ => RpcError::internal("Internal error"),
     }
 }
 

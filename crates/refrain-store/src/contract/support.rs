@@ -333,7 +333,8 @@ impl Subject {
     }
 
     pub(super) async fn spill(&self, id: &str, token: Vec<u8>, keep: Duration) {
-        self.0.spill(id, token, keep).await.expect("no error");
+        let spilled = self.0.spill(id, &alice(), token, keep).await;
+        spilled.expect("no error");
     }
 
     pub(super) async fn spilled(&self, id: &str) -> Option<Vec<u8>> {

@@ -12,9 +12,9 @@
 use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
-    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
-    limit, next_commit, next_turn, promoted, revisions, set_answered, set_cancelled, set_committed,
-    set_requeued,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, commit_allowed, commit_growth,
+    committed, insert_task, lease, limit, next_turn, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued, within_quota,
 };
 use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -36,23 +36,26 @@ pub(super) const INSERT: &str = concat!(
 
 const ANSWER: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, due FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
+        SELECT id, due, due IS NULL OR ",
+    within_quota!("$2", "$5", "$6", "$7"),
+    " AS allowed
+        FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
     ), given AS (
         UPDATE refrain_asks a SET answer = v.answer, state = 'answered'
         FROM held, unnest($3::text[], $4::bytea[]) AS v (key, answer)
-        WHERE held.due IS NOT NULL AND a.task = held.id AND a.key = v.key AND a.state = 'open'
-        RETURNING 1
+        WHERE held.due IS NOT NULL AND held.allowed AND a.task = held.id AND a.key = v.key AND a.state = 'open'
+        RETURNING length(a.answer) AS bytes
     ), counted AS (
-        SELECT count(*) AS new FROM given
+        SELECT count(*) AS new, coalesce(sum(bytes), 0) AS bytes FROM given
     ), answered AS (
         UPDATE refrain_tasks t ",
-    set_answered!("counted.new", now!(), "greatest", "least"),
+    set_answered!("counted.new", "counted.bytes", now!(), "greatest", "least"),
     "
         FROM held, counted
         WHERE t.id = held.id AND counted.new > 0
         RETURNING t.worker IS NULL AS due
     )
-    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered)"
+    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered), EXISTS (SELECT 1 FROM held WHERE NOT allowed)"
 );
 
 const CANCEL: &str = concat!(
@@ -134,41 +137,46 @@ const EXTEND: &str = concat!(
 
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks t ",
-    set_committed!("0", "0", now!(), "greatest", "least"),
+    set_committed!("0", "0", "0", now!(), "greatest", "least"),
     "
-    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3 AND ",
+    commit_allowed!("$11", "$12", "$13"),
+    "
     RETURNING t.revision, t.unread"
 );
 
 const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, revision FROM refrain_tasks
-        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3
+        SELECT id, revision FROM refrain_tasks t
+        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3 AND ",
+    commit_allowed!("$11", "$12", "$13"),
+    "
         FOR UPDATE
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($17) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($14::text[], $15::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
-        RETURNING state
+        RETURNING state, length(ask) AS bytes
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($16) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($14)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
+        WHERE a.task = held.id AND a.key = ANY($17)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($16)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
             (SELECT count(*) FROM published WHERE state = 'open')
                 - (SELECT count(*) FROM withdrawn WHERE was_open) AS open,
-            - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
+            - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread,
+            (SELECT coalesce(sum(bytes), 0) FROM published) AS extra
     )
     UPDATE refrain_tasks t ",
-    set_committed!("changed.open", "changed.unread", now!(), "greatest", "least"),
+    set_committed!("changed.open", "changed.unread", "changed.extra", now!(), "greatest", "least"),
     "
     FROM held, changed WHERE t.id = held.id
     RETURNING t.revision, t.unread"
@@ -184,12 +192,19 @@ const REQUEUE: &str = concat!(
     SELECT pg_notify('refrain', '+o' || id) IS NULL FROM requeued"
 );
 
-const SPILL: &str = concat!(
-    "INSERT INTO refrain_tokens (id, bytes, until) VALUES ($1, $2, ",
+pub(super) const SPILL: &str = concat!(
+    "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, ",
     now!(),
-    " + $3)
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until"
+    " + $3, $4 WHERE ",
+    within_quota!("$4", "$5", "$6", "$7"),
+    "
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner"
 );
+
+/// This time, as a parameter of [`SPILL`].
+pub(super) fn until(keep: Duration) -> i64 {
+    micros(keep)
+}
 
 const SPILLED: &str = concat!(
     "SELECT bytes FROM refrain_tokens WHERE id = $1 AND until > ",
@@ -242,13 +257,21 @@ impl PgStore {
             .into_iter()
             .filter(|(key, _)| seen.insert(key.clone()));
         let (keys, answers) = columns(first);
+        let (quota, size) = (*self.quota.lock(), answers.iter().map(Vec::len).sum());
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
-            .bind(answers);
-        let answered: Vec<(bool, Option<bool>)> = self.fetch(answer).await?;
-        let (exists, due) = answered.first().copied().unwrap_or_default();
+            .bind(answers)
+            .bind(limit(size))
+            .bind(column(quota.bytes))
+            .bind(column(quota.total_bytes));
+        let answered: Vec<(bool, Option<bool>, bool)> = self.fetch(answer).await?;
+        let (exists, due, over) = answered.first().copied().unwrap_or_default();
+        if over {
+            let owner = owner.id().map(written).unwrap_or_default();
+            return Err(self.quota_error(&owner, 0, size).await);
+        }
         if let Some(due) = due {
             self.hint(id, due, false);
         }
@@ -291,21 +314,30 @@ impl PgStore {
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<CommitResult> {
-        let has_asks = commit.has_asks();
+    pub(super) async fn commit_task(
+        &self,
+        lease: &Lease,
+        commit: Commit,
+        number: i64,
+    ) -> Result<CommitResult> {
+        let (quota, has_asks) = (*self.quota.lock(), commit.has_asks());
+        let asks = commit.publish.iter().map(|(_, ask)| ask.len()).sum();
         let next = NextColumns::from(commit.next);
         let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
-            .bind(next_commit())
+            .bind(number)
             .bind(commit.journal)
             .bind(commit.status_message.as_deref().map(written))
             .bind(next.kind)
             .bind(next.wait)
             .bind(next.error.as_deref().map(written))
             .bind(next.outcome)
-            .bind(commit.progress);
+            .bind(commit.progress)
+            .bind(limit(asks))
+            .bind(column(quota.bytes))
+            .bind(column(quota.total_bytes));
         if has_asks {
             for (key, _) in &commit.publish {
                 indexed("ask key", key)?;
@@ -316,12 +348,6 @@ impl PgStore {
             query = query.bind(texts(&commit.withdrawn));
         }
         committed(self.fetch(query).await?)
-    }
-
-    pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
-        let id = indexed("token id", id)?;
-        let spill = sqlx::query(SPILL).bind(id).bind(token);
-        self.execute(spill.bind(micros(keep))).await.map(drop)
     }
 
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {

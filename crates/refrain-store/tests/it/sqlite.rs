@@ -1,8 +1,8 @@
 //! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
-    UNDO_MIGRATIONS, assert_claimable, assert_late_failures_are_reported, assert_unavailable,
-    create_leased, new_task,
+    UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_late_failures_are_reported,
+    assert_unavailable, create_leased, new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
@@ -68,6 +68,12 @@ async fn earlier_version_is_upgraded() {
     for statement in [
         "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BLOB, until INTEGER, PRIMARY KEY (session, name))",
         "INSERT INTO refrain_notes VALUES ('s', 'level', x'01', 1)",
+        "DROP TRIGGER refrain_count_new_task",
+        "DROP TRIGGER refrain_count_task",
+        "DROP TRIGGER refrain_count_old_task",
+        "DROP TRIGGER refrain_count_new_token",
+        "DROP TRIGGER refrain_count_token",
+        "DROP TRIGGER refrain_count_old_token",
     ]
     .iter()
     .chain(UNDO_MIGRATIONS)
@@ -81,6 +87,7 @@ async fn earlier_version_is_upgraded() {
     let found = store.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
     assert_claimable(&*store, &task.id).await;
+    assert_counted(&*store, 2).await;
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name LIKE 'refrain_notes%'")
             .fetch_one(&mut connection)
@@ -109,7 +116,7 @@ async fn concurrent_opens_of_a_new_file_succeed() {
         .fetch_all(&mut connect(&path).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3, 4]);
+    assert_eq!(versions, [1, 2, 3, 4, 5]);
     let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
         .fetch_one(&mut connect(&path).await)
         .await
@@ -132,7 +139,7 @@ async fn newer_schema_is_not_changed() {
             error,
             OpenStoreError::Newer {
                 found: 99,
-                known: 4
+                known: 5
             }
         ),
         "{error}"
