@@ -108,7 +108,7 @@ impl LegacySessions {
     }
 
     /// Delivers an answer. Returns false if the ask is not open on this instance. A malformed answer fails the ask, because
-    /// its request gets no other response.
+    /// the client has responded to the request and will not respond again.
     pub(super) fn answer_ask(&self, session: &Session, id: &str, response: &Response<'_>) -> bool {
         if !self.is_open(session, id) {
             return false;
