@@ -41,6 +41,12 @@ pub enum ErrorKind {
         /// The connection error.
         source: BoxError,
     },
+    /// The server at an https address does not use TLS.
+    #[error("could not connect to {address}: the server did not respond with TLS")]
+    NotTls {
+        /// The address.
+        address: String,
+    },
     /// The server process could not be started.
     #[error("could not start {command}: {source}")]
     Spawn {
@@ -58,9 +64,9 @@ pub enum ErrorKind {
         stderr: String,
     },
     /// There is no MCP server at the address.
-    #[error("{address} does not respond as an MCP server: {why}; check the address and its path")]
+    #[error("{address} does not respond as an MCP server: {why}; check the {}", kind_of_address(.address))]
     NotMcp {
-        /// The address.
+        /// The URL, or the program of a server process.
         address: String,
         /// The reason.
         why: String,
@@ -247,12 +253,19 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
-fn after_colon(text: &str) -> String {
+pub(crate) fn after_colon(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {
         String::new()
     } else {
         format!(": {text}")
+    }
+}
+
+fn kind_of_address(address: &str) -> &'static str {
+    match address.starts_with("http://") || address.starts_with("https://") {
+        true => "address and its path",
+        false => "command",
     }
 }
 

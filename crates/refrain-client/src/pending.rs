@@ -338,8 +338,8 @@ impl PendingCall {
         matches!(self.stage, CallStage::Ended)
     }
 
-    /// Whether there are no new asks, so the next round repeats only the state.
-    pub(crate) fn has_only_state(&self) -> bool {
+    /// Whether the last reply brought nothing new to answer, so that the client pauses before the next round.
+    pub(crate) fn has_nothing_new(&self) -> bool {
         matches!(
             self.stage,
             CallStage::Visits {

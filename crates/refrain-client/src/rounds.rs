@@ -216,7 +216,7 @@ impl ClientInner {
             }
             if pending.round() > 0 {
                 self.answer(pending).await?;
-                if pending.has_only_state() {
+                if pending.has_nothing_new() {
                     idle += 1;
                     tokio::time::sleep(backoff(idle)).await;
                 } else {

@@ -145,8 +145,7 @@ impl HttpService {
             }
             let mut reason = format!("method {} is not allowed: use POST", parts.method);
             if legacy::is_session_method(&parts.method) {
-                reason += "; GET and DELETE are for legacy sessions: ";
-                reason += legacy::NO_SESSION_ID;
+                reason += ". Only requests with the Mcp-Session-Id header of a legacy session may use GET and DELETE";
             }
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.reject(Refusal::HttpMethod, status, reason);

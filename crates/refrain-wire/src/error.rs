@@ -141,11 +141,18 @@ impl RpcError {
             .with_data(&json!({"requiredCapabilities": required}))
     }
 
-    /// `initialize` is not supported. The message names the supported versions, because legacy clients show only the
-    /// message.
-    pub fn initialize_unsupported(supported: &[&str]) -> Self {
+    /// `initialize` is not supported, or only without `_meta` if the server has legacy sessions. The message names the
+    /// supported versions, because legacy clients show only the message.
+    pub fn initialize_unsupported(supported: &[&str], has_legacy_sessions: bool) -> Self {
         let versions = supported.join(", ");
-        let message = format!("method not found: initialize; this server supports only {versions}");
+        let message = match has_legacy_sessions {
+            true => format!(
+                "method not found: initialize is not part of {versions}; leave out _meta to open a legacy session"
+            ),
+            false => {
+                format!("method not found: initialize; this server supports only {versions}")
+            }
+        };
         Self::new(ErrorCode::MethodNotFound, message).with_data(&json!({"supported": supported}))
     }
 

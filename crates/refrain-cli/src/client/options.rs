@@ -49,6 +49,13 @@ pub(super) enum ServerTarget {
     Command(Vec<OsString>),
 }
 
+/// Where the access token of a command comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BearerSource {
+    File(PathBuf),
+    Environment,
+}
+
 impl ConnectOptions {
     /// The server. Without `--stdio`, the first of the words is its URL.
     pub(super) fn target(
@@ -70,33 +77,25 @@ impl ConnectOptions {
             .then(|| ServerTarget::Command(self.command.clone()))
     }
 
-    /// The hint for an unauthorized request, if the token in the environment was not sent.
-    pub(super) fn unsent_token_hint(&self) -> Option<String> {
-        let has_token = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
-        let is_unsent = self.is_saved_address && self.bearer_file.is_none() && has_token;
-        is_unsent.then(|| {
-            format!(
-                "${TOKEN} is not sent to a saved address; pass --url URL, or --bearer-file FILE"
-            )
-        })
-    }
-
-    pub(super) fn token(&self) -> Result<Option<String>, CommandError> {
-        let token = match &self.bearer_file {
-            Some(file) => std::fs::read_to_string(file).map_err(|error| {
-                let file = file.display();
-                CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
-            })?,
+    pub(super) fn token(&self) -> Result<Option<(String, BearerSource)>, CommandError> {
+        let (token, source) = match &self.bearer_file {
+            Some(file) => {
+                let token = std::fs::read_to_string(file).map_err(|error| {
+                    let file = file.display();
+                    CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
+                })?;
+                (token, BearerSource::File(file.clone()))
+            }
             None if self.is_saved_address => return Ok(None),
             None => match std::env::var(TOKEN) {
-                Ok(token) if !token.is_empty() => token,
+                Ok(token) if !token.is_empty() => (token, BearerSource::Environment),
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
                 Err(std::env::VarError::NotUnicode(_)) => {
                     return Err(CommandError::usage(format!("${TOKEN} is not UTF-8")));
                 }
             },
         };
-        Ok(Some(token.trim().to_owned()))
+        Ok(Some((token.trim().to_owned(), source)))
     }
 }
 

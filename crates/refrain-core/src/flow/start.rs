@@ -14,7 +14,7 @@ pub struct Start {
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
     /// Present if the flow's home is a store or memory.
-    pub(crate) task: Option<Box<PublishState>>,
+    pub(crate) publishing: Option<Box<PublishState>>,
 }
 
 /// Why a round cannot start.
@@ -52,7 +52,7 @@ impl Start {
             trace: Trace::new(snapshot.flow, round, origin),
             snapshot,
             early_answers: Vec::new(),
-            task: None,
+            publishing: None,
         }
     }
 
@@ -88,13 +88,13 @@ impl Start {
             }
         }
         let mut start = Self::new(snapshot);
-        let task = PublishState {
+        let publishing = PublishState {
             written,
             published: open,
             taken,
             ..PublishState::default()
         };
-        start.task = Some(task.into());
+        start.publishing = Some(publishing.into());
         start
     }
 

@@ -64,7 +64,7 @@ pub(crate) struct FlowState {
     /// The last status that the handler set. Cleared when an awaited entry is delivered.
     pub(crate) final_status: Option<String>,
     /// Present if the flow's home is a store or memory.
-    pub(super) task: Option<Box<PublishState>>,
+    pub(super) publishing: Option<Box<PublishState>>,
     /// Why the flow could not become a task.
     pub(crate) detach_error: Option<String>,
     /// The error that makes the task retry this attempt.
@@ -102,7 +102,7 @@ impl Shared {
                 live: replayed == 0,
                 early_answers: start.early_answers,
                 deadline: start.snapshot.deadline,
-                task: start.task,
+                publishing: start.publishing,
                 ..FlowState::default()
             }),
         })

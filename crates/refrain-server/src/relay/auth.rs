@@ -1,7 +1,7 @@
 //! The sealed header that authenticates a relayed request.
 //!
 //! All instances share the keys, so the holder does not authenticate the caller again. A header is valid for one
-//! instance and one request, for 30 seconds.
+//! instance and one request, for 30 seconds plus the clock skew.
 
 use super::{Holder, LAST_EVENT, RelayRequest, SESSION};
 use crate::auth::{Caller, Scopes};

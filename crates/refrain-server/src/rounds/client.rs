@@ -1,6 +1,6 @@
 //! Flows whose home is the client. Each round ends with a result, a token or a task.
 
-use super::round::Step;
+use super::round::HomeEvent;
 use super::target::Target;
 use super::{Rounds, reply_of};
 
@@ -105,7 +105,7 @@ impl ClientFlow {
         rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Step> {
+    ) -> Poll<HomeEvent> {
         loop {
             match std::mem::replace(&mut self.stage, ClientStage::Running) {
                 ClientStage::Running => match self.poll_flow(rounds, cx) {
@@ -115,24 +115,24 @@ impl ClientFlow {
                         return Poll::Pending;
                     }
                     Poll::Ready(ClientTurn::Notes(notes)) => {
-                        return Poll::Ready(Step::Notes(notes));
+                        return Poll::Ready(HomeEvent::Notes(notes));
                     }
                     Poll::Ready(ClientTurn::Detach(why)) => self.create_task(why),
                     Poll::Ready(ClientTurn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
-                            if let Some(step) = self.end(rounds, kind, event) {
-                                return Poll::Ready(step);
+                            if let Some(event) = self.end(rounds, kind, event) {
+                                return Poll::Ready(event);
                             }
                         } else {
                             self.stage = ClientStage::Ended(Box::new(event));
-                            return Poll::Ready(Step::Notes(notes));
+                            return Poll::Ready(HomeEvent::Notes(notes));
                         }
                     }
                 },
                 ClientStage::Ended(event) => {
-                    if let Some(step) = self.end(rounds, kind, *event) {
-                        return Poll::Ready(step);
+                    if let Some(event) = self.end(rounds, kind, *event) {
+                        return Poll::Ready(event);
                     }
                 }
                 ClientStage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
@@ -140,11 +140,11 @@ impl ClientFlow {
                         self.stage = ClientStage::Creating(creating, why);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(task)) => return Poll::Ready(Step::Task(Box::new(task))),
+                    Poll::Ready(Ok(task)) => return Poll::Ready(HomeEvent::Task(Box::new(task))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(Box::new(seed));
-                        if let Some(step) = self.creation_failed(&error, why) {
-                            return Poll::Ready(step);
+                        if let Some(event) = self.creation_failed(&error, why) {
+                            return Poll::Ready(event);
                         }
                     }
                 },
@@ -159,7 +159,7 @@ impl ClientFlow {
                         };
                         return Poll::Pending;
                     };
-                    return Poll::Ready(reply_step(reply, is_handed_on));
+                    return Poll::Ready(reply_event(reply, is_handed_on));
                 }
             }
         }
@@ -201,14 +201,14 @@ impl ClientFlow {
         Poll::Pending
     }
 
-    /// The step for the last event of the flow. `None`: the token is written to the store first.
-    fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<Step> {
+    /// The event for the round when the flow has ended. `None`: the token is written to the store first.
+    fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<HomeEvent> {
         match event {
-            Event::Crashed => Some(Step::Crashed),
-            Event::Suspended(cut) => self.seal(rounds, cut),
+            Event::Crashed => Some(HomeEvent::Crashed),
+            Event::Suspended(suspension) => self.seal(rounds, suspension),
             Event::Ended(end) => {
                 let output = self.target.output().map(|output| &**output);
-                Some(Step::Reply(reply_of(end, kind, output)))
+                Some(HomeEvent::Reply(reply_of(end, kind, output)))
             }
             Event::Notes(_) | Event::Settle | Event::Detach | Event::Write(_) => {
                 unreachable!("poll_flow handles these, and only a task or a live flow writes")
@@ -216,30 +216,30 @@ impl ClientFlow {
         }
     }
 
-    fn seal(&mut self, rounds: &Rounds, cut: Suspension) -> Option<Step> {
-        if cut.handed_on {
-            tracing::info!(flow = %cut.snapshot.flow(), "flow handed on");
+    fn seal(&mut self, rounds: &Rounds, suspension: Suspension) -> Option<HomeEvent> {
+        if suspension.handed_on {
+            tracing::info!(flow = %suspension.snapshot.flow(), "flow handed on");
         }
         let version = self.target.version();
         let sealed = rounds
             .services
             .sealer
-            .seal(&self.binding, &cut.snapshot, version);
+            .seal(&self.binding, &suspension.snapshot, version);
         let spilled = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
-                let reply = incomplete(cut.asks, token);
-                return Some(reply_step(reply, cut.handed_on));
+                let reply = incomplete(suspension.asks, token);
+                return Some(reply_event(reply, suspension.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => {
-                tasks.spill((&self.binding, &self.owner), &cut.snapshot, version)
+                tasks.spill((&self.binding, &self.owner), &suspension.snapshot, version)
             }
         };
         match spilled {
             Ok(spilling) => {
                 let reply = async move {
                     match spilling.await {
-                        Ok(token) => incomplete(cut.asks, token),
+                        Ok(token) => incomplete(suspension.asks, token),
                         Err(error) => {
                             tracing::error!(%error, "failed to store token");
                             Reply::Error(store_error(&error))
@@ -248,14 +248,14 @@ impl ClientFlow {
                 };
                 self.stage = ClientStage::Spilling {
                     reply: Box::pin(reply),
-                    is_handed_on: cut.handed_on,
+                    is_handed_on: suspension.handed_on,
                 };
                 None
             }
             Err(error) => {
                 tracing::error!(%error, "failed to seal token");
                 let error = RpcError::internal(error.to_string());
-                Some(Step::Reply(Reply::Error(error)))
+                Some(HomeEvent::Reply(Reply::Error(error)))
             }
         }
     }
@@ -270,10 +270,10 @@ impl ClientFlow {
     }
 
     /// Handles a failed task creation. `None`: the flow continues without a task.
-    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<Step> {
+    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<HomeEvent> {
         let error = cannot_create(error);
         match why {
-            DetachReason::Tool => return Some(Step::Reply(Reply::Error(error))),
+            DetachReason::Tool => return Some(HomeEvent::Reply(Reply::Error(error))),
             DetachReason::Handler => self.flow.reject_detach(error.message.into_owned()),
             DetachReason::Time => {
                 if let Some(deadlines) = &mut self.deadlines {
@@ -290,9 +290,9 @@ fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
     Reply::Incomplete(Incomplete { asks, state })
 }
 
-fn reply_step(reply: Reply, is_handed_on: bool) -> Step {
+fn reply_event(reply: Reply, is_handed_on: bool) -> HomeEvent {
     match is_handed_on {
-        true => Step::HandedOn(reply),
-        false => Step::Reply(reply),
+        true => HomeEvent::HandedOn(reply),
+        false => HomeEvent::Reply(reply),
     }
 }

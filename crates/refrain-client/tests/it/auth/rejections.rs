@@ -160,7 +160,7 @@ async fn server_without_metadata_is_its_own_authorization_server() {
     let url = server.url();
     // The server rejects every token; only the token request matters.
     let outcome = request(&oauth, &url).await;
-    assert_matches!(outcome, Err(AuthError::Unauthorized));
+    assert_matches!(outcome, Err(AuthError::TokenRejected(None)));
     assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
@@ -258,7 +258,7 @@ async fn repeated_rejections_are_given_up() {
     // The server rejects every token.
     let server = OAuthServer::start().await;
     server.instead("/mcp", 401, "");
-    assert!(matches!(failure(&server).await, AuthError::Unauthorized));
+    assert_matches!(failure(&server).await, AuthError::TokenRejected(None));
     assert_eq!(server.asked("/authorize").len(), 1);
     assert_eq!(server.asked("/token").len(), 1);
 

@@ -1,4 +1,4 @@
-//! The key cache of an authorization server.
+//! A cache of an authorization server's public keys.
 //!
 //! Keys are read again when they reach the maximum age and when a token names an unknown key. There is one read at a time,
 //! and at most one per interval. If a read fails, the cached keys remain valid. Only requests with unknown keys wait.
@@ -134,7 +134,7 @@ impl KeyCache {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
-                        tracing::warn!("key set has no usable key, all tokens are rejected");
+                        tracing::warn!("key set has no usable key: requests get HTTP 503");
                     }
                     state.keys = keys;
                     state.read_at = Some(Instant::now());
