@@ -6,7 +6,7 @@ use super::{LegacySessions, Session};
 use crate::limits::{LimitKey, LimitReached, Limiter, Permit, ServerLimits};
 use refrain_wire::LogLevel;
 use refrain_wire::legacy::SessionSettings;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -152,14 +152,14 @@ impl SessionStates {
     }
 }
 
-/// The sessions that their clients ended, until they expire. Over a limit, the caller with the most forgets the oldest, whose
+/// The sessions that their clients ended, until they expire. At a limit, the caller with the most forgets its oldest, whose
 /// id is then valid again.
 struct EndedSessions {
     limit: usize,
     limit_per_caller: usize,
     keys: HashSet<Arc<str>>,
-    /// The expiry and key of each session.
-    by_caller: HashMap<LimitKey, BTreeSet<(u64, Arc<str>)>>,
+    /// The expiry and key of each session, oldest end first.
+    by_caller: HashMap<LimitKey, VecDeque<(u64, Arc<str>)>>,
 }
 
 impl EndedSessions {
@@ -173,27 +173,28 @@ impl EndedSessions {
     }
 
     fn insert(&mut self, session: &Session, caller: LimitKey, now: u64) {
-        if !self.keys.insert(session.key.clone()) {
+        if self.keys.contains(&session.key) {
             return;
         }
-        let own = self.by_caller.entry(caller).or_default();
-        own.insert((session.expires, session.key.clone()));
-        while let Some((expires, _)) = own.first()
-            && (*expires <= now || own.len() > self.limit_per_caller)
-        {
-            remove_first(own, &mut self.keys);
-        }
-        if self.keys.len() > self.limit
+        if self.keys.len() >= self.limit
             && let Some(most) = self.by_caller.values_mut().max_by_key(|own| own.len())
         {
             remove_first(most, &mut self.keys);
             self.by_caller.retain(|_, own| !own.is_empty());
         }
+        let own = self.by_caller.entry(caller).or_default();
+        while let Some((expires, _)) = own.front()
+            && (*expires <= now || own.len() >= self.limit_per_caller)
+        {
+            remove_first(own, &mut self.keys);
+        }
+        own.push_back((session.expires, session.key.clone()));
+        self.keys.insert(session.key.clone());
     }
 }
 
-fn remove_first(sessions: &mut BTreeSet<(u64, Arc<str>)>, keys: &mut HashSet<Arc<str>>) {
-    if let Some((_, key)) = sessions.pop_first() {
+fn remove_first(sessions: &mut VecDeque<(u64, Arc<str>)>, keys: &mut HashSet<Arc<str>>) {
+    if let Some((_, key)) = sessions.pop_front() {
         keys.remove(&key);
     }
 }
@@ -299,5 +300,33 @@ impl LegacySessions {
     /// Removes the state of a session whose id cannot be used again.
     pub(crate) fn forget(&self, session: &Session) {
         self.states.lock().remove(&session.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::legacy::session::tests::open;
+    use crate::server::Server;
+
+    #[test]
+    fn ended_sessions_are_forgotten_by_the_caller_with_the_most() {
+        let server = Server::builder("legacy", "1").build();
+        let server = server.expect("a valid server");
+        let caller = |number: u8| LimitKey::address([127, 0, 0, number].into());
+        let mut ended = EndedSessions::new(4, 3);
+        let mut end = |number: u8| {
+            let session = open(&server);
+            ended.insert(&session, caller(number), 0);
+            session.key
+        };
+        let first = end(1);
+        let own: Vec<_> = (0..5).map(|_| end(2)).collect();
+        let last = end(3);
+        let known = |key: &Arc<str>| ended.keys.contains(key);
+        assert!(known(&first) && known(&last));
+        assert_eq!(own.iter().filter(|key| known(key)).count(), 2);
+        assert!(known(&own[4]), "the newest is kept");
+        assert_eq!(ended.by_caller.len(), 3);
     }
 }

@@ -2,14 +2,10 @@
 
 use crate::support::legacy::{Event, Session, Stream, call, filled_in, request};
 use crate::support::{
-    Clock, Guard, Instance, Login, Request, Signals, echo, greet, names, signals, start,
-    start_advertised, text, token, within,
+    Clock, Guard, Instance, Login, Signals, echo, greet, names, signals, start, within,
 };
 use refrain_core::{Cx, KeyRing, Result, SystemSource};
-use refrain_server::{
-    BearerTokens, Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool,
-};
-use refrain_testkit::net::until;
+use refrain_server::{Changes, Resource, Server, ServerBuilder, ServerLimits, State, Tool};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -534,122 +530,4 @@ async fn call_waiting_for_an_answer_ends_when_its_session_expires() {
     let counted = counts.rest().await;
     let reply = counted.last().expect("the reply");
     assert_eq!(reply["result"]["content"][0]["text"], "four");
-}
-
-/// The number of live calls of an instance, from its metrics.
-fn live_calls(instance: &Instance) -> String {
-    let text = instance.server.metrics_text();
-    let mut values = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("refrain_live_calls "));
-    values.next().expect("a gauge").to_owned()
-}
-
-/// Starts calls that ask, and hangs up on each, until one is rejected. Returns the number of started calls.
-async fn abandon_calls(session: &Session) -> usize {
-    for started in 0.. {
-        let mut response = session.begin(&call(1, "asks", json!({}))).await;
-        if response.head().await.status == 503 {
-            return started;
-        }
-    }
-    unreachable!("the loop has no end")
-}
-
-#[tokio::test]
-async fn abandoned_calls_of_an_anonymous_client_end_after_the_resume_time() {
-    let limits = ServerLimits {
-        live_calls: 8,
-        live_calls_each: 4,
-        resume_time: Duration::from_secs(2),
-        ..ServerLimits::default()
-    };
-    let (builder, _, _received) = builder();
-    let live = Tool::new("live", greet).live();
-    let instance = start(builder.tool(live).limits(limits)).await;
-    // Another session does not give the client another quota.
-    let mut started = 0;
-    for _ in 0..2 {
-        let session = Session::open(&instance).await;
-        started += abandon_calls(&session.from_address([127, 0, 0, 2].into())).await;
-    }
-    assert_eq!(started, 4);
-    assert_eq!(live_calls(&instance), "4");
-    // A client at another address is not affected.
-    let other = Session::open(&instance).await;
-    let mut stream = other.stream(&call(1, "greet", json!({}))).await;
-    let asked = stream.next().await;
-    assert_eq!(other.post(&filled_in(&asked, "Ann")).await.status, 202);
-    assert_eq!(stream.rest().await.len(), 1);
-    let waiting = instance.send(&Request::tool("live", json!({}))).await;
-    let token = token(&waiting.reply());
-    until("the abandoned calls to end", || {
-        live_calls(&instance) == "1"
-    })
-    .await;
-    // A call whose asks were delivered still waits for its client.
-    let answers = json!({"login": {"action": "accept", "content": {"name": "Bob"}}});
-    let request = Request::tool("live", json!({})).again(&token, answers);
-    let done = instance.send(&request).await.reply();
-    assert_eq!(text(&done), "Hello, Bob!");
-    until("the last call to end", || live_calls(&instance) == "0").await;
-}
-
-#[tokio::test]
-async fn abandoned_call_of_an_authenticated_client_waits_for_its_answer() {
-    let limits = ServerLimits {
-        resume_time: Duration::from_millis(100),
-        ..ServerLimits::default()
-    };
-    let instance = start(builder().0.limits(limits.clone())).await;
-    let tokens = BearerTokens::new().with("ann", "secret-of-ann");
-    let (tools, signals, mut received) = builder();
-    let instance_of_ann = start(tools.authenticator(tokens).limits(limits)).await;
-    let header = [("Authorization", "Bearer secret-of-ann")];
-    let capabilities = json!({"elicitation": {}});
-    let address = instance_of_ann.address;
-    let session = Session::open_with(address, "2025-11-25", &capabilities, &header).await;
-    let mut stream = session.stream(&call(1, "count", json!({}))).await;
-    let first_event = stream.event().await.expect("the first event");
-    assert_eq!(within("the count", received.recv()).await, Some("counted"));
-    drop(stream);
-    // An anonymous call that was abandoned later has ended.
-    abandoned(&Session::open(&instance).await).await;
-    until("the abandoned call to end", || live_calls(&instance) == "0").await;
-    assert_eq!(live_calls(&instance_of_ann), "1");
-    let mut resumed = session.resume(&first_event.id).await;
-    signals.open();
-    let rest = resumed.rest().await;
-    let reply = rest.last().expect("the reply");
-    assert_eq!(reply["result"]["content"][0]["text"], "four");
-}
-
-/// Starts a call that asks, and hangs up.
-async fn abandoned(session: &Session) {
-    let mut stream = session.stream(&call(1, "asks", json!({}))).await;
-    assert_eq!(stream.next().await["method"], "elicitation/create");
-}
-
-#[tokio::test]
-async fn relayed_calls_of_an_anonymous_client_count_for_its_address() {
-    let keys = KeyRing::generate(&SystemSource::new());
-    let limits = ServerLimits {
-        live_calls_each: 1,
-        resume_time: Duration::from_secs(2),
-        ..ServerLimits::default()
-    };
-    let build = || builder().0.keys(keys.clone()).limits(limits.clone());
-    let holder = start_advertised(build()).await;
-    let other = start_advertised(build()).await;
-    let session = Session::open(&holder).await;
-    let there = session.at(&other).from_address([127, 0, 0, 2].into());
-    abandoned(&there).await;
-    assert_eq!(live_calls(&holder), "1");
-    assert_eq!(there.post(&call(2, "asks", json!({}))).await.status, 503);
-    // The relaying instance has the same address as this client.
-    let mut stream = session.stream(&call(3, "greet", json!({}))).await;
-    let asked = stream.next().await;
-    assert_eq!(session.post(&filled_in(&asked, "Ann")).await.status, 202);
-    assert_eq!(stream.rest().await.len(), 1);
-    until("the abandoned call to end", || live_calls(&holder) == "0").await;
 }

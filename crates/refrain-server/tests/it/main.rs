@@ -16,6 +16,7 @@ mod jwks;
 mod jwt;
 mod keys;
 mod legacy_asks;
+mod legacy_limits;
 mod legacy_relay;
 mod legacy_sessions;
 mod legacy_stdio;
