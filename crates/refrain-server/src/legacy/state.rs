@@ -3,6 +3,7 @@
 //! Sessions with default state have no entry. Entries are removed when their session expires.
 
 use super::{LegacySessions, Session};
+use refrain_core::limited_event;
 use refrain_wire::LogLevel;
 use refrain_wire::legacy::SessionSettings;
 use std::collections::HashMap;
@@ -179,7 +180,7 @@ impl LegacySessions {
             Ok(())
         });
         if ended.is_err() {
-            tracing::warn!("session limit reached, ended session stays valid");
+            limited_event!(WARN, "session limit reached, ended session stays valid");
         }
         self.cancel_calls(session);
     }

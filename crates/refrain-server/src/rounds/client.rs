@@ -7,7 +7,7 @@ use super::{Rounds, reply_of};
 use crate::limits::Permit;
 use crate::tasks::{Creating, TaskSeed, cannot_create};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Suspension};
+use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -216,7 +216,7 @@ impl ClientFlow {
 
     fn seal(&mut self, rounds: &Rounds, cut: Suspension) -> Option<Step> {
         if cut.handed_on {
-            tracing::info!(flow = %cut.snapshot.flow(), "flow handed on");
+            limited_event!(INFO, flow = %cut.snapshot.flow(), "flow handed on");
         }
         let version = self.target.version();
         let sealed = rounds
@@ -237,7 +237,7 @@ impl ClientFlow {
                     match spilling.await {
                         Ok(token) => incomplete(cut.asks, token),
                         Err(error) => {
-                            tracing::error!(%error, "failed to store token");
+                            limited_event!(ERROR, %error, "failed to store token");
                             Reply::Error(RpcError::internal("Internal error"))
                         }
                     }
@@ -249,7 +249,7 @@ impl ClientFlow {
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "failed to seal token");
+                limited_event!(ERROR, %error, "failed to seal token");
                 let error = RpcError::internal(error.to_string());
                 Some(Step::Reply(Reply::Error(error)))
             }
