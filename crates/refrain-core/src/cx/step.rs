@@ -4,6 +4,7 @@ use super::Cx;
 use crate::error::StoredError;
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
+use crate::limited_event;
 use crate::replay::{LogError, LogKey, RecordState, ReplayLog, Retention};
 use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
@@ -251,7 +252,7 @@ where
         return std::future::pending().await;
     };
     let state = log.begin(&key, retention).await.map_err(|error| {
-        tracing::error!(%error, "failed to record the start of work");
+        limited_event!(ERROR, %error, "failed to record the start of work");
         match error {
             LogError::Unreadable { .. } => Error::msg(
                 "this work was already done, but its recorded outcome cannot be opened; it is not repeated",
@@ -282,7 +283,7 @@ where
     let record = serde_json::to_string(&(failed, &**outcome.json()))?;
     if let Err(error) = log.finish(&key, &record).await {
         // If the token is lost too, the work counts as interrupted.
-        tracing::error!(%error, "failed to record the outcome of work");
+        limited_event!(ERROR, %error, "failed to record the outcome of work");
     }
     read(key.name(), &outcome)
 }

@@ -6,6 +6,7 @@ use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
+use crate::limited_event;
 use crate::{Cx, Error, ErrorKind};
 use refrain_wire::ResultBody;
 use std::future::Future;
@@ -320,7 +321,7 @@ impl Flow {
         if let Some(handler) = self.handler.take() {
             // The handler's destructors may panic.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
-                tracing::error!(panic = %panic_message(&*panic), "handler destructor panicked");
+                limited_event!(ERROR, panic = %panic_message(&*panic), "handler destructor panicked");
             }
         }
         let wake = {

@@ -5,7 +5,7 @@ use crate::auth::{Auth, Caller, MissingScopes};
 use crate::dispatch::Dispatch;
 use crate::limits::InstanceLimits;
 use crate::timer::within;
-use refrain_core::Principal;
+use refrain_core::{Principal, limited_event};
 use refrain_wire::{
     CompleteParams, CompleteResult, Completion, Excerpt, Reference, Reply, RpcError,
 };
@@ -142,11 +142,11 @@ async fn suggest(completer: Completer, input: CompletionInput, time: Duration) -
             return Reply::complete(CompleteResult { completion });
         }
         Some(Some(Err(error))) => {
-            tracing::error!(%error, "completer failed");
+            limited_event!(ERROR, %error, "completer failed");
             "Internal error"
         }
         Some(None) => {
-            tracing::error!("completer panicked");
+            limited_event!(ERROR, "completer panicked");
             "Internal error"
         }
         None => "the completion timed out",

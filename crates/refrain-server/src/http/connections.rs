@@ -10,6 +10,7 @@ use crate::metrics::Refusal;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use refrain_core::limited_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
@@ -80,7 +81,7 @@ impl OpenConnections {
     async fn accept_failed(&mut self, error: &io::Error) {
         // Usually out of file descriptors: make room, and wait before the next attempt.
         self.close_one_of_largest(2);
-        tracing::warn!(%error, "failed to accept a connection");
+        limited_event!(WARN, %error, "failed to accept a connection");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
@@ -91,7 +92,7 @@ impl OpenConnections {
             Err(reached) => {
                 let metrics = &self.routes.server().0.services.metrics;
                 metrics.request_refused(Refusal::Connections);
-                tracing::warn!(%address, reason = %reached, "connection closed");
+                limited_event!(WARN, %address, reason = %reached, "connection closed");
                 return;
             }
         };

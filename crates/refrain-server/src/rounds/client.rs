@@ -7,7 +7,7 @@ use super::{Rounds, reply_of};
 use crate::limits::Permit;
 use crate::tasks::{Creating, TaskSeed, cannot_create, store_error};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Principal, Suspension};
+use refrain_core::{Binding, Event, Flow, Note, Principal, Suspension, limited_event};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -218,7 +218,7 @@ impl ClientFlow {
 
     fn seal(&mut self, rounds: &Rounds, suspension: Suspension) -> Option<HomeEvent> {
         if suspension.handed_on {
-            tracing::info!(flow = %suspension.snapshot.flow(), "flow handed on");
+            limited_event!(INFO, flow = %suspension.snapshot.flow(), "flow handed on");
         }
         let version = self.target.version();
         let sealed = rounds
@@ -241,7 +241,7 @@ impl ClientFlow {
                     match spilling.await {
                         Ok(token) => incomplete(suspension.asks, token),
                         Err(error) => {
-                            tracing::error!(%error, "failed to store token");
+                            limited_event!(ERROR, %error, "failed to store token");
                             Reply::Error(store_error(&error))
                         }
                     }
@@ -253,7 +253,7 @@ impl ClientFlow {
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "failed to seal token");
+                limited_event!(ERROR, %error, "failed to seal token");
                 let error = RpcError::internal(error.to_string());
                 Some(HomeEvent::Reply(Reply::Error(error)))
             }

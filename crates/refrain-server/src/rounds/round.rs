@@ -9,7 +9,7 @@ use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
 use crate::tasks::CreatedTask;
-use refrain_core::{LogError, Note, RecordState, Stats};
+use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
@@ -253,7 +253,7 @@ impl Round {
                 _ => already_used(),
             },
             Err(failed) => {
-                tracing::error!(error = %failed, "replay log failed");
+                limited_event!(ERROR, error = %failed, "replay log failed");
                 RpcError::internal(match failed {
                     LogError::Unreadable { .. } => {
                         "the recorded reply to this request cannot be opened; the call is not repeated"

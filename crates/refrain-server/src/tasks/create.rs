@@ -8,7 +8,7 @@ use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
-use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot};
+use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot, limited_event};
 use refrain_store::{Creation, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
@@ -223,13 +223,13 @@ async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) 
         }
         backoff.wait().await;
     }
-    tracing::error!(task = ?id, "failed to cancel orphaned task");
+    limited_event!(ERROR, task = ?id, "failed to cancel orphaned task");
 }
 
 /// The error for a call whose task could not be created.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
     if !matches!(error, StoreError::Quota(_)) {
-        tracing::error!(%error, "failed to create task");
+        limited_event!(ERROR, %error, "failed to create task");
     }
     store_error(error)
 }

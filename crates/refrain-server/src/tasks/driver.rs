@@ -12,7 +12,7 @@ use crate::limits::Permit;
 use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
 use crate::timer::Timer;
-use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal};
+use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal, limited_event};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -115,7 +115,7 @@ pub(super) struct TaskTimers {
 impl Driver {
     async fn run(&self, mut running: RunningTask) {
         if let Err(LeaseLost) = self.drive(&mut running).await {
-            tracing::info!(task = ?self.held.lease.task, "task lease lost");
+            limited_event!(INFO, task = ?self.held.lease.task, "task lease lost");
             self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();

@@ -4,7 +4,7 @@
 
 use super::Tasks;
 use super::request::STORE_UNAVAILABLE;
-use refrain_core::{Binding, Principal, SealError, Snapshot};
+use refrain_core::{Binding, Principal, SealError, Snapshot, limited_event};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
 use std::future::Future;
@@ -42,7 +42,7 @@ impl Tasks {
         let store = self.store.clone();
         Some(Box::pin(async move {
             let found = store.spilled(&id).await.map_err(|error| {
-                tracing::error!(%error, "failed to read stored token");
+                limited_event!(ERROR, %error, "failed to read stored token");
                 RpcError::internal(STORE_UNAVAILABLE)
             })?;
             let token = found.and_then(|token| String::from_utf8(token).ok());

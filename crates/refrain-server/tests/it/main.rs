@@ -25,6 +25,7 @@ mod lifecycle;
 mod listen;
 mod lists;
 mod live;
+mod log_floods;
 mod metadata;
 mod metrics;
 mod mounted;

@@ -7,7 +7,12 @@ pub(crate) struct Migration {
     /// SQL for Postgres, which is translated for SQLite.
     tables: &'static str,
     /// SQL for one database only.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "Postgres is off")
+    )]
     postgres: &'static str,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "SQLite is off"))]
     sqlite: &'static str,
 }
 
