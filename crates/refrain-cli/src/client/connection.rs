@@ -237,7 +237,7 @@ impl ServerConnection {
         if let Some(saved) = &self.saved {
             saved.remove()?;
         }
-        let asks = self.unanswered_asks();
+        let asks = self.take_unanswered();
         if let Some(why) = self.client.output_schema_mismatch(&asker.target, result) {
             stderr::warn(&format!("invalid result: {why}"));
         }
@@ -263,10 +263,10 @@ impl ServerConnection {
         Ok(Code::Success)
     }
 
-    fn unanswered_asks(&self) -> Vec<MissingAnswer> {
+    fn take_unanswered(&self) -> Vec<MissingAnswer> {
         let answerer = self.answerer.as_ref();
         answerer
-            .map(|answerer| answerer.unanswered())
+            .map(|answerer| answerer.take_unanswered())
             .unwrap_or_default()
     }
 
