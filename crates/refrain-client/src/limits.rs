@@ -24,7 +24,7 @@ pub struct ClientLimits {
     pub retries: u32,
     /// The size of one message from the server, or of all pages of a list, in bytes (16 MiB).
     pub message: usize,
-    /// The number of JSON values, with object keys, in one message from the server or in all pages of a list (200,000).
+    /// The number of JSON values, with object keys, in one message from the server or in all pages of a list (150,000).
     /// A value may need 500 bytes of memory, even if its text is a single byte.
     pub values: usize,
     /// The size of all messages of a response, such as progress and log messages, in bytes (64 MiB).
@@ -49,7 +49,7 @@ impl Default for ClientLimits {
             probe: Duration::from_secs(5),
             retries: 4,
             message: 16 * MIB,
-            values: 200_000,
+            values: 150_000,
             response: 64 * MIB,
             state: 4 * MIB,
             asks: 100,

@@ -239,7 +239,7 @@ impl ServerConnection {
         if let Some(saved) = &self.saved {
             saved.remove()?;
         }
-        let asks = self.unanswered_asks();
+        let asks = self.take_unanswered();
         if let Some(why) = self.client.output_schema_mismatch(&asker.target, result) {
             stderr::warn(&format!("invalid result: {why}"));
         }
@@ -265,10 +265,10 @@ impl ServerConnection {
         Ok(Code::Success)
     }
 
-    fn unanswered_asks(&self) -> Vec<MissingAnswer> {
+    fn take_unanswered(&self) -> Vec<MissingAnswer> {
         let answerer = self.answerer.as_ref();
         answerer
-            .map(|answerer| answerer.unanswered())
+            .map(|answerer| answerer.take_unanswered())
             .unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::ConnectOptions;
-use super::output::{pretty, print, print_json};
+use super::output::{COLUMN_MAX, pretty, print, print_json};
 use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
@@ -11,9 +11,6 @@ use refrain_client::{Error, ErrorKind};
 use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-
-/// A wider name or type of an argument does not widen its column.
-const COLUMN_MAX: usize = 60;
 
 #[derive(Subcommand)]
 pub(crate) enum ListCommand {
@@ -279,5 +276,24 @@ fn kind(schema: &Value) -> String {
             several.join(" | ")
         }
         _ => "any".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_name_does_not_widen_the_other_rows() {
+        let row = |name| ArgumentRow {
+            name,
+            kind: "string".to_owned(),
+            required: false,
+            about: None,
+        };
+        let long = "n".repeat(70_000);
+        let lines = table(&[row(&long), row("short")]);
+        assert!(lines[0].contains(&long));
+        assert!(lines[1].len() < 200, "{}", lines[1]);
     }
 }

@@ -1,5 +1,6 @@
 //! Asks without an answer, printed as text or JSON.
 
+use super::output::COLUMN_MAX;
 use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, WARNING};
 use crate::terminal::expectations;
@@ -110,7 +111,7 @@ pub(super) fn quoted(word: &str) -> String {
 fn fields(form: &Form) -> Vec<String> {
     let fields = form.fields();
     let width = fields.iter().map(|field| field.name().chars().count());
-    let width = width.max().unwrap_or_default();
+    let width = width.max().unwrap_or_default().min(COLUMN_MAX);
     let line = |field: &Field| {
         let name = one_line(field.name());
         let about = field.description().or_else(|| {

@@ -27,7 +27,7 @@ fn assert_limit(error: &Error, expected: &str) {
 }
 
 const VALUES: &str =
-    "a message with more than 200000 JSON values, the limit set by `ClientLimits::values`";
+    "a message with more than 150000 JSON values, the limit set by `ClientLimits::values`";
 
 #[tokio::test]
 async fn message_with_too_many_values_is_rejected() {
@@ -123,9 +123,9 @@ async fn list_with_too_many_values_is_rejected() {
     let server = endless_list(move || vec![tool.clone()]).await;
     assert_limit(
         &list(&server).await,
-        "a list with more than 200000 JSON values",
+        "a list with more than 150000 JSON values",
     );
-    assert_eq!(server.requests("tools/list").len(), 4);
+    assert_eq!(server.requests("tools/list").len(), 3);
 }
 
 #[tokio::test]

@@ -70,7 +70,7 @@ impl ServerConnection {
             (None, None) => Continuation::None,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asks = unanswered_asks(pending.asks(), self.unanswered_asks(), unanswered);
+            let asks = unanswered_asks(pending.asks(), self.take_unanswered(), unanswered);
             return self.unanswered(report, pending, &asks, &continuation);
         }
         self.with_hints(report, &error.kind, pending, &continuation, is_own)
