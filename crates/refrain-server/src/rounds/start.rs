@@ -86,12 +86,10 @@ impl OpenedFlow<'_> {
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
-        let owner = admitted.caller.principal.clone();
         let (spec, permit, binding) = admitted.into_spec(name, notes, seed.is_some());
         let flow = span.in_scope(|| rounds.flows.start(spec, start));
-        let bound = (binding, owner);
         Ok(NewFlow::Client(ClientFlow::new(
-            flow, target, bound, seed, permit,
+            flow, target, binding, seed, permit,
         )))
     }
 
