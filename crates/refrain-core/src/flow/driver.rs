@@ -7,7 +7,7 @@ use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
 use crate::limited_event;
-use crate::{Cx, Error, ErrorKind};
+use crate::{Cx, Error, ErrorKind, Principal};
 use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,6 +91,11 @@ impl Flow {
     /// Takes the unreported notes, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
+    }
+
+    /// Returns the caller.
+    pub fn principal(&self) -> &Principal {
+        &self.shared.env.principal
     }
 
     /// Returns the counters of this round.

@@ -7,7 +7,7 @@ use super::{Rounds, reply_of};
 use crate::limits::Permit;
 use crate::tasks::{Creating, TaskSeed, cannot_create, store_error};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Principal, Suspension, limited_event};
+use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -19,7 +19,6 @@ pub(super) struct ClientFlow {
     pub(super) flow: Flow,
     target: Target,
     binding: Binding,
-    owner: Principal,
     /// `Some` if the call can become a task.
     seed: Option<Box<TaskSeed>>,
     /// Created when the handler first waits or sends notes.
@@ -76,7 +75,7 @@ impl ClientFlow {
     pub(super) fn new(
         flow: Flow,
         target: Target,
-        (binding, owner): (Binding, Principal),
+        binding: Binding,
         seed: Option<Box<TaskSeed>>,
         permit: Permit,
     ) -> Self {
@@ -84,7 +83,6 @@ impl ClientFlow {
             flow,
             target,
             binding,
-            owner,
             seed,
             deadlines: None,
             stage: ClientStage::Running,
@@ -232,7 +230,8 @@ impl ClientFlow {
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => {
-                tasks.spill((&self.binding, &self.owner), &suspension.snapshot, version)
+                let bound = (&self.binding, self.flow.principal());
+                tasks.spill(bound, &suspension.snapshot, version)
             }
         };
         match spilled {

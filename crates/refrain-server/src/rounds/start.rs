@@ -103,7 +103,6 @@ impl OpenedFlow<'_> {
         let target = admitted.target.clone();
         let name = Cow::Borrowed(&*call.target);
         let notes = Subscribed::by(call);
-        let owner = admitted.caller.principal.clone();
         let FlowInput {
             spec,
             arguments,
@@ -111,9 +110,8 @@ impl OpenedFlow<'_> {
             binding,
         } = admitted.into_input(name, notes, seed.is_some());
         let flow = span.in_scope(|| rounds.flows.start(spec, arguments, start));
-        let bound = (binding, owner);
         Ok(NewFlow::Client(ClientFlow::new(
-            flow, target, bound, seed, permit,
+            flow, target, binding, seed, permit,
         )))
     }
 

@@ -96,7 +96,7 @@ pub(super) async fn ready_task_that_changes_leaves_the_queue(store: Subject) {
         lease
     };
     let lease = ready().await;
-    assert_eq!(store.extend(&[&lease], HOUR).await, [lease.clone()]);
+    assert_eq!(store.extend(&[&lease], HOUR).await, [lease]);
     store.assert_none_due().await;
     let lease = ready().await;
     store.commit(&lease, asks(&["a"]).suspend()).await;

@@ -19,7 +19,7 @@ macro_rules! impl_store {
             async fn quota_error(&self, owner: &str, tasks: u64, bytes: usize) -> StoreError {
                 let get = sqlx::query_as(sql::USAGE).bind(owner);
                 let used = match self.fetch(get).await {
-                    Ok(used) => sql::usage(used),
+                    Ok(used) => sql::usage(&used),
                     Err(error) => return error,
                 };
                 let checked = self.quota.lock().check(used, tasks, bytes as u64);

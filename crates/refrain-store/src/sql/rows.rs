@@ -160,7 +160,7 @@ pub(crate) fn add_answers(
 }
 
 /// The usage of an owner, from the row of [`USAGE`](super::USAGE).
-pub(crate) fn usage(records: Vec<(i64, i64, i64)>) -> Usage {
+pub(crate) fn usage(records: &[(i64, i64, i64)]) -> Usage {
     let (tasks, bytes, total_bytes) = records.first().copied().unwrap_or_default();
     let number = |number| u64::try_from(number).unwrap_or(0);
     Usage {

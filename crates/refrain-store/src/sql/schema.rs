@@ -157,12 +157,13 @@ SELECT '*', 0, sum(tasks), sum(bytes) FROM refrain_usage;
 }];
 
 /// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each
-/// connection has a slot, so that concurrent writes of one owner rarely wait for each other.
+/// connection has a slot, so that concurrent writes of one owner rarely wait for each other. Every write locks `'*'` first,
+/// so that two connections with the same slot do not block each other.
 const POSTGRES_TRIGGERS: &str = concat!("
 CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RETURNS void LANGUAGE sql AS $$
     INSERT INTO refrain_usage AS u (owner, slot, tasks, bytes)
     SELECT v.owner, pg_backend_pid() % 16, more_tasks, more_bytes
-    FROM (VALUES ('=' || coalesce(who, '')), ('*')) AS v (owner)
+    FROM (VALUES ('*'), ('=' || coalesce(who, ''))) AS v (owner)
     WHERE more_tasks <> 0 OR more_bytes <> 0
     ON CONFLICT (owner, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes
 $$;

@@ -171,7 +171,7 @@ impl SqliteStore {
             .fetch_all(&mut *tx)
             .await?;
         let quota = *self.quota.lock();
-        quota.check(usage(used), 0, size)?;
+        quota.check(usage(&used), 0, size)?;
         let (mut new, mut bytes) = (0, 0);
         for (key, answer) in answers {
             let size = limit(answer.len());
