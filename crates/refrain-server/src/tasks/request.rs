@@ -56,9 +56,11 @@ impl TaskError {
                 match &error {
                     StoreError::Quota(_) => {}
                     StoreError::Unavailable(_) => {
-                        limited_event!(WARN, %error, "task request failed")
+                        limited_event!(WARN, %error, "task request failed");
                     }
-                    error => limited_event!(ERROR, %error, "task request failed"),
+                    error => {
+                        limited_event!(ERROR, %error, "task request failed");
+                    }
                 }
                 store_error(&error)
             }
