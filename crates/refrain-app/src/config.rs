@@ -43,6 +43,8 @@ pub(crate) struct UncheckedConfig {
     errors: Vec<ConfigError>,
     /// The settings with invalid values.
     invalid: Vec<String>,
+    /// The value of `--explain`.
+    pub(crate) explain: Option<String>,
 }
 
 /// A valid configuration, with the contents of the files that it names.
@@ -52,7 +54,6 @@ pub(crate) struct CheckedConfig {
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tokens: Option<BearerTokens>,
     pub(crate) auth: AuthPolicy,
-    /// The value of `--explain`.
     pub(crate) explain: Option<String>,
 }
 
@@ -100,7 +101,7 @@ impl UncheckedConfig {
                 keys,
                 tokens,
                 auth,
-                explain: None,
+                explain: self.explain,
             }),
             _ => Err(ConfigErrors::new(self.file, self.text, self.errors)),
         }

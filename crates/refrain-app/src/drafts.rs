@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 pub(crate) type BuildEndpoint<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
 
 /// The flags that select endpoints besides that of the main server.
-#[derive(Args, Clone, Default)]
+#[derive(Args, Default)]
 pub(crate) struct EndpointFlags {
     /// Also serve the three drafts of MCP 2026-07-28, at the paths /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
     #[arg(long, conflicts_with = "stdio")]

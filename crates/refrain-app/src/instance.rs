@@ -2,11 +2,12 @@
 
 use crate::config::{Address, Config, LogFormat, NonBlank, UncheckedConfig, parse};
 use crate::error::with_hint;
-use crate::servers::{ServeOnlyOptions, Servers};
+use crate::servers::Servers;
 use crate::store::StoreUrl;
-use crate::{App, AppError, log, runtime, signals};
+use crate::{App, AppError, EndpointFlags, log, runtime, signals};
 use clap::Args;
 use refrain::server::serve_metrics;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -66,14 +67,15 @@ impl<F: Args> InstanceFlags<F> {
         &self,
         app: &App<F>,
         config: UncheckedConfig,
-        options: &ServeOnlyOptions,
+        endpoints: &EndpointFlags,
         work: impl AsyncFnOnce(Servers, &Config) -> Result<(), AppError>,
     ) -> Result<ExitCode, AppError> {
         let checked = config.check()?;
         let config = checked.config.clone();
         log::start("info", config.log, std::io::stderr)?;
+        raise_file_limit();
         let ended = runtime()?.block_on(async {
-            let servers = Servers::build(app, &self.app, checked, options).await?;
+            let servers = Servers::build(app, &self.app, checked, endpoints).await?;
             signals::reload_on_hangup(servers.all(), config.keys.clone().map(|keys| keys.0))?;
             let server = servers.main.clone();
             let metrics = listen_for_metrics(config.metrics).await?;
@@ -101,6 +103,18 @@ impl<F: Args> InstanceFlags<F> {
             }
             ended => ended,
         }
+    }
+}
+
+/// Raises the soft limit of open files to the hard limit, because each connection needs one.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }
 
@@ -133,5 +147,22 @@ pub(crate) fn announce<F: Args>(app: &App<F>, config: &Config, event: &'static s
         LogFormat::Text => anstream::eprintln!("{}: {event} on {url}", app.name),
         LogFormat::Json if url.is_empty() => tracing::info!("{event}"),
         LogFormat::Json => tracing::info!(url, "{event}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limit_of_open_files_is_raised_to_the_hard_limit() {
+        let limit = getrlimit(Resource::Nofile);
+        let lowered = Rlimit {
+            current: Some(512),
+            ..limit
+        };
+        setrlimit(Resource::Nofile, lowered).expect("a lower limit");
+        raise_file_limit();
+        assert_eq!(getrlimit(Resource::Nofile).current, limit.maximum);
     }
 }

@@ -30,16 +30,22 @@ pub fn is_hidden(c: char) -> bool {
     )
 }
 
-/// Sanitizes a text for one line.
-pub fn one_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.trim_end().chars() {
-        match c {
-            '\n' | '\r' | '\t' => shown.push(' '),
-            c => push(&mut shown, c),
+/// Sanitizes a text. Characters in `replaced` become the text next to them.
+pub fn sanitized(text: impl Iterator<Item = char>, replaced: &[(char, &str)]) -> String {
+    let mut shown = String::new();
+    for c in text {
+        match replaced.iter().find(|(from, _)| *from == c) {
+            Some((_, to)) => shown.push_str(to),
+            None => push(&mut shown, c),
         }
     }
     shown
+}
+
+/// Sanitizes a text for one line.
+pub fn one_line(text: &str) -> String {
+    let spaces = [('\n', " "), ('\r', " "), ('\t', " ")];
+    sanitized(text.trim_end().chars(), &spaces)
 }
 
 #[cfg(test)]

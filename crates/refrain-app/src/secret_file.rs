@@ -1,61 +1,41 @@
 //! Files with secrets: readable only by their owner, and written atomically.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// Creates a file that must not exist. It stays locked until the returned handle is dropped.
 pub fn create(file: &Path, bytes: &[u8]) -> io::Result<File> {
-    let made = write(file, bytes)?;
-    sync_directory(file)?;
+    let made = write(file, bytes)?.persist_noclobber(file)?;
+    File::open(directory(file))?.sync_all()?;
     Ok(made)
-}
-
-fn write(file: &Path, bytes: &[u8]) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut out = options.open(file)?;
-    let written = out
-        .try_lock()
-        .map_err(io::Error::from)
-        .and_then(|()| out.write_all(bytes))
-        .and_then(|()| out.sync_all());
-    if let Err(error) = written {
-        // A partial file would block the next attempt.
-        let _ = fs::remove_file(file);
-        return Err(error);
-    }
-    Ok(out)
 }
 
 /// Replaces a file atomically. The new file is locked as by [`create`].
 pub fn replace(file: &Path, bytes: &[u8]) -> io::Result<File> {
     // Replace the target of a symbolic link, not the link.
     let target = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let mut temporary = target.as_os_str().to_owned();
-    temporary.push(format!(".{}.new", std::process::id()));
-    let temporary = PathBuf::from(temporary);
-    // A crashed process with the same id may have left this file.
-    let _ = fs::remove_file(&temporary);
-    let made = write(&temporary, bytes)?;
-    if let Err(error) = fs::rename(&temporary, &target) {
-        // The file contains secrets.
-        let _ = fs::remove_file(&temporary);
-        return Err(error);
-    }
-    sync_directory(&target)?;
+    let made = write(&target, bytes)?.persist(&target)?;
+    File::open(directory(&target))?.sync_all()?;
     Ok(made)
 }
 
-/// Makes the directory entry survive a loss of power.
-fn sync_directory(file: &Path) -> io::Result<()> {
-    let directory = match file.parent() {
+/// A locked temporary file next to `file`, which only its owner can read.
+fn write(file: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
+    let mut temporary = NamedTempFile::new_in(directory(file))?;
+    temporary.as_file().try_lock()?;
+    temporary.write_all(bytes)?;
+    temporary.as_file().sync_all()?;
+    Ok(temporary)
+}
+
+/// The directory of a file. Syncing it makes the entry survive a loss of power.
+fn directory(file: &Path) -> &Path {
+    match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
-    File::open(directory)?.sync_all()
+    }
 }
 
 /// Whether users other than the owner can read a file.

@@ -2,7 +2,7 @@
 
 use crate::config::{Address, Config, Host, Hosts, NonBlank, UncheckedConfig, parse};
 use crate::instance::{InstanceFlags, announce, listen};
-use crate::servers::{ServeOnlyOptions, Servers};
+use crate::servers::Servers;
 use crate::{App, AppError, EndpointFlags, auth, signals};
 use clap::Args;
 use refrain::server::AllowedHosts;
@@ -41,16 +41,12 @@ pub struct ServeOptions<F: Args> {
 
 pub(crate) fn run<F: Args>(app: &App<F>, options: &ServeOptions<F>) -> Result<ExitCode, AppError> {
     options.endpoints.check(options.stdio)?;
-    let serve_only = ServeOnlyOptions {
-        endpoints: options.endpoints.clone(),
-        explain: options.explain.clone(),
-    };
     let config = override_settings(options.instance.load()?, options);
     let work = async |servers: Servers, config: &Config| match options.stdio {
         true => serve_stdio(servers).await,
         false => serve_http(app, servers, config).await,
     };
-    options.instance.run(app, config, &serve_only, work)
+    options.instance.run(app, config, &options.endpoints, work)
 }
 
 async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
@@ -73,6 +69,7 @@ fn override_settings<F: Args>(
     config.flag("advertise", options.advertise.as_ref(), |c, v| {
         c.advertise = Some(NonBlank(v));
     });
+    config.explain.clone_from(&options.explain);
     options.auth.override_settings(&mut config);
     let hosts = Some(&options.allowed_hosts).filter(|hosts| !hosts.is_empty());
     config.flag("allowed_hosts", hosts, |c, v| {

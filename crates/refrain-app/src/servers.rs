@@ -12,14 +12,6 @@ use std::sync::Arc;
 /// The environment variable with the keys of a fleet.
 pub const KEYS: &str = "REFRAIN_KEYS";
 
-/// Options of `serve` that the configuration file does not have.
-#[derive(Default)]
-pub(crate) struct ServeOnlyOptions {
-    /// The instance's name in the `refrain-round` header.
-    pub(crate) explain: Option<String>,
-    pub(crate) endpoints: EndpointFlags,
-}
-
 pub(crate) struct Servers {
     pub(crate) main: Server,
     pub(crate) endpoints: Endpoints,
@@ -30,12 +22,11 @@ impl Servers {
         app: &App<F>,
         flags: &F,
         mut config: CheckedConfig,
-        options: &ServeOnlyOptions,
+        endpoints: &EndpointFlags,
     ) -> Result<Self, AppError> {
         if config.keys.is_none() {
             config.keys = keys_from_environment()?;
         }
-        config.explain.clone_from(&options.explain);
         check_keys(app.name, &config)?;
         let store = open_store(&mut config).await?;
         let mut main = configure((app.build)(flags)?, &config, &store);
@@ -43,7 +34,7 @@ impl Servers {
             main = main.advertise(url.as_str());
         }
         let main = main.build()?;
-        let endpoints = Endpoints::build(&options.endpoints, app, flags, &config, &store, &main)?;
+        let endpoints = Endpoints::build(endpoints, app, flags, &config, &store, &main)?;
         Ok(Self { main, endpoints })
     }
 
@@ -110,6 +101,9 @@ pub(crate) fn configure(
         .tasks(store.clone(), config.tasks.options());
     if let Some(audience) = &config.audience {
         builder = builder.audience(audience.as_str());
+    }
+    if let Some(header) = &config.client_address_header {
+        builder = builder.client_address_header(&header.0);
     }
     if let Some(ring) = &checked.keys {
         builder = builder.keys(ring.clone());

@@ -2,8 +2,8 @@
 
 use crate::config::Config;
 use crate::instance::{InstanceFlags, announce};
-use crate::servers::{ServeOnlyOptions, Servers};
-use crate::{App, AppError, signals};
+use crate::servers::Servers;
+use crate::{App, AppError, EndpointFlags, signals};
 use clap::Args;
 use std::process::ExitCode;
 
@@ -17,5 +17,5 @@ pub(crate) fn run<F: Args>(app: &App<F>, flags: &InstanceFlags<F>) -> Result<Exi
         servers.main.work(stop).await;
         Ok(())
     };
-    flags.run(app, config, &ServeOnlyOptions::default(), work)
+    flags.run(app, config, &EndpointFlags::default(), work)
 }

@@ -23,11 +23,9 @@ const TIMEOUT: Duration = Duration::from_secs(120);
 pub(crate) struct RequestCounts {
     /// Instructions in user mode.
     pub(crate) instructions: f64,
-    /// Heap allocations.
     pub(crate) allocations: f64,
 }
 
-/// A tool of valgrind.
 struct ValgrindTool {
     name: &'static str,
     options: &'static [&'static str],

@@ -121,7 +121,6 @@ impl Floor {
         Ok(())
     }
 
-    /// Returns the reply body for a request body.
     fn reply(&self, body: &[u8]) -> Result<Vec<u8>, UnsupportedRequest> {
         let envelope: RequestEnvelope<'_> =
             serde_json::from_slice(body).map_err(|_| UnsupportedRequest)?;

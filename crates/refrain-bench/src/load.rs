@@ -2,7 +2,6 @@
 //!
 //! Every reply is checked. A wrong reply fails the slice.
 
-use std::fmt;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use tokio::time::timeout;
 use crate::error::Error;
 use crate::server::{ServerProcess, cpu_seconds};
 use crate::stats::Sample;
-use crate::wire::{HttpConnection, WireError, echo, round_1, round_2, token};
+use crate::wire::{HttpConnection, echo, round_1, round_2, token};
 
 /// The additional time before a slice times out.
 const GRACE: Duration = Duration::from_secs(60);
@@ -21,36 +20,23 @@ pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
 const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
-/// A kind of request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
 pub(crate) enum Workload {
-    /// `echo` with a text.
+    #[strum(to_string = "echo")]
     Echo,
     /// `get_weather` without state: the server asks and seals.
+    #[strum(to_string = "round 1")]
     Round1,
     /// `get_weather` with an answer and a token: the server opens and replays.
+    #[strum(to_string = "round 2")]
     Round2,
     /// Round 1, then round 2 with its token, counted as one request.
+    #[strum(to_string = "full exchange")]
     Exchange,
 }
 
 impl Workload {
     pub(crate) const ALL: [Self; 4] = [Self::Echo, Self::Round1, Self::Round2, Self::Exchange];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Echo => "echo",
-            Self::Round1 => "round 1",
-            Self::Round2 => "round 2",
-            Self::Exchange => "full exchange",
-        }
-    }
-}
-
-impl fmt::Display for Workload {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// Connections to one server, and the requests to send.
@@ -104,7 +90,7 @@ impl<'s> Load<'s> {
     async fn all(
         &mut self,
         limit: Duration,
-        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, WireError>,
+        work: impl AsyncFn(&mut HttpConnection, u64) -> Result<u64, Error>,
     ) -> Result<u64, Error> {
         let numbered = self.connections.iter_mut().zip(0..);
         let running = numbered.map(|(connection, index)| work(connection, index));
@@ -169,15 +155,14 @@ impl<'s> Load<'s> {
     }
 }
 
-/// Applies a timeout to replies.
 async fn in_time<T>(
     server: &ServerProcess,
     workload: Workload,
     limit: Duration,
-    work: impl Future<Output = Result<T, WireError>>,
+    work: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {
     let done = timeout(limit, work).await;
-    let done = done.unwrap_or(Err(WireError::TimedOut(limit)));
+    let done = done.unwrap_or_else(|_| Err(format!("no reply within {limit:?}").into()));
     done.map_err(|error| format!("{}, {workload}: {error}", server.name).into())
 }
 

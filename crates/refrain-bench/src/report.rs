@@ -38,7 +38,6 @@ const METRICS: [(&str, usize, Metric); 4] = [
     ("allocations", 1, ALLOCATIONS),
 ];
 
-/// A workload on both servers.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkloadRow {
     pub(crate) workload: Workload,
@@ -77,7 +76,6 @@ pub(crate) struct Memory {
     pub(crate) growth: f64,
 }
 
-/// The report of a run.
 #[derive(Debug)]
 pub(crate) struct SpeedReport<'a> {
     pub(crate) options: &'a RunOptions,
@@ -145,9 +143,8 @@ impl SpeedReport<'_> {
     /// The rows of the table. The first two are headings.
     fn lines(&self) -> Vec<Vec<String>> {
         let rows = &self.rows;
-        let names = rows.iter().map(|row| row.workload.name());
-        let first = ["", "workload"].into_iter().chain(names);
-        let mut lines: Vec<Vec<String>> = first.map(|cell| vec![cell.to_owned()]).collect();
+        let mut lines = vec![vec![String::new()], vec!["workload".to_owned()]];
+        lines.extend(rows.iter().map(|row| vec![row.workload.to_string()]));
         let mut column = |titles: [&str; 2], digits, cell: &dyn Fn(&WorkloadRow) -> Option<f64>| {
             let cells = rows.iter().map(|row| number(cell(row), digits));
             let titles = titles.map(str::to_owned).into_iter();

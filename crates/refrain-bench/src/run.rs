@@ -17,7 +17,6 @@ const WARM_UP: f64 = 0.5;
 /// The number of equal parts of the dialogues after which resident memory is read.
 const PARTS: u64 = 10;
 
-/// The options of `run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct RunOptions {
     /// Refrain's binary, started as `PATH serve --listen ADDRESS` [default: `refrain` in the directory of this program].
@@ -46,7 +45,6 @@ pub(crate) struct RunOptions {
     memory: Option<u64>,
 }
 
-/// Runs the measurements.
 pub(crate) async fn run(options: &RunOptions) -> Result<SpeedReport<'_>, Error> {
     let refrain = Program::refrain(options.refrain.clone())?;
     let programs = [Program::floor()?, refrain];

@@ -19,7 +19,6 @@ const TICKS: f64 = 100.0;
 /// The number of log lines in an error.
 const TAIL: usize = 20;
 
-/// A server program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     pub(crate) name: &'static str,
@@ -27,7 +26,6 @@ pub(crate) struct Program {
     command: &'static str,
 }
 
-/// A running server.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     pub(crate) name: &'static str,

@@ -2,7 +2,6 @@
 //!
 //! A ratio is the median of the ratios of adjacent slices, so that temporary load on the machine affects both.
 
-/// One slice of time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     /// Completed requests or, for the full exchange, completed exchanges.

@@ -51,7 +51,6 @@ const SELECT: &str = "
 SELECT id, tool, status, status_message, created, updated, expires, poll_interval, revision, outcome
 FROM refrain_tasks WHERE id = $1";
 
-/// A kind of database.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum StoreKind {
     /// A new file.
@@ -60,7 +59,6 @@ enum StoreKind {
     Postgres,
 }
 
-/// The options of `tasks`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TaskBenchOptions {
     /// The databases to measure on.

@@ -4,14 +4,16 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use memchr::memmem;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::error::Error;
+
 /// The maximum length of a reply in bytes.
 const REPLY_LIMIT: usize = 256 * 1024;
+const TOO_LONG: &str = "the reply has more than 256 KiB";
 /// The text that `echo` is called with.
 const ECHO_TEXT: &str = "what was done is refrained from";
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"refrain-bench","version":"0.1.0"},"io.modelcontextprotocol/clientCapabilities":{"elicitation":{},"sampling":{},"roots":{}}}"#;
@@ -58,31 +60,6 @@ fn call(address: SocketAddr, tool: &str, arguments: &str, token: Option<&str>) -
     )
 }
 
-/// A missing or wrong reply.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WireError {
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("the reply is not HTTP/1.1: {0}")]
-    NotHttp(#[from] httparse::Error),
-    #[error("HTTP status {status}, body: {body}")]
-    Status { status: u16, body: String },
-    /// A stream instead of a single JSON reply.
-    #[error("the reply has no valid content-length")]
-    NoLength,
-    #[error("the reply has more than {REPLY_LIMIT} bytes")]
-    TooLong,
-    #[error("{0} unexpected bytes after the reply")]
-    Surplus(usize),
-    #[error("the reply does not contain {expected:?}: {body}")]
-    Unexpected {
-        expected: &'static str,
-        body: String,
-    },
-    #[error("no reply within {0:?}")]
-    TimedOut(Duration),
-}
-
 /// An open connection and the bytes of the last reply.
 #[derive(Debug)]
 pub(crate) struct HttpConnection {
@@ -99,7 +76,7 @@ struct ReplyHead {
 }
 
 impl HttpConnection {
-    pub(crate) async fn open(address: SocketAddr) -> Result<Self, WireError> {
+    pub(crate) async fn open(address: SocketAddr) -> Result<Self, Error> {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         Ok(Self {
@@ -113,12 +90,12 @@ impl HttpConnection {
         &mut self,
         request: &str,
         expected: &'static str,
-    ) -> Result<&[u8], WireError> {
+    ) -> Result<&[u8], Error> {
         self.stream.write_all(request.as_bytes()).await?;
         let (mut filled, mut head) = (0, None);
         let ReplyHead { status, body, end } = loop {
             if filled == self.buffer.len() {
-                return Err(WireError::TooLong);
+                return Err(TOO_LONG.into());
             }
             match self.stream.read(&mut self.buffer[filled..]).await? {
                 0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -132,19 +109,18 @@ impl HttpConnection {
             }
         };
         if filled > end {
-            return Err(WireError::Surplus(filled - end));
+            return Err(format!("{} unexpected bytes after the reply", filled - end).into());
         }
         let body = &self.buffer[body..end];
         if status != 200 {
-            let body = excerpt(body);
-            return Err(WireError::Status { status, body });
+            return Err(format!("HTTP status {status}, body: {}", excerpt(body)).into());
         }
         find(body, expected)?;
         Ok(body)
     }
 }
 
-fn parse_head(bytes: &[u8]) -> Result<Option<ReplyHead>, WireError> {
+fn parse_head(bytes: &[u8]) -> Result<Option<ReplyHead>, Error> {
     let mut headers = [httparse::EMPTY_HEADER; 32];
     let mut response = httparse::Response::new(&mut headers);
     let httparse::Status::Complete(body) = response.parse(bytes)? else {
@@ -155,35 +131,33 @@ fn parse_head(bytes: &[u8]) -> Result<Option<ReplyHead>, WireError> {
         .find(|header| header.name.eq_ignore_ascii_case("content-length"))
         .and_then(|header| std::str::from_utf8(header.value).ok())
         .and_then(|value| value.trim().parse().ok())
-        .ok_or(WireError::NoLength)?;
+        .ok_or("the reply has no valid content-length: it may be a stream")?;
     Ok(Some(ReplyHead {
         status: response.code.unwrap_or(0),
         body,
-        end: body.checked_add(length).ok_or(WireError::TooLong)?,
+        end: body.checked_add(length).ok_or(TOO_LONG)?,
     }))
 }
 
 /// The bytes of a body after the expected text.
-fn find<'b>(body: &'b [u8], expected: &'static str) -> Result<&'b [u8], WireError> {
+fn find<'b>(body: &'b [u8], expected: &'static str) -> Result<&'b [u8], Error> {
     match memmem::find(body, expected.as_bytes()) {
         Some(at) => Ok(&body[at + expected.len()..]),
-        None => Err(WireError::Unexpected {
-            expected,
-            body: excerpt(body),
-        }),
+        None => Err(unexpected(expected, body)),
     }
 }
 
 /// The token of an `input_required` reply.
-pub(crate) fn token(body: &[u8]) -> Result<&str, WireError> {
+pub(crate) fn token(body: &[u8]) -> Result<&str, Error> {
     const FIELD: &str = "\"requestState\":\"";
     let token = find(body, FIELD)?.split(|&byte| byte == b'"').next();
     let token = token.and_then(|token| std::str::from_utf8(token).ok());
     let token = token.filter(|token| !token.is_empty());
-    token.ok_or_else(|| WireError::Unexpected {
-        expected: "a token",
-        body: excerpt(body),
-    })
+    token.ok_or_else(|| unexpected("a token", body))
+}
+
+fn unexpected(expected: &str, body: &[u8]) -> Error {
+    format!("the reply does not contain {expected:?}: {}", excerpt(body)).into()
 }
 
 /// The start of a body, for an error message.
@@ -244,7 +218,7 @@ mod tests {
     #[test]
     fn stream_is_rejected() {
         let reply = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-        assert!(matches!(parse_head(reply), Err(WireError::NoLength)));
+        assert!(parse_head(reply).is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@ mod other_asks;
 mod plain;
 pub(crate) mod url;
 
-pub(crate) use form::{format_name, limits, number_name};
+pub(crate) use form::expectations;
 
 use crate::style::WARNING;
 use console::{Console, PromptError, Withdrawal};

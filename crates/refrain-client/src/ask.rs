@@ -434,7 +434,7 @@ mod tests {
             let origin = CallOrigin {
                 address: address.to_owned(),
                 server: None,
-                dialect: None,
+                protocol: None,
             };
             PendingCall::new(CallSpec::tool("t"), "1".into(), origin)
         };

@@ -32,6 +32,7 @@ pub use loopback::Loopback;
 pub use oauth::{IdentityProvider, OAuth, OAuthBuilder};
 
 use ::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use challenge::AuthChallenge;
 use futures_util::future::BoxFuture;
 use std::fmt;
 use url::Url;
@@ -65,6 +66,22 @@ pub struct RejectedRequest<'a> {
     pub headers: &'a HeaderMap,
     /// How often this request was rejected before.
     pub previous: u32,
+}
+
+impl RejectedRequest<'_> {
+    /// Whether the access token is the reason. For 403, only if the token lacks a scope.
+    fn is_about_token(&self, challenge: &AuthChallenge) -> bool {
+        let lacks_scope = challenge.error.as_deref() == Some("insufficient_scope");
+        self.status != StatusCode::FORBIDDEN || lacks_scope
+    }
+
+    /// The error of a request that is not sent again.
+    fn error(&self, challenge: &AuthChallenge) -> AuthError {
+        match self.sent.contains_key(header::AUTHORIZATION) {
+            true => AuthError::TokenRejected(challenge.description.clone()),
+            false => AuthError::Unauthorized,
+        }
+    }
 }
 
 /// A fixed access token.
@@ -115,8 +132,14 @@ impl Authorize for Bearer {
 
     fn handle_rejection<'a>(
         &'a self,
-        _rejection: RejectedRequest<'a>,
+        rejection: RejectedRequest<'a>,
     ) -> BoxFuture<'a, Result<bool, AuthError>> {
-        Box::pin(async { Err(AuthError::Unauthorized) })
+        let challenge = AuthChallenge::read(rejection.headers);
+        Box::pin(async move {
+            match rejection.is_about_token(&challenge) {
+                true => Err(rejection.error(&challenge)),
+                false => Ok(false),
+            }
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! [`ClientBuilder`]: identity, ask handlers, limits and transport of a client.
 
+use crate::FixedProtocol;
 use crate::ask::{AskAnswer, FormAsk, RootsAsk, SamplingAsk, UnknownAsk, UrlAsk};
 use crate::auth::Authorize;
 use crate::client::{Client, RequestIds};
-use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::handlers::{HandlerError, Handlers};
 use crate::legacy::UnassociatedAsks;
@@ -29,7 +29,7 @@ pub struct ClientBuilder {
     pub(crate) limits: ClientLimits,
     pub(crate) notifications: Notifications,
     pub(crate) watch: WireObserver,
-    pub(crate) dialect: Option<Dialect>,
+    pub(crate) protocol: Option<FixedProtocol>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
 }
@@ -57,7 +57,7 @@ impl Default for ClientBuilder {
             limits: ClientLimits::default(),
             notifications: Notifications::default(),
             watch: Arc::new(|_| {}),
-            dialect: None,
+            protocol: None,
             on_pending: Arc::new(|_| {}),
             authorize: None,
         }
@@ -175,21 +175,6 @@ impl ClientBuilder {
         self
     }
 
-    /// Uses this dialect instead of negotiating the protocol revision: a legacy revision, or a draft.
-    ///
-    /// ```no_run
-    /// # async fn run() -> Result<(), refrain_client::Error> {
-    /// use refrain_client::{Client, wire::drafts::Draft};
-    /// let builder = Client::builder().dialect(Draft::Second);
-    /// let client = builder.connect("http://127.0.0.1:8080/drafts/2/mcp").await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
-        self.dialect = Some(dialect.into());
-        self
-    }
-
     /// Sets the limits.
     pub fn limits(mut self, limits: ClientLimits) -> Self {
         self.limits = limits;
@@ -236,7 +221,7 @@ impl ClientBuilder {
         let setup = PipeSetup {
             watch: Arc::clone(&self.watch),
             notifications: self.notifications.clone(),
-            message_max: self.limits.message,
+            limits: self.limits.clone(),
         };
         let link = PipeLink::spawn(command.into(), setup)?;
         self.open(Link::Pipe(Box::new(link))).await
@@ -244,8 +229,8 @@ impl ClientBuilder {
 
     async fn open(self, link: Link) -> Result<Client, Error> {
         let ids = RequestIds::default();
-        let link = match self.dialect {
-            Some(dialect) => dialect.wrap(link, ids.clone()),
+        let link = match self.protocol {
+            Some(protocol) => protocol.wrap(link, ids.clone()),
             None => link,
         };
         Client::open(link, self, ids).await

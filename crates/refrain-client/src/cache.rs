@@ -2,11 +2,12 @@
 
 use refrain_wire::client::Request;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const RESULTS_MAX: usize = 256;
-const SIZE_MAX: usize = 32 * 1024 * 1024;
+const SIZE_MAX: usize = 16 * 1024 * 1024;
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// Cached results by method and params. They all belong to one authorization, so private results are cached too.
@@ -18,8 +19,8 @@ pub(crate) struct ResultCache {
 
 struct CachedResult {
     expires: Instant,
-    result: Value,
-    size: usize,
+    /// Unparsed, because its values could need much more memory.
+    result: Box<RawValue>,
 }
 
 impl ResultCache {
@@ -32,15 +33,14 @@ impl ResultCache {
         self
     }
 
-    pub(crate) fn get(&self, request: &Request) -> Option<Value> {
+    pub(crate) fn get(&self, request: &Request) -> Option<Box<RawValue>> {
         let entry = self.results.get(&key(request))?;
         (Instant::now() < entry.expires).then(|| entry.result.clone())
     }
 
-    pub(crate) fn store(&mut self, request: &Request, result: &Value) {
-        let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
-        let size = result.to_string().len();
-        if ttl == 0 || size > SIZE_MAX {
+    pub(crate) fn store(&mut self, request: &Request, result: &RawValue, ttl: Duration) {
+        let size = result.get().len();
+        if size > SIZE_MAX {
             return;
         }
         let now = Instant::now();
@@ -51,15 +51,15 @@ impl ResultCache {
             self.results.clear();
         }
         let entry = CachedResult {
-            expires: now + Duration::from_millis(ttl).min(TTL_MAX),
-            result: result.clone(),
-            size,
+            expires: now + ttl.min(TTL_MAX),
+            result: result.to_owned(),
         };
         self.results.insert(key(request), entry);
     }
 
     fn is_full(&self, size: usize) -> bool {
-        let used: usize = self.results.values().map(|entry| entry.size).sum();
+        let sizes = self.results.values().map(|entry| entry.result.get().len());
+        let used: usize = sizes.sum();
         self.results.len() >= RESULTS_MAX || used + size > SIZE_MAX
     }
 

@@ -29,13 +29,24 @@ pub(crate) struct ClientInner {
     /// How often the server process was restarted. Locked during a restart.
     pub(crate) restarts: tokio::sync::Mutex<u64>,
     /// The listed tools by name. A tool with an invalid definition must not be called.
-    tools: Mutex<HashMap<String, Result<Arc<ListedTool>, ParamHeaderError>>>,
+    pub(crate) tools: Mutex<HashMap<String, ToolDefinition>>,
     pub(crate) cache: Mutex<ResultCache>,
 }
 
 pub(crate) struct ListedTool {
     pub(crate) headers: ParamHeaders,
     pub(crate) output_schema: Option<OutputSchema>,
+}
+
+type ToolDefinition = Result<Arc<ListedTool>, ParamHeaderError>;
+
+impl ListedTool {
+    pub(crate) fn read(tool: &ToolInfo) -> ToolDefinition {
+        Ok(Arc::new(Self {
+            headers: ParamHeaders::read(&tool.input_schema)?,
+            output_schema: tool.output_schema.clone().map(OutputSchema::new),
+        }))
+    }
 }
 
 #[derive(Clone, Default)]
@@ -100,21 +111,7 @@ impl ClientInner {
         }
     }
 
-    /// Stores the headers and the output schema of a listed tool. Fails if its definition is invalid.
-    pub(crate) fn record_tool(&self, tool: &ToolInfo) -> Result<(), ParamHeaderError> {
-        let listed = ParamHeaders::read(&tool.input_schema).map(|headers| {
-            let output_schema = tool.output_schema.clone().map(OutputSchema::new);
-            Arc::new(ListedTool {
-                headers,
-                output_schema,
-            })
-        });
-        let checked = listed.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.tools.lock().insert(tool.name.clone(), listed);
-        checked
-    }
-
-    pub(crate) fn tool(&self, name: &str) -> Option<Result<Arc<ListedTool>, ParamHeaderError>> {
+    pub(crate) fn tool(&self, name: &str) -> Option<ToolDefinition> {
         self.tools.lock().get(name).cloned()
     }
 }

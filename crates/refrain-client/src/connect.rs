@@ -9,9 +9,9 @@
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
 //! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
 
+use crate::FixedProtocol;
 use crate::builder::ClientBuilder;
 use crate::client::{Client, ClientInner, RequestIds};
-use crate::dialect::Dialect;
 use crate::error::{Error, ErrorKind};
 use crate::legacy::{Handshake, Legacy};
 use crate::retry::within;
@@ -44,9 +44,9 @@ impl Client {
         ids: RequestIds,
     ) -> Result<Self, Error> {
         let mut inner = ClientInner::new(link, setup, ids);
-        let negotiation = match inner.setup.dialect {
+        let negotiation = match inner.setup.protocol {
             None => inner.negotiate().await?,
-            Some(dialect) => inner.initialize_in(dialect).await?,
+            Some(protocol) => inner.initialize_in(protocol).await?,
         };
         match negotiation {
             Negotiation::Modern(server) => {
@@ -66,10 +66,11 @@ impl Client {
 }
 
 impl ClientInner {
-    /// Connects in a configured dialect, without negotiation.
-    async fn initialize_in(&self, dialect: Dialect) -> Result<Negotiation, ErrorKind> {
-        let Dialect::Revision(revision) = dialect else {
-            return self.discover_in(dialect).await.map(Negotiation::Modern);
+    /// Connects in a configured protocol, without negotiation.
+    async fn initialize_in(&self, protocol: FixedProtocol) -> Result<Negotiation, ErrorKind> {
+        let Some(revision) = protocol.revision() else {
+            let discovered = self.discover_in(protocol.name()).await;
+            return discovered.map(Negotiation::Modern);
         };
         let greeting = self.initialize(revision.as_str()).await?;
         if greeting.server.version != revision.as_str() {
@@ -80,15 +81,15 @@ impl ClientInner {
     }
 
     /// Sends `server/discover` through a translating link.
-    async fn discover_in(&self, dialect: Dialect) -> Result<ServerInfo, ErrorKind> {
-        let not_mcp = |why| self.not_mcp(format!("it does not support {dialect}: {why}"));
+    async fn discover_in(&self, protocol: &str) -> Result<ServerInfo, ErrorKind> {
+        let not_mcp = |why| self.not_mcp(format!("it does not support {protocol}: {why}"));
         let raw = match self.request(Request::discover()).await {
             Err(ErrorKind::Rpc(failure)) => return Err(not_mcp(failure.to_string())),
             raw => raw?,
         };
         let server = ServerInfo::from_discover(&raw).map_err(|error| not_mcp(error.to_string()))?;
         Ok(ServerInfo {
-            version: dialect.name().to_owned(),
+            version: protocol.to_owned(),
             // Translated responses do not list revisions.
             versions: Vec::new(),
             ..server

@@ -15,7 +15,10 @@ mod tasks;
 
 pub(crate) use exchange::TranslatorExchange;
 
+use crate::builder::ClientBuilder;
 use crate::client::RequestIds;
+use crate::error::ErrorKind;
+use crate::pending::PendingCall;
 use crate::transport::{Link, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
@@ -55,6 +58,14 @@ impl Dialect {
         }
     }
 
+    /// The revision, unless messages are translated.
+    pub(crate) fn revision(self) -> Option<Revision> {
+        match self {
+            Self::Revision(revision) => Some(revision),
+            Self::Draft(_) => None,
+        }
+    }
+
     pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
             Self::Revision(_) => link,
@@ -67,6 +78,33 @@ impl Dialect {
                 sent_answers: Mutex::default(),
             })),
         }
+    }
+}
+
+/// The protocol of a client that does not negotiate it.
+pub(crate) type FixedProtocol = Dialect;
+
+impl ClientBuilder {
+    /// Uses this dialect instead of negotiating the protocol revision: a legacy revision, or a draft.
+    ///
+    /// ```no_run
+    /// # async fn run() -> Result<(), refrain_client::Error> {
+    /// use refrain_client::{Client, wire::drafts::Draft};
+    /// let builder = Client::builder().dialect(Draft::Second);
+    /// let client = builder.connect("http://127.0.0.1:8080/drafts/2/mcp").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn dialect(mut self, dialect: impl Into<Dialect>) -> Self {
+        self.protocol = Some(dialect.into());
+        self
+    }
+}
+
+impl PendingCall {
+    /// The configured dialect. Only a client with the same dialect can resume the call.
+    pub fn dialect(&self) -> Option<Dialect> {
+        self.protocol()
     }
 }
 
@@ -122,6 +160,13 @@ pub enum DialectError {
         /// The dialect.
         dialect: Dialect,
     },
+}
+
+impl ErrorKind {
+    /// Whether the request does not exist in the configured protocol.
+    pub(crate) fn is_untranslatable(&self) -> bool {
+        matches!(self, Self::Dialect(_))
+    }
 }
 
 impl From<DialectError> for LinkError {

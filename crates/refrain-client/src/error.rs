@@ -41,6 +41,12 @@ pub enum ErrorKind {
         /// The connection error.
         source: BoxError,
     },
+    /// The server at an https address does not use TLS.
+    #[error("could not connect to {address}: the server did not respond with TLS")]
+    NotTls {
+        /// The address.
+        address: String,
+    },
     /// The server process could not be started.
     #[error("could not start {command}: {source}")]
     Spawn {
@@ -58,9 +64,9 @@ pub enum ErrorKind {
         stderr: String,
     },
     /// There is no MCP server at the address.
-    #[error("{address} does not respond as an MCP server: {why}; check the address and its path")]
+    #[error("{address} does not respond as an MCP server: {why}; check the {}", kind_of_address(.address))]
     NotMcp {
-        /// The address.
+        /// The URL, or the program of a server process.
         address: String,
         /// The reason.
         why: String,
@@ -91,16 +97,22 @@ pub enum ErrorKind {
     /// The type of the result is unknown.
     #[error("unknown result type {0:?}; a newer client may support it")]
     UnknownResultType(String),
-    /// A message or a request state is too large.
-    #[error("the server sent a {what} larger than {limit} bytes, the limit of this client")]
+    /// A message, a request state, a response or a list is too large.
+    #[error(
+        "the server sent a {what} with more than {limit} {unit}, the limit set by `ClientLimits::{setting}`"
+    )]
     TooLarge {
-        /// `message` or `request state`.
+        /// `message`, `request state`, `response` or `list`.
         what: &'static str,
         /// The limit.
         limit: usize,
+        /// The unit of the limit, such as `bytes` or `JSON values`.
+        unit: &'static str,
+        /// The field of [`ClientLimits`](crate::ClientLimits) that sets the limit.
+        setting: &'static str,
     },
-    /// One round has too many asks.
-    #[error("the server sent {asks} asks at once; the limit is {limit}")]
+    /// One round, or a task, has too many asks.
+    #[error("the server sent {asks} asks; the limit is {limit}, set by `ClientLimits::asks`")]
     TooManyAsks {
         /// The number of asks.
         asks: usize,
@@ -210,10 +222,24 @@ impl From<ReadError> for ErrorKind {
 }
 
 impl ErrorKind {
-    pub(crate) fn with_pending(self, pending: &PendingCall) -> Error {
+    pub(crate) fn too_large(
+        what: &'static str,
+        limit: usize,
+        unit: &'static str,
+        setting: &'static str,
+    ) -> Self {
+        Self::TooLarge {
+            what,
+            limit,
+            unit,
+            setting,
+        }
+    }
+
+    pub(crate) fn with_pending(self, pending: PendingCall) -> Error {
         Error {
             kind: self,
-            pending: Some(Box::new(pending.clone())),
+            pending: Some(Box::new(pending)),
         }
     }
 }
@@ -227,12 +253,19 @@ pub(crate) fn cause<'a>(error: &'a (dyn StdError + 'static)) -> &'a (dyn StdErro
     cause
 }
 
-fn after_colon(text: &str) -> String {
+pub(crate) fn after_colon(text: &str) -> String {
     let text = text.trim();
     if text.is_empty() {
         String::new()
     } else {
         format!(": {text}")
+    }
+}
+
+fn kind_of_address(address: &str) -> &'static str {
+    match address.starts_with("http://") || address.starts_with("https://") {
+        true => "address and its path",
+        false => "command",
     }
 }
 

@@ -94,6 +94,8 @@ pub use pending::{AnswerRejection, PendingCall};
 pub use rounds::RoundOutcome;
 pub use transport::WireMessage;
 
+use dialect::{FixedProtocol, Translator, TranslatorExchange};
+
 pub use refrain_wire as wire;
 pub use refrain_wire::client::{ReadError, RpcFailure, ServerInfo, Task, TaskStatus};
 pub use refrain_wire::{

@@ -1,5 +1,6 @@
 //! [`ClientLimits`]: time, size and retry limits of a client.
 
+use crate::error::ErrorKind;
 use std::time::Duration;
 
 /// Time, size and retry limits of a client, with their defaults in parentheses.
@@ -21,14 +22,21 @@ pub struct ClientLimits {
     pub probe: Duration,
     /// The number of retries of a request that did not reach the server or whose response was lost (4).
     pub retries: u32,
-    /// The size of one message from the server, in bytes (16 MiB).
+    /// The size of one message from the server, or of all pages of a list, in bytes (16 MiB).
     pub message: usize,
+    /// The number of JSON values, with object keys, in one message from the server or in all pages of a list (150,000).
+    /// A value may need 500 bytes of memory, even if its text is a single byte.
+    pub values: usize,
+    /// The size of all messages of a response, such as progress and log messages, in bytes (64 MiB).
+    pub response: usize,
     /// The size of a request state, in bytes (4 MiB).
     pub state: usize,
     /// The number of asks in one round (100).
     pub asks: usize,
     /// The number of pages of a list (1000).
     pub pages: usize,
+    /// The number of entries in all pages of a list (10,000).
+    pub entries: usize,
 }
 
 impl Default for ClientLimits {
@@ -41,9 +49,22 @@ impl Default for ClientLimits {
             probe: Duration::from_secs(5),
             retries: 4,
             message: 16 * MIB,
+            values: 150_000,
+            response: 64 * MIB,
             state: 4 * MIB,
             asks: 100,
             pages: 1000,
+            entries: 10_000,
         }
+    }
+}
+
+impl ClientLimits {
+    pub(crate) fn too_large(&self, what: &'static str) -> ErrorKind {
+        ErrorKind::too_large(what, self.message, "bytes", "message")
+    }
+
+    pub(crate) fn too_many_values(&self, what: &'static str) -> ErrorKind {
+        ErrorKind::too_large(what, self.values, "JSON values", "values")
     }
 }

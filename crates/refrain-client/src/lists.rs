@@ -1,13 +1,17 @@
 //! Lists of a server's tools, prompts, resources and resource templates.
 
-use crate::client::{Client, ClientInner};
+use crate::client::{Client, ClientInner, ListedTool};
 use crate::error::{Error, ErrorKind};
+use crate::limits::ClientLimits;
 use refrain_wire::client::{ReadError, Request, read_complete};
 use refrain_wire::{
     ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
+use std::collections::HashMap;
+use std::time::Duration;
 
 impl Client {
     /// Lists the tools of the server. Tools with invalid definitions are skipped with a warning.
@@ -34,13 +38,17 @@ impl Client {
 impl ClientInner {
     async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
         let mut tools: Vec<ToolInfo> = self.list("tools/list").await?;
+        let mut listed = HashMap::with_capacity(tools.len());
         tools.retain(|tool| {
-            let recorded = self.record_tool(tool);
-            if let Err(why) = &recorded {
+            let read = ListedTool::read(tool);
+            if let Err(why) = &read {
                 tracing::warn!(tool = tool.name, %why, "invalid tool skipped");
             }
-            recorded.is_ok()
+            let is_valid = read.is_ok();
+            listed.insert(tool.name.clone(), read);
+            is_valid
         });
+        *self.tools.lock() = listed;
         Ok(tools)
     }
 
@@ -74,50 +82,55 @@ impl ClientInner {
         method: &'static str,
         cursor: &mut Option<Value>,
     ) -> Result<Vec<T>, ErrorKind> {
+        let limits = &self.setup.limits;
         let mut items = Vec::new();
-        for _ in 0..self.setup.limits.pages {
+        let mut size = ListSize::default();
+        for _ in 0..limits.pages {
             let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
-            let page = self
+            let (raw, mut page) = self
                 .request_cached(Request::new(method, cursor_param))
                 .await?;
-            let listed = page.get(T::MEMBER).and_then(Value::as_array);
-            let listed = listed.ok_or_else(|| {
+            size.add(&raw, &page);
+            drop(raw);
+            let listed = page.get_mut(T::MEMBER).and_then(Value::as_array_mut);
+            let listed = listed.map(std::mem::take).ok_or_else(|| {
                 ReadError::Unexpected(format!(
                     "the result of {method} has no array {:?}",
                     T::MEMBER
                 ))
             })?;
-            for item in listed {
-                match T::deserialize(item) {
-                    Ok(item) => items.push(item),
-                    Err(error) => {
-                        tracing::warn!(method, %error, "invalid list entry skipped");
-                    }
-                }
+            size.entries += listed.len();
+            size.check(limits)?;
+            let mut invalid = None;
+            items.extend(listed.into_iter().filter_map(|item| {
+                let read = T::deserialize(item);
+                read.map_err(|error| invalid = Some(error)).ok()
+            }));
+            if let Some(error) = invalid {
+                tracing::warn!(method, %error, "invalid list entries skipped");
             }
             match page.get("nextCursor") {
                 None | Some(Value::Null) => return Ok(items),
                 Some(next) => *cursor = Some(next.clone()),
             }
         }
-        let pages = self.setup.limits.pages;
-        let why = format!("{method} returned more than {pages} pages");
-        Err(ReadError::Unexpected(why).into())
+        Err(ErrorKind::too_large("list", limits.pages, "pages", "pages"))
     }
 
     /// Sends a request without side effects, unless its result is cached.
-    async fn request_cached(&self, request: Request) -> Result<Value, ErrorKind> {
-        if let Some(result) = self.cached(&request) {
-            return Ok(result);
+    async fn request_cached(&self, request: Request) -> Result<(Box<RawValue>, Value), ErrorKind> {
+        if let Some(raw) = self.cached(&request) {
+            let result = read_complete(&raw)?;
+            return Ok((raw, result));
         }
         let authorization = self.link.authorization();
         let raw = self.request(request.clone()).await?;
         let result = read_complete(&raw)?;
-        self.store_cached(authorization, &request, &result);
-        Ok(result)
+        self.store_cached(authorization, &request, &raw, &result);
+        Ok((raw, result))
     }
 
-    pub(crate) fn cached(&self, request: &Request) -> Option<Value> {
+    pub(crate) fn cached(&self, request: &Request) -> Option<Box<RawValue>> {
         let mut cache = self.cache.lock();
         cache
             .for_authorization(self.link.authorization())
@@ -125,12 +138,57 @@ impl ClientInner {
     }
 
     /// Caches a result, unless the authorization has changed since the request.
-    pub(crate) fn store_cached(&self, authorization: u64, request: &Request, result: &Value) {
-        if self.link.authorization() == authorization {
+    pub(crate) fn store_cached(
+        &self,
+        authorization: u64,
+        request: &Request,
+        raw: &RawValue,
+        result: &Value,
+    ) {
+        let ttl = result.get("ttlMs").and_then(Value::as_u64).unwrap_or(0);
+        if ttl > 0 && self.link.authorization() == authorization {
             let mut cache = self.cache.lock();
             cache
                 .for_authorization(authorization)
-                .store(request, result);
+                .store(request, raw, Duration::from_millis(ttl));
         }
+    }
+}
+
+/// The size of a list over all its pages.
+#[derive(Default)]
+struct ListSize {
+    bytes: usize,
+    values: usize,
+    entries: usize,
+}
+
+impl ListSize {
+    fn add(&mut self, raw: &RawValue, page: &Value) {
+        self.bytes += raw.get().len();
+        self.values += count_values(page);
+    }
+
+    fn check(&self, limits: &ClientLimits) -> Result<(), ErrorKind> {
+        if self.bytes > limits.message {
+            return Err(limits.too_large("list"));
+        }
+        if self.values > limits.values {
+            return Err(limits.too_many_values("list"));
+        }
+        if self.entries > limits.entries {
+            let limit = limits.entries;
+            return Err(ErrorKind::too_large("list", limit, "entries", "entries"));
+        }
+        Ok(())
+    }
+}
+
+/// The number of values with object keys, as in [`refrain_wire::check_values`].
+fn count_values(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(values) => values.iter().map(count_values).sum(),
+        Value::Object(members) => members.len() + members.values().map(count_values).sum::<usize>(),
+        _ => 0,
     }
 }

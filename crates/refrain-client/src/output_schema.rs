@@ -1,21 +1,37 @@
 //! Validation of results against the output schemas of tools.
 //!
-//! References are never fetched, and the cost of a validation is bounded in advance. A schema of unbounded cost, such as
-//! a recursive schema, is not applied.
+//! References are never fetched, and the time and memory of a validation are bounded in advance. A schema whose cost is
+//! unknown or too high, such as a recursive schema or one with large patterns, is not applied.
 
-use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
-use serde_json::Value;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, ValidationOptions, Validator};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::error::Error;
+use std::ops::AddAssign;
 use std::sync::OnceLock;
 
 /// The limit of the product of schema parts (with references expanded) and value parts.
 const STEPS_MAX: u64 = 20_000_000;
+/// Up to this many steps, an error says where the value does not match. Each step may need memory for an error.
+const EXPLAINED_STEPS_MAX: u64 = 100_000;
+/// The maximum number of parts of a schema, with references expanded.
+const PARTS_MAX: u64 = 100_000;
 /// The maximum depth of a schema, with references expanded.
 const DEPTH_MAX: usize = 128;
+/// The maximum number of patterns of a schema, with references expanded.
+const PATTERNS_MAX: u64 = 50;
+/// The maximum length of a pattern, in bytes.
+const PATTERN_MAX: usize = 1000;
+/// Limits for the size of each compiled pattern, in bytes. The first one that suffices determines the cost.
+const PATTERN_SIZES: [usize; 4] = [1 << 10, 1 << 12, 1 << 14, 1 << 16];
+/// The size of the cache for matching a pattern, in bytes.
+const PATTERN_CACHE: usize = 1 << 16;
+/// This many bytes of a compiled pattern count as one part of a schema.
+const PATTERN_PART: usize = 16;
 /// This many bytes of text count as one part of a value.
 const TEXT_PART: usize = 64;
-/// The maximum length of an error about a schema, which may repeat the schema.
+/// The maximum length of an error, which may repeat parts of the schema.
 const WHY_MAX: usize = 300;
 
 pub(crate) struct OutputSchema {
@@ -26,9 +42,11 @@ pub(crate) struct OutputSchema {
 enum Compiled {
     Valid {
         validator: Box<Validator>,
+        parts: u64,
+        /// The parts, with the cost of patterns.
         cost: u64,
     },
-    /// The cost is unbounded, so the schema is not applied.
+    /// The cost is too high or unknown, so the schema is not applied.
     Skipped,
     /// The schema is invalid, so no result can match.
     Invalid(String),
@@ -50,25 +68,44 @@ impl OutputSchema {
         let Some(content) = result.get("structuredContent") else {
             return Some("no structuredContent, although the tool has an output schema".into());
         };
-        match self.compiled.get_or_init(|| Compiled::new(&self.schema)) {
-            Compiled::Valid { validator, cost }
-                if cost.saturating_mul(parts(content)) <= STEPS_MAX =>
-            {
-                let error = validator.validate(content).err()?;
-                let path = error.instance_path().as_str().to_owned();
-                // Without the value, which may be long or private.
-                let why = error.masked();
-                Some(format!(
-                    "it does not match the tool's output schema at {path:?}: {why}"
-                ))
+        let compiled = self.compiled.get_or_init(|| Compiled::new(&self.schema));
+        let (validator, schema_parts, cost) = match compiled {
+            Compiled::Valid {
+                validator,
+                parts,
+                cost,
+            } => (validator, *parts, *cost),
+            Compiled::Skipped => return not_validated(),
+            Compiled::Invalid(why) => {
+                return Some(format!("the tool's output schema is invalid: {why}"));
             }
-            Compiled::Valid { .. } | Compiled::Skipped => {
-                tracing::debug!("result not validated: schema too costly");
-                None
-            }
-            Compiled::Invalid(why) => Some(format!("the tool's output schema is invalid: {why}")),
+        };
+        let content_parts = parts(content);
+        if cost.saturating_mul(content_parts) > STEPS_MAX {
+            return not_validated();
         }
+        if validator.is_valid(content) {
+            return None;
+        }
+        let mut why = "it does not match the tool's output schema".to_owned();
+        if schema_parts.saturating_mul(content_parts) <= EXPLAINED_STEPS_MAX {
+            let error = validator.validate(content).err()?;
+            let path = error.instance_path().as_str();
+            // Without the value, which may be long or private.
+            let reason = excerpt(&error.masked());
+            why = format!("{why} at {:?}: {reason}", excerpt(&path));
+        }
+        Some(why)
     }
+}
+
+fn not_validated() -> Option<String> {
+    tracing::debug!("result not validated: schema too costly");
+    None
+}
+
+fn excerpt(text: &impl ToString) -> String {
+    text.to_string().chars().take(WHY_MAX).collect()
 }
 
 impl Compiled {
@@ -79,24 +116,53 @@ impl Compiled {
             open: Vec::new(),
             is_exact: true,
         };
-        let Ok(cost) = costs.of(schema, 0) else {
-            return Self::Skipped;
+        let cost = match costs.of(schema, 0) {
+            Ok(cost) if cost.parts <= PARTS_MAX && cost.patterns <= PATTERNS_MAX => cost,
+            _ => return Self::Skipped,
         };
-        let options = jsonschema::options().with_retriever(NoFetch);
-        let linear_time = options
-            .clone()
-            .with_pattern_options(PatternOptions::regex());
-        match linear_time.build(schema) {
-            Ok(validator) if costs.is_exact => Self::Valid {
-                validator: Box::new(validator),
-                cost,
-            },
-            Ok(_) => Self::Skipped,
-            // A pattern needs the backtracking engine, whose time is unbounded.
-            Err(_) if options.build(schema).is_ok() => Self::Skipped,
-            Err(error) => Self::Invalid(error.to_string().chars().take(WHY_MAX).collect()),
+        let mut rejection = None;
+        for size in PATTERN_SIZES {
+            match options(size).build(schema) {
+                Ok(validator) if costs.is_exact => {
+                    let pattern_parts = (size / PATTERN_PART) as u64;
+                    return Self::Valid {
+                        validator: Box::new(validator),
+                        parts: cost.parts,
+                        cost: cost.parts + cost.patterns * pattern_parts,
+                    };
+                }
+                Ok(_) => return Self::Skipped,
+                Err(error) => rejection = Some(error),
+            }
+        }
+        match rejection {
+            Some(error) if !is_costly_pattern(&error) => Self::Invalid(excerpt(&error)),
+            _ => Self::Skipped,
         }
     }
+}
+
+fn options(pattern_size: usize) -> ValidationOptions<'static> {
+    // The `regex` engine takes linear time. Its patterns may be larger than the text that describes them.
+    let patterns = PatternOptions::regex()
+        .size_limit(pattern_size)
+        .dfa_size_limit(PATTERN_CACHE);
+    jsonschema::options()
+        .with_retriever(NoFetch)
+        .with_pattern_options(patterns)
+        // These would parse a text of the result as a pattern or as JSON.
+        .with_format("regex", |_| true)
+        .without_content_media_type_support("application/json")
+}
+
+/// Whether a schema was rejected for a valid pattern that is too large or needs the backtracking engine, whose time is
+/// unbounded.
+fn is_costly_pattern(error: &ValidationError<'_>) -> bool {
+    let is_pattern =
+        matches!(error.kind(), ValidationErrorKind::Format { format } if format == "regex");
+    let syntax = jsonschema::options().should_validate_formats(true);
+    let syntax = syntax.build(&json!({"format": "regex"}));
+    is_pattern && syntax.is_ok_and(|syntax| syntax.is_valid(error.instance()))
 }
 
 struct NoFetch;
@@ -110,9 +176,40 @@ impl Retrieve for NoFetch {
 /// The cost of a schema is too high or unbounded.
 struct UnboundedCost;
 
+/// The parts and patterns of a schema, with references expanded.
+#[derive(Clone, Copy)]
+struct Cost {
+    parts: u64,
+    patterns: u64,
+}
+
+impl Cost {
+    const PART: Self = Self {
+        parts: 1,
+        patterns: 0,
+    };
+
+    fn of_pattern(pattern: &str) -> Result<Self, UnboundedCost> {
+        if pattern.len() > PATTERN_MAX {
+            return Err(UnboundedCost);
+        }
+        Ok(Self {
+            parts: 1,
+            patterns: 1,
+        })
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.parts = self.parts.saturating_add(other.parts);
+        self.patterns = self.patterns.saturating_add(other.patterns);
+    }
+}
+
 struct Costs<'a> {
     root: &'a Value,
-    known: HashMap<&'a str, u64>,
+    known: HashMap<&'a str, Cost>,
     /// The references being expanded, to detect recursion.
     open: Vec<&'a str>,
     /// Whether all references were resolved with certainty.
@@ -120,37 +217,20 @@ struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    fn of(&mut self, schema: &'a Value, depth: usize) -> Result<u64, UnboundedCost> {
+    fn of(&mut self, schema: &'a Value, depth: usize) -> Result<Cost, UnboundedCost> {
         if depth > DEPTH_MAX {
             return Err(UnboundedCost);
         }
-        let mut cost: u64 = 1;
+        let mut cost = Cost::PART;
         match schema {
             Value::Array(schemas) => {
                 for schema in schemas {
-                    cost = cost.saturating_add(self.of(schema, depth + 1)?);
+                    cost += self.of(schema, depth + 1)?;
                 }
             }
             Value::Object(keywords) => {
                 for (keyword, value) in keywords {
-                    let part = match (keyword.as_str(), value) {
-                        ("$ref", Value::String(reference)) => {
-                            self.of_reference(reference, depth + 1)?
-                        }
-                        ("$dynamicRef" | "$recursiveRef", Value::String(_)) => {
-                            return Err(UnboundedCost);
-                        }
-                        // These evaluate their siblings again.
-                        ("unevaluatedProperties" | "unevaluatedItems", _) => {
-                            return Err(UnboundedCost);
-                        }
-                        ("$id" | "id", Value::String(_)) if depth > 0 => {
-                            self.is_exact = false;
-                            1
-                        }
-                        (_, value) => self.of(value, depth + 1)?,
-                    };
-                    cost = cost.saturating_add(part);
+                    cost += self.of_keyword(keyword, value, depth)?;
                 }
             }
             _ => {}
@@ -158,8 +238,35 @@ impl<'a> Costs<'a> {
         Ok(cost)
     }
 
+    fn of_keyword(
+        &mut self,
+        keyword: &str,
+        value: &'a Value,
+        depth: usize,
+    ) -> Result<Cost, UnboundedCost> {
+        match (keyword, value) {
+            ("$ref", Value::String(reference)) => self.of_reference(reference, depth + 1),
+            ("$dynamicRef" | "$recursiveRef", Value::String(_)) => Err(UnboundedCost),
+            // These evaluate their siblings again.
+            ("unevaluatedProperties" | "unevaluatedItems", _) => Err(UnboundedCost),
+            ("$id" | "id", Value::String(_)) if depth > 0 => {
+                self.is_exact = false;
+                Ok(Cost::PART)
+            }
+            ("pattern", Value::String(pattern)) => Cost::of_pattern(pattern),
+            ("patternProperties", Value::Object(schemas)) => {
+                let mut cost = self.of(value, depth + 1)?;
+                for pattern in schemas.keys() {
+                    cost += Cost::of_pattern(pattern)?;
+                }
+                Ok(cost)
+            }
+            (_, value) => self.of(value, depth + 1),
+        }
+    }
+
     /// The cost of a reference. References to other documents are not followed.
-    fn of_reference(&mut self, reference: &'a str, depth: usize) -> Result<u64, UnboundedCost> {
+    fn of_reference(&mut self, reference: &'a str, depth: usize) -> Result<Cost, UnboundedCost> {
         if let Some(cost) = self.known.get(reference) {
             return Ok(*cost);
         }
@@ -172,7 +279,7 @@ impl<'a> Costs<'a> {
             .and_then(|pointer| root.pointer(pointer));
         let Some(schema) = schema else {
             self.is_exact = false;
-            return Ok(1);
+            return Ok(Cost::PART);
         };
         self.open.push(reference);
         let cost = self.of(schema, depth)?;
@@ -311,5 +418,55 @@ mod tests {
             mismatch(&wide, &json!({"p7": 7, "rest": vec![0; 20_000]})),
             None
         );
+    }
+
+    #[test]
+    fn schema_with_costly_patterns_is_not_applied() {
+        let many = |count| -> Value {
+            let patterns = (0..count).map(|at| json!({"pattern": format!("^[a-f]{at}+$")}));
+            json!({"allOf": patterns.collect::<Vec<_>>()})
+        };
+        assert!(mismatch(&many(PATTERNS_MAX), &json!("x")).is_some());
+        let named: serde_json::Map<_, _> = (0..=PATTERNS_MAX)
+            .map(|at| (format!("^[a-f]{at}+$"), json!(false)))
+            .collect();
+        let mut repeated = many(PATTERNS_MAX / 2 + 1);
+        repeated = json!({"$defs": {"p": repeated}, "allOf": [{"$ref": "#/$defs/p"}, {"$ref": "#/$defs/p"}]});
+        for schema in [
+            many(PATTERNS_MAX + 1),
+            repeated,
+            json!({"pattern": "(?:[a-f]{99}){99}"}),
+            json!({"pattern": "[a-f]?".repeat(PATTERN_MAX)}),
+        ] {
+            assert_eq!(mismatch(&schema, &json!("x")), None);
+        }
+        let named = json!({"patternProperties": named});
+        assert_eq!(mismatch(&named, &json!({"aa0": 1, "a0": 1})), None);
+        // The larger a pattern, the shorter the text that is matched.
+        let large = json!({"pattern": "^[a-f]{400}$"});
+        assert!(mismatch(&large, &json!("x")).is_some());
+        assert_eq!(mismatch(&large, &json!("x".repeat(1_000_000))), None);
+        let small = json!({"pattern": "^[a-f]+$"});
+        assert!(mismatch(&small, &json!("x".repeat(1_000_000))).is_some());
+    }
+
+    #[test]
+    fn text_of_a_result_is_not_parsed() {
+        let draft_07 = "http://json-schema.org/draft-07/schema#";
+        let pattern = json!({"$schema": draft_07, "format": "regex"});
+        assert_eq!(mismatch(&pattern, &json!("(")), None);
+        let media_type = json!({"$schema": draft_07, "contentMediaType": "application/json"});
+        assert_eq!(mismatch(&media_type, &json!("{")), None);
+    }
+
+    /// Each branch that does not match would need memory for an error per item.
+    #[test]
+    fn mismatch_of_a_large_result_is_not_explained() {
+        let branch = json!({"items": {"type": "string"}});
+        let schema = json!({"anyOf": vec![branch; 10]});
+        let why = mismatch(&schema, &json!(vec![0; 10])).expect("no string");
+        assert!(why.contains("anyOf"), "{why}");
+        let why = mismatch(&schema, &json!(vec![0; 100_000])).expect("no string");
+        assert_eq!(why, "it does not match the tool's output schema");
     }
 }

@@ -7,15 +7,16 @@
 //! | task | the end of the task | answers to the task |
 //! | ended | nothing: the task has ended | none |
 
+use crate::FixedProtocol;
 use crate::ask::{AskAnswer, Asker, IncomingAsk, InvalidAnswer, without_arguments};
 use crate::call::CallSpec;
-use crate::dialect::Dialect;
 use crate::handlers::AnswerFailure;
 use refrain_wire::client::{ReadError, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use stored::StoredPendingCall;
 
@@ -60,7 +61,7 @@ pub struct PendingCall {
 pub(crate) struct CallOrigin {
     pub(crate) address: String,
     pub(crate) server: Option<String>,
-    pub(crate) dialect: Option<Dialect>,
+    pub(crate) protocol: Option<FixedProtocol>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -85,8 +86,8 @@ enum CallStage {
     },
     Task {
         id: String,
-        /// The keys whose answers were sent, with their asks if known.
-        answered: BTreeMap<String, Option<Value>>,
+        /// The keys whose answers were sent, with the hashes of their asks if known.
+        answered: BTreeMap<String, Option<u64>>,
     },
     Ended,
 }
@@ -140,9 +141,8 @@ impl PendingCall {
         &self.origin.address
     }
 
-    /// The configured dialect. Only a client with the same dialect can resume the call.
-    pub fn dialect(&self) -> Option<Dialect> {
-        self.origin.dialect
+    pub(crate) fn protocol(&self) -> Option<FixedProtocol> {
+        self.origin.protocol
     }
 
     /// The id by which the server recognises a repeated request.
@@ -300,7 +300,7 @@ impl PendingCall {
         if let CallStage::Task { answered, .. } = &mut self.stage {
             for (key, ask) in &asks {
                 if let Some(before) = answered.get_mut(key)
-                    && before.get_or_insert_with(|| ask.clone()) != ask
+                    && *before.get_or_insert_with(|| hash(ask)) != hash(ask)
                 {
                     let why = format!("the task reuses the key {key:?} of an answered ask");
                     return Err(ReadError::Unexpected(why));
@@ -317,8 +317,16 @@ impl PendingCall {
         if let CallStage::Task { answered, .. } = &mut self.stage {
             for key in std::mem::take(&mut self.answers).into_keys() {
                 let ask = self.asks.shift_remove(&key);
-                answered.insert(key, ask);
+                answered.insert(key, ask.as_ref().map(hash));
             }
+        }
+    }
+
+    /// The number of asks of the task that were answered.
+    pub(crate) fn answered_count(&self) -> usize {
+        match &self.stage {
+            CallStage::Task { answered, .. } => answered.len(),
+            _ => 0,
         }
     }
 
@@ -330,8 +338,8 @@ impl PendingCall {
         matches!(self.stage, CallStage::Ended)
     }
 
-    /// Whether there are no new asks, so the next round repeats only the state.
-    pub(crate) fn has_only_state(&self) -> bool {
+    /// Whether the last reply brought nothing new to answer, so that the client pauses before the next round.
+    pub(crate) fn has_nothing_new(&self) -> bool {
         matches!(
             self.stage,
             CallStage::Visits {
@@ -353,6 +361,12 @@ impl PendingCall {
             self.origin = origin;
         }
     }
+}
+
+fn hash(ask: &Value) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    ask.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// Omits the request state, the answers and the arguments of a command: they may be secrets.

@@ -135,8 +135,11 @@ impl ClientInner {
     pub(crate) async fn begin(&self, request: Request) -> LinkResult<LinkExchange> {
         self.revive().await?;
         let session = self.legacy.as_ref().map(Legacy::session);
-        let outgoing = self.write(&request.into(), session.as_ref())?;
-        self.link.open(&outgoing).await
+        let subscription = OutgoingMessage {
+            is_subscription: true,
+            ..self.write(&request.into(), session.as_ref())?
+        };
+        self.link.open(&subscription).await
     }
 
     /// Restarts a server process that has exited. Requests in flight are not repeated: they may have been executed.

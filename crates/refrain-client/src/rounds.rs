@@ -1,7 +1,7 @@
 //! The round loop: send a call, answer its asks, and send it again until it completes.
 //!
-//! The request state is sent back unchanged, in the same call, with the answers of the same round. Errors after the first
-//! round contain the pending call.
+//! The request state is sent back unchanged, in the same call, with the answers of the same round. An error contains
+//! the pending call unless the call was rejected or is over.
 
 use crate::ask::{AskAnswer, IncomingAsk};
 use crate::call::CallSpec;
@@ -16,7 +16,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use refrain_wire::client::{
-    CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, requested_urls,
+    CallReply, ReadError, Request, RpcFailure, URLS_REQUIRED, read_complete, requested_urls,
 };
 use refrain_wire::{CallKind, ErrorCode, PromptResult, ReadResult, ToolResult};
 use serde::de::DeserializeOwned;
@@ -24,6 +24,9 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
+
+/// The maximum length of the key of an ask, in bytes.
+const KEY_MAX: usize = 4096;
 
 /// The result of a round.
 #[expect(
@@ -117,7 +120,7 @@ impl Client {
                 key: ask.key().to_owned(),
                 why: "no answer was provided".to_owned(),
             });
-            return Err(ErrorKind::Unanswered(unanswered.collect()).with_pending(&pending));
+            return Err(ErrorKind::Unanswered(unanswered.collect()).with_pending(pending));
         }
         match self.inner.round(&mut pending).await {
             Ok(Some(result)) => Ok(RoundOutcome::Complete(result)),
@@ -144,17 +147,18 @@ impl Client {
         let limit = self.inner.setup.limits.deadline;
         let mut guard = TaskGuard {
             client: self,
-            pending,
+            pending: &mut pending,
             is_armed: true,
         };
         let driven = tokio::select! {
             // A result takes precedence over `stop`.
             biased;
-            driven = before_deadline(limit, Box::pin(self.inner.drive(&mut guard.pending))) => driven,
+            driven = before_deadline(limit, Box::pin(self.inner.drive(guard.pending))) => driven,
             () = stop => Err(ErrorKind::Stopped),
         };
         guard.is_armed = false;
-        driven.map_err(|kind| call_error(kind, guard.pending.clone(), former))
+        drop(guard);
+        driven.map_err(|kind| call_error(kind, pending, former))
     }
 
     /// A call before its first round, for [`finish`](Self::finish) or [`resume`](Self::resume).
@@ -166,7 +170,7 @@ impl Client {
         CallOrigin {
             address: self.address().to_owned(),
             server: self.inner.server.name().map(str::to_owned),
-            dialect: self.inner.setup.dialect,
+            protocol: self.inner.setup.protocol,
         }
     }
 
@@ -180,7 +184,7 @@ impl Client {
 /// Cancels the task of a call on drop, unless disarmed.
 struct TaskGuard<'a> {
     client: &'a Client,
-    pending: PendingCall,
+    pending: &'a mut PendingCall,
     is_armed: bool,
 }
 
@@ -212,7 +216,7 @@ impl ClientInner {
             }
             if pending.round() > 0 {
                 self.answer(pending).await?;
-                if pending.has_only_state() {
+                if pending.has_nothing_new() {
                     idle += 1;
                     tokio::time::sleep(backoff(idle)).await;
                 } else {
@@ -269,8 +273,8 @@ impl ClientInner {
         let kind = pending.call().kind();
         let request = pending.request();
         let is_cacheable = pending.round() == 0 && kind == CallKind::Resource;
-        if is_cacheable && let Some(result) = self.cached(&request) {
-            return Ok(Some(result));
+        if is_cacheable && let Some(raw) = self.cached(&request) {
+            return Ok(Some(read_complete(&raw)?));
         }
         let authorization = self.link.authorization();
         self.check_legacy(pending)?;
@@ -297,7 +301,7 @@ impl ClientInner {
         match self.read_reply(kind, &raw)? {
             CallReply::Complete(result) => {
                 if is_cacheable {
-                    self.store_cached(authorization, &request, &result);
+                    self.store_cached(authorization, &request, &raw, &result);
                 }
                 return Ok(Some(result));
             }
@@ -313,15 +317,15 @@ impl ClientInner {
         match &reply {
             CallReply::Incomplete {
                 state: Some(state), ..
-            } if state.len() > limits.state => Err(ErrorKind::TooLarge {
-                what: "request state",
-                limit: limits.state,
-            }),
-            CallReply::Incomplete { asks, .. } if asks.len() > limits.asks => {
-                Err(ErrorKind::TooManyAsks {
-                    asks: asks.len(),
-                    limit: limits.asks,
-                })
+            } if state.len() > limits.state => Err(ErrorKind::too_large(
+                "request state",
+                limits.state,
+                "bytes",
+                "state",
+            )),
+            CallReply::Incomplete { asks, .. } => {
+                self.check_asks(asks.keys().map(String::as_str))?;
+                Ok(reply)
             }
             CallReply::Task(_) if kind != CallKind::Tool => {
                 let why = format!("{} returned a task, which only tools may do", kind.method());
@@ -329,6 +333,25 @@ impl ClientInner {
             }
             _ => Ok(reply),
         }
+    }
+
+    /// Checks the number of asks and the length of their keys.
+    pub(crate) fn check_asks<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a str>,
+    ) -> Result<(), ErrorKind> {
+        let (mut asks, limit) = (0, self.setup.limits.asks);
+        for key in keys {
+            if key.len() > KEY_MAX {
+                let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
+                return Err(ReadError::Unexpected(why).into());
+            }
+            asks += 1;
+        }
+        if asks > limit {
+            return Err(ErrorKind::TooManyAsks { asks, limit });
+        }
+        Ok(())
     }
 
     fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {
@@ -428,18 +451,17 @@ fn call_error(kind: ErrorKind, mut pending: PendingCall, former: (u32, CallOrigi
     if matches!(&kind, ErrorKind::Rpc(failure) if failure.is_call_over()) {
         return kind.into();
     }
+    // The server executed no attempt of the first round.
     let is_unsent = pending.round() == 0 && !pending.is_delivery_unknown();
+    let is_request_invalid = matches!(
+        kind,
+        ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
+    );
     let is_rejected = (is_unsent || pending.declined_visit().is_some())
-        && matches!(
-            kind,
-            ErrorKind::Rpc(_)
-                | ErrorKind::InvalidTool { .. }
-                | ErrorKind::InvalidArgument(_)
-                | ErrorKind::Dialect(_)
-        );
+        && (is_request_invalid || kind.is_untranslatable());
     if is_rejected || pending.has_ended() {
         return kind.into();
     }
     pending.move_back(former);
-    kind.with_pending(&pending)
+    kind.with_pending(pending)
 }

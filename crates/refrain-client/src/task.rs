@@ -139,7 +139,10 @@ impl ClientInner {
         let task = self.task(id).await?;
         let interval = task.poll_interval.unwrap_or(POLL_DEFAULT);
         let interval = interval.clamp(POLL_MIN, POLL_MAX);
-        let (asks, limit) = (task.asks().count(), self.setup.limits.asks);
+        self.check_asks(task.asks())?;
+        let limits = &self.setup.limits;
+        let limit = limits.asks.saturating_mul(limits.rounds as usize);
+        let asks = task.asks().count() + pending.answered_count();
         if asks > limit {
             return Err(ErrorKind::TooManyAsks { asks, limit });
         }

@@ -11,10 +11,12 @@ pub(crate) use http::{HttpExchange, HttpLink};
 pub(crate) use pipe::{PipeLink, PipeSetup};
 
 use crate::auth::AuthError;
-use crate::dialect::{Translator, TranslatorExchange};
 use crate::error::ErrorKind;
+use crate::limits::ClientLimits;
 use crate::retry::before_timeout;
+use crate::{Translator, TranslatorExchange};
 use ::http::{HeaderMap, HeaderValue};
+use refrain_wire::check_values;
 use refrain_wire::client::{ReadError, RpcFailure, ServerMessage, read_message, write_cancelled};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -22,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const NOT_FOUND: u16 = 404;
+const ERROR_MESSAGE_MAX: usize = 64 * 1024;
 
 /// Translates the text of a reply into 2026-07-28.
 pub(crate) type ReplyTranslator = Arc<dyn Fn(&str) -> String + Send + Sync>;
@@ -39,6 +42,8 @@ pub(crate) struct OutgoingMessage {
     pub(crate) is_resumable: bool,
     /// Whether the server responds only to report an error.
     pub(crate) is_silent: bool,
+    /// Whether the response is a subscription, whose size is not limited.
+    pub(crate) is_subscription: bool,
     pub(crate) body: String,
     pub(crate) headers: HeaderMap,
     pub(crate) translate: Option<ReplyTranslator>,
@@ -123,11 +128,11 @@ impl LinkError {
             Self::NotSent(_) | Self::Busy { .. } => false,
             Self::Lost(_) => true,
             Self::Final(ErrorKind::HttpStatus { status, .. }) => !(400..500).contains(status),
+            Self::Final(kind) if kind.is_untranslatable() => false,
             Self::Final(kind) => !matches!(
                 kind,
                 ErrorKind::Auth(_)
                     | ErrorKind::InvalidArgument(_)
-                    | ErrorKind::Dialect(_)
                     | ErrorKind::Spawn { .. }
                     | ErrorKind::Unanswered(_)
             ),
@@ -290,6 +295,11 @@ pub enum WireMessage<'a> {
 
 pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
+/// Checks the number of values in a message before it is parsed.
+fn check_message(text: &str, limits: &ClientLimits) -> Result<(), ErrorKind> {
+    check_values(text.as_bytes(), limits.values).map_err(|_| limits.too_many_values("message"))
+}
+
 fn read(
     text: &str,
     status: Option<u16>,
@@ -305,10 +315,17 @@ fn read(
             IncomingMessage::Request { id, method, params }
         }
         ServerMessage::Response(outcome) => IncomingMessage::Response(LinkResponse {
-            outcome,
+            outcome: outcome.map_err(with_short_message),
             status,
             has_request_id: id.as_ref().is_some_and(|id| !id.is_null()),
         }),
     };
     Ok((id, message))
+}
+
+/// Truncates the message of an error, which is meant for people.
+fn with_short_message(mut failure: RpcFailure) -> RpcFailure {
+    let end = failure.message.floor_char_boundary(ERROR_MESSAGE_MAX);
+    failure.message.truncate(end);
+    failure
 }

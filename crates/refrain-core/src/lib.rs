@@ -19,6 +19,8 @@ mod error;
 mod flow;
 mod form;
 mod journal;
+#[doc(hidden)]
+pub mod log_limit;
 mod principal;
 mod replay;
 mod seal;

@@ -65,6 +65,12 @@ pub enum LogError {
         /// The maximum number of records.
         capacity: usize,
     },
+    /// The recorded outcome does not open, or is not sealed. The work is not repeated.
+    #[error("replay log record cannot be opened: {source}; check that the keys have not changed")]
+    Unreadable {
+        /// Why it does not open.
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// The log rejected the operation. A retry does not help.
     #[error("replay log failed: {0}")]
     Failed(#[source] Box<dyn Error + Send + Sync>),

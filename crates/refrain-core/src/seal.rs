@@ -1,7 +1,7 @@
 //! Tokens: sealed journals, which clients keep between rounds.
 //!
 //! ```text
-//! base64url( version 1 ‖ key id 4 ‖ salt 16 ‖ second 4 ‖ counter 8 ‖ ciphertext ‖ tag 16 )
+//! base64url( version[1] ‖ key id[4] ‖ salt[16] ‖ second[4] ‖ counter[8] ‖ ciphertext ‖ tag[16] )
 //! ```
 //!
 //! The cipher is AES-256-GCM-SIV. Its key is derived by HKDF from the ring's key and a random salt of the instance; the
@@ -9,8 +9,8 @@
 //! repeat a nonce: with this cipher that reveals only whether two tokens are equal. The binding is authenticated. The
 //! header selects key and nonce, so a token with a modified header does not open.
 //!
-//! The token of a live call has the same format and another version. Its binding includes the version, so that one kind
-//! of token cannot be opened as the other.
+//! The token of a live call has the same format and another version. Its binding starts with a byte that no other binding
+//! starts with, so that one kind of token cannot be opened as the other.
 //!
 //! Invariants: exactly one key, selected by its id, is tried for a token. The reason of a failure is only logged, see
 //! [`OpenError`].
@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use strum::{Display, IntoStaticStr, VariantArray};
 
-/// Tokens up to this size are sealed and opened without heap allocation.
+/// Up to this size, a token is encrypted and decrypted in a buffer on the stack.
 const SMALL: usize = 1024;
 /// The first byte of the binding of stored data. It is the same for all ciphers.
 const AT_REST: u8 = 129;
@@ -169,7 +169,7 @@ pub struct Sealer {
 struct Ring {
     keys: KeyRing,
     minter: Arc<Minter>,
-    /// Cached keys of other instances. Only valid tokens add to the cache.
+    /// Cached keys of other salts: of other instances, and earlier ones of this instance. Only valid tokens add to the cache.
     derived: HashMap<DerivedKey, Arc<LessSafeKey>>,
 }
 
@@ -523,7 +523,7 @@ impl Sealer {
     }
 }
 
-/// The binding of stored data. Other bindings start with a length, and so with another byte.
+/// The binding of stored data. A call's binding starts with 0, the first byte of a length; a live call's with 2.
 fn at_rest(context: &[u8]) -> Vec<u8> {
     [&[AT_REST], context].concat()
 }
@@ -535,7 +535,7 @@ fn seal_in_place(minter: &Minter, header: &[u8; HEADER], binding: &[u8], bytes: 
     let sealed = minter
         .key
         .seal_in_place_separate_tag(nonce(header), Aad::from(binding), content)
-        .expect("the content is below the length limit of AES-GCM");
+        .expect("the content is below the length limit of AES-GCM-SIV");
     tag.copy_from_slice(sealed.as_ref());
 }
 

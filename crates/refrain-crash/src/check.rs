@@ -15,7 +15,6 @@ use crate::record::{LeaseId, NextState, RecordEvent};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
-/// The evidence of a run.
 #[derive(Debug)]
 pub(crate) struct Evidence {
     pub(crate) ended: Vec<TaskEnd>,
@@ -46,7 +45,6 @@ pub(crate) struct RetryCauses {
     pub(crate) retried: u64,
 }
 
-/// The result of the check.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Findings {
     pub(crate) effects: u64,
@@ -61,13 +59,11 @@ pub(crate) struct Findings {
     pub(crate) faults: Vec<String>,
 }
 
-/// An attempt and its lease.
 struct Attempt<'a> {
     row: &'a AttemptRow,
     hold: &'a LeaseId,
 }
 
-/// Runs all checks.
 pub(crate) fn check(evidence: &Evidence) -> Findings {
     let ids = evidence.ended.iter();
     let ids: HashMap<u32, &str> = ids.map(|it| (it.plan.number, it.id.as_str())).collect();

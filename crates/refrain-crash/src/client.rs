@@ -28,10 +28,8 @@ const LOOK: Duration = Duration::from_millis(300);
 /// The maximum delay of an answer, in milliseconds.
 const LATE: u64 = 1500;
 
-/// The counts of all clients.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct ClientCounts {
-    /// Asks answered.
     pub(crate) answers: u64,
     /// Asks answered with a value of the wrong type.
     pub(crate) answers_wrong: u64,
@@ -58,7 +56,6 @@ pub(crate) struct TaskEnd {
     pub(crate) complaints: Vec<String>,
 }
 
-/// The client of one task.
 pub(crate) struct TaskClient<'a> {
     run: &'a CrashRun,
     plan: TaskPlan,
@@ -233,7 +230,7 @@ impl<'a> TaskClient<'a> {
         }
         let seconds = PATIENCE.as_secs();
         let what = format!("not answered within {seconds} seconds; the last error: {last}");
-        Err(self.failed(method, what))
+        Err(self.failed(method, &what))
     }
 
     fn ended(self, id: String, task: &Value) -> TaskEnd {
@@ -255,16 +252,11 @@ impl<'a> TaskClient<'a> {
     }
 
     fn answered_with(&self, method: &'static str, reply: &Value) -> CrashError {
-        self.failed(method, format!("answered with {reply}"))
+        self.failed(method, &format!("answered with {reply}"))
     }
 
-    fn failed(&self, method: &'static str, what: String) -> CrashError {
-        let number = self.plan.number;
-        CrashError::Reply {
-            number,
-            method,
-            what,
-        }
+    fn failed(&self, method: &'static str, what: &str) -> CrashError {
+        format!("task {}: {method} was {what}", self.plan.number).into()
     }
 }
 

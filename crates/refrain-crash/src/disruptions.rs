@@ -73,7 +73,6 @@ impl CrashRun {
         }
     }
 
-    /// Cuts up to `most` connections to Postgres.
     async fn cut_connections(&self, most: u64) -> Result<(), CrashError> {
         const CUT: &str = "
             SELECT count(pg_terminate_backend(pid)) FROM (
@@ -97,7 +96,7 @@ impl CrashRun {
         };
         let from = micros();
         let restarted = tokio::task::spawn_blocking(move || cluster.restart()).await;
-        restarted.map_err(|error| CrashError::system("a restart")(error.into()))??;
+        restarted??;
         self.fleet
             .disruptions
             .lock()

@@ -3,7 +3,7 @@
 //! Workers are killed when the fleet is dropped, and end when their standard input closes.
 
 use crate::clock::micros;
-use crate::error::CrashError;
+use crate::error::{CrashError, failed};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -17,14 +17,12 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::sync::{mpsc, oneshot};
 
-/// The number of workers.
 pub(crate) const WORKERS: usize = 3;
 /// The number of a worker's last log lines that an error shows.
 const TAIL: usize = 20;
 /// The time limit of a reply.
 const REPLY: Duration = Duration::from_secs(5);
 
-/// A worker was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerKill {
     pub(crate) run: u32,
@@ -32,7 +30,6 @@ pub(crate) struct WorkerKill {
     pub(crate) at: u64,
 }
 
-/// A worker was stopped for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WorkerStop {
     pub(crate) run: u32,
@@ -42,18 +39,15 @@ pub(crate) struct WorkerStop {
     pub(crate) to: u64,
 }
 
-/// All disruptions of a run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disruptions {
     pub(crate) kills: Vec<WorkerKill>,
     pub(crate) stops: Vec<WorkerStop>,
-    /// Cut connections.
     pub(crate) cuts: u64,
     /// Database restarts: start and end.
     pub(crate) restarts: Vec<(u64, u64)>,
 }
 
-/// The workers.
 #[derive(Debug)]
 pub(crate) struct WorkerFleet {
     program: PathBuf,
@@ -83,9 +77,8 @@ struct WorkerRequest {
 
 impl WorkerFleet {
     pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, CrashError> {
-        let program = std::env::current_exe();
         let fleet = Self {
-            program: program.map_err(CrashError::system("this program has no path"))?,
+            program: std::env::current_exe()?,
             store,
             dir: dir.to_owned(),
             seed,
@@ -104,7 +97,7 @@ impl WorkerFleet {
     fn start_one(&self) -> Result<WorkerProcess, CrashError> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
         let path = log_path(&self.dir, run);
-        let log = File::create(&path).map_err(CrashError::system(path.display().to_string()))?;
+        let log = File::create(&path)?;
         let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
@@ -118,7 +111,7 @@ impl WorkerFleet {
             .stderr(log)
             .kill_on_drop(true)
             .spawn();
-        let mut child = child.map_err(CrashError::system("a worker could not be started"))?;
+        let mut child = child.map_err(failed("start a worker"))?;
         let (requests, received) = mpsc::unbounded_channel();
         if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
             tokio::spawn(talk(stdin, stdout, received));
@@ -156,15 +149,13 @@ impl WorkerFleet {
         let worker = &mut workers[at];
         worker.must_run(&self.dir)?;
         let (run, at) = (worker.run, micros());
-        let kill = worker.child.start_kill();
-        kill.map_err(CrashError::system("a worker could not be killed"))?;
+        worker.child.start_kill().map_err(failed("kill a worker"))?;
         self.disruptions.lock().kills.push(WorkerKill { run, at });
         // The handle of the killed worker waits for its end by itself.
         *worker = self.start_one()?;
         Ok(())
     }
 
-    /// Stops a worker for a while.
     pub(crate) async fn stop(&self, at: usize, time: Duration) -> Result<(), CrashError> {
         let Some((run, pid)) = self.pid(at)? else {
             return Ok(());
@@ -206,7 +197,6 @@ impl WorkerFleet {
         workers.try_for_each(|worker| worker.must_run(&self.dir))
     }
 
-    /// Ends all workers.
     pub(crate) async fn end(&self) {
         let workers = std::mem::take(&mut *self.workers.lock());
         for mut worker in workers {
@@ -219,15 +209,14 @@ impl WorkerFleet {
 impl WorkerProcess {
     fn must_run(&mut self, dir: &Path) -> Result<(), CrashError> {
         let run = self.run;
-        let ended = self.child.try_wait();
-        let Some(status) = ended.map_err(CrashError::system("a worker could not be waited for"))?
-        else {
+        let Some(status) = self.child.try_wait()? else {
             return Ok(());
         };
         let log = std::fs::read_to_string(log_path(dir, run)).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         let tail = lines[lines.len().saturating_sub(TAIL)..].join("\n");
-        Err(CrashError::WorkerEnded { run, status, tail })
+        let ended = format!("the worker of run {run} ended by itself ({status})");
+        Err(format!("{ended}; its last lines:\n{tail}").into())
     }
 }
 
@@ -236,8 +225,7 @@ fn log_path(dir: &Path, run: u32) -> PathBuf {
 }
 
 fn signal(pid: Pid, signal: Signal) -> Result<(), CrashError> {
-    kill_process(pid, signal)
-        .map_err(|error| CrashError::system("a worker could not be signalled")(error.into()))
+    kill_process(pid, signal).map_err(failed("signal a worker"))
 }
 
 /// Forwards requests and replies until the worker ends, which fails the pending requests.

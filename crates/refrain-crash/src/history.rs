@@ -5,10 +5,8 @@ use crate::record::{LeaseId, NextState, RecordEvent};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 
-/// The history of one lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LeaseHistory {
-    /// The run of the worker.
     pub(crate) run: u32,
     /// The time of the claim.
     pub(crate) taken: u64,
@@ -33,7 +31,6 @@ pub(crate) struct Journaled {
     pub(crate) at: u64,
 }
 
-/// All leases of a run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     pub(crate) leases: BTreeMap<LeaseId, LeaseHistory>,

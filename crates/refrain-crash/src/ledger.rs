@@ -23,7 +23,6 @@ pub(crate) struct AttemptRow {
     pub(crate) at: u64,
 }
 
-/// One effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EffectRow {
     pub(crate) idempotency_key: String,
@@ -44,7 +43,7 @@ impl EffectLedger {
     pub(crate) fn open(dir: &Path) -> Result<Self, CrashError> {
         let (effects, retries) = (dir.join("effects"), dir.join("retries"));
         for dir in [&effects, &retries] {
-            std::fs::create_dir_all(dir).map_err(CrashError::system(dir.display().to_string()))?;
+            std::fs::create_dir_all(dir)?;
         }
         Ok(Self { effects, retries })
     }
@@ -70,10 +69,11 @@ impl EffectLedger {
         create(&self.effects, &row.idempotency_key, &row).map(drop)
     }
 
-    /// All effects.
     pub(crate) fn effects(&self) -> Result<Vec<EffectRow>, CrashError> {
-        let what = self.effects.display().to_string();
-        read_all(&self.effects).map_err(CrashError::system(what))
+        let files = std::fs::read_dir(&self.effects)?;
+        files
+            .map(|file| Ok(serde_json::from_slice(&std::fs::read(file?.path())?)?))
+            .collect()
     }
 }
 
@@ -86,11 +86,4 @@ fn create(dir: &Path, name: &str, content: &impl Serialize) -> io::Result<bool> 
         Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error.error),
     }
-}
-
-fn read_all(dir: &Path) -> io::Result<Vec<EffectRow>> {
-    let files = std::fs::read_dir(dir)?;
-    files
-        .map(|file| Ok(serde_json::from_slice(&std::fs::read(file?.path())?)?))
-        .collect()
 }

@@ -69,7 +69,6 @@ struct CrashOptions {
     at_once: u16,
 }
 
-/// The database of the task store.
 #[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum StoreKind {
@@ -97,19 +96,19 @@ async fn main() -> ExitCode {
 
 /// Runs the test. Returns whether all checks passed.
 async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
-    let dir = tempfile::Builder::new().prefix("refrain-crash-").tempdir();
-    let dir = dir.map_err(CrashError::system("no directory for the run"))?;
+    let dir = tempfile::Builder::new()
+        .prefix("refrain-crash-")
+        .tempdir()?;
     // A seed that is easy to write down.
     let seed = options
         .seed
         .unwrap_or_else(|| clock::micros() % 1_000_000_000);
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(CrashError::system("no handler for SIGTERM"))?;
+    let mut terminate = signal(SignalKind::terminate())?;
     // Dropping the run ends its child processes.
     let report = tokio::select! {
         report = run::run(options, seed, dir.path()) => report,
-        _ = terminate.recv() => Err(CrashError::Interrupted),
-        _ = tokio::signal::ctrl_c() => Err(CrashError::Interrupted),
+        _ = terminate.recv() => Err("interrupted".into()),
+        _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
     let holds = report
         .as_ref()
@@ -123,7 +122,6 @@ async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
         );
     }
     let text = serde_json::to_string_pretty(&report?);
-    writeln!(std::io::stdout(), "{}", text.unwrap_or_default())
-        .map_err(CrashError::system("could not print the report"))?;
+    writeln!(std::io::stdout(), "{}", text?)?;
     Ok(holds)
 }

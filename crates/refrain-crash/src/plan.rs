@@ -17,7 +17,6 @@ pub(crate) struct TaskPlan {
     pub(crate) parts: Vec<PlanPart>,
 }
 
-/// One part of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PlanPart {
@@ -27,7 +26,6 @@ pub(crate) enum PlanPart {
     Together(u8),
     /// A step that asks for this many retries.
     Flaky(u8),
-    /// An ask.
     Ask,
     /// Two concurrent asks.
     Asks,
@@ -42,7 +40,6 @@ pub(crate) enum PlanPart {
 /// A step of a task. Its text is the step's value, which identifies it in a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Effect {
-    /// The number of the task.
     pub(crate) number: u32,
     /// The part of its plan, from 0.
     pub(crate) part: u8,
@@ -150,7 +147,6 @@ impl TaskPlan {
         Self { number, parts }
     }
 
-    /// The parts with their numbers.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u8, PlanPart)> + '_ {
         (0..).zip(self.parts.iter().copied())
     }
@@ -160,7 +156,6 @@ impl TaskPlan {
         Effect { number, part, step }
     }
 
-    /// All steps of the plan.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         let steps = |(at, part): (u8, PlanPart)| (0..part.steps()).map(move |step| (at, step));
         let all = self.numbered().flat_map(steps);
@@ -176,7 +171,6 @@ impl TaskPlan {
         !matches!(part, Some(PlanPart::Together(_))) && first.step < second.step
     }
 
-    /// The answer to an ask.
     pub(crate) fn answer(&self, part: u8, ask: u8) -> i64 {
         i64::from(self.number) * 1000 + i64::from(part) * 10 + i64::from(ask)
     }

@@ -3,13 +3,12 @@
 //! Each line is written before the worker continues, so a killed worker loses no line.
 
 use crate::clock::micros;
-use crate::error::CrashError;
+use crate::error::{CrashError, failed};
 use crate::ledger::AttemptRow;
 use crate::plan::Effect;
-use refrain::auth::Principal;
 use refrain::runtime::store::{
-    Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
-    Store, StoreError, StoreFuture, StoredTask, SweepCounts, TaskId, TaskRow, TaskStore,
+    Claim, ClaimedTask, Commit, CommitResult, Creation, Lease, NewTask, Next, Store, StoreError,
+    StoreFuture, StoreLayer, TaskStore,
 };
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -17,7 +16,6 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::broadcast;
 
 /// A line of a record. Times come from [`micros`]; a journal is listed as the effects whose values it contains.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,11 +28,15 @@ pub(crate) enum RecordEvent {
         done: u64,
         journal: Vec<Effect>,
     },
-    /// Leases were extended.
-    Extended { holds: Vec<LeaseId>, asked: u64 },
+    Extended {
+        holds: Vec<LeaseId>,
+        asked: u64,
+    },
     /// A lease is about to be released. If the worker dies now, it may have been.
-    GivesUp { hold: LeaseId, then: NextState },
-    /// A commit succeeded.
+    GivesUp {
+        hold: LeaseId,
+        then: NextState,
+    },
     Wrote {
         hold: LeaseId,
         then: NextState,
@@ -43,14 +45,19 @@ pub(crate) enum RecordEvent {
         journal: Vec<Effect>,
     },
     /// A commit failed. With `lost` the lease was lost and nothing was written; otherwise that is unknown.
-    NotWritten { hold: LeaseId, lost: bool },
+    NotWritten {
+        hold: LeaseId,
+        lost: bool,
+    },
     /// A handler was started from the top.
-    Turn { number: u32, turn: u64 },
+    Turn {
+        number: u32,
+        turn: u64,
+    },
     /// An effect is about to be tried.
     Attempt(AttemptRow),
 }
 
-/// A lease: task id and fence.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct LeaseId {
     pub(crate) task: String,
@@ -70,13 +77,10 @@ impl From<&Lease> for LeaseId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum NextState {
-    /// The worker keeps the task.
     Keep,
     /// The task is set down or handed on.
     SetDown,
-    /// The task is retried later.
     Retry,
-    /// The task has ended.
     Over,
 }
 
@@ -98,18 +102,16 @@ fn path(dir: &Path, run: u32) -> PathBuf {
 /// Reads the record of a run, without an incomplete last line.
 pub(crate) fn read(dir: &Path, run: u32) -> Result<Vec<RecordEvent>, CrashError> {
     let path = path(dir, run);
-    let failed = || CrashError::system(path.display().to_string());
     let text = match std::fs::read_to_string(&path) {
         // The worker was killed before it started.
         Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
-        read => read.map_err(failed())?,
+        read => read.map_err(failed(format!("read {}", path.display())))?,
     };
     let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
     let events: Result<_, _> = whole.lines().map(serde_json::from_str).collect();
-    events.map_err(|error| failed()(error.into()))
+    Ok(events?)
 }
 
-/// The record file of a run.
 #[derive(Debug)]
 pub(crate) struct RecordFile(File);
 
@@ -117,8 +119,7 @@ impl RecordFile {
     pub(crate) fn create(dir: &Path, run: u32) -> Result<Self, CrashError> {
         let path = path(dir, run);
         let file = OpenOptions::new().create(true).append(true).open(&path);
-        let file = file.map_err(CrashError::system(path.display().to_string()))?;
-        Ok(Self(file))
+        Ok(Self(file?))
     }
 
     /// Writes a line, or panics: a worker must not continue without its record.
@@ -130,7 +131,6 @@ impl RecordFile {
     }
 }
 
-/// A store that records its calls.
 pub(crate) struct RecordingStore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) record: Arc<RecordFile>,
@@ -147,8 +147,12 @@ impl RecordingStore {
     }
 }
 
-impl TaskStore for RecordingStore {
-    fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
+impl StoreLayer for RecordingStore {
+    fn store(&self) -> &dyn TaskStore {
+        &*self.store
+    }
+
+    fn layer_create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         Box::pin(async move {
             let asked = micros();
             let created = self.store.create(new).await?;
@@ -159,28 +163,7 @@ impl TaskStore for RecordingStore {
         })
     }
 
-    fn get<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-    ) -> StoreFuture<'a, Option<StoredTask>> {
-        self.store.get(id, owner)
-    }
-
-    fn answer<'a>(
-        &'a self,
-        id: &'a TaskId,
-        owner: &'a Principal,
-        answers: Vec<(String, Vec<u8>)>,
-    ) -> StoreFuture<'a, bool> {
-        self.store.answer(id, owner, answers)
-    }
-
-    fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool> {
-        self.store.cancel(id, owner)
-    }
-
-    fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
+    fn layer_claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         Box::pin(async move {
             let asked = micros();
             let claimed = self.store.claim(claim).await?;
@@ -191,7 +174,11 @@ impl TaskStore for RecordingStore {
         })
     }
 
-    fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
+    fn layer_extend<'a>(
+        &'a self,
+        leases: &'a [Lease],
+        lease: Duration,
+    ) -> StoreFuture<'a, Vec<Lease>> {
         Box::pin(async move {
             let asked = micros();
             let held = self.store.extend(leases, lease).await?;
@@ -201,7 +188,11 @@ impl TaskStore for RecordingStore {
         })
     }
 
-    fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
+    fn layer_commit<'a>(
+        &'a self,
+        lease: &'a Lease,
+        commit: Commit,
+    ) -> StoreFuture<'a, CommitResult> {
         Box::pin(async move {
             let then = NextState::from(&commit.next);
             if then != NextState::Keep {
@@ -226,41 +217,5 @@ impl TaskStore for RecordingStore {
             });
             committed
         })
-    }
-
-    fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
-        self.store.answers(lease)
-    }
-
-    fn revisions<'a>(&'a self, tasks: &'a [TaskId]) -> StoreFuture<'a, Vec<(TaskId, u64)>> {
-        self.store.revisions(tasks)
-    }
-
-    fn hints(&self) -> broadcast::Receiver<Hint> {
-        self.store.hints()
-    }
-
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
-        self.store.spill(id, token, keep)
-    }
-
-    fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
-        self.store.spilled(id)
-    }
-
-    fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
-        self.store.sweep(keep, most)
-    }
-
-    fn list(&self, list: ListTasks) -> StoreFuture<'_, Vec<TaskRow>> {
-        self.store.list(list)
-    }
-
-    fn find<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.store.find(id)
-    }
-
-    fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
-        self.store.requeue(id)
     }
 }

@@ -42,13 +42,11 @@ pub(crate) struct CrashRun {
     /// The Postgres server, if it can be restarted.
     pub(crate) cluster: Option<Arc<TestPostgres>>,
     pub(crate) counts: Mutex<ClientCounts>,
-    /// The number of ended tasks.
     pub(crate) over: AtomicU32,
     /// The ids of the tasks in flight, by number.
     pub(crate) in_flight: Mutex<BTreeMap<u32, String>>,
 }
 
-/// The report of a run.
 #[derive(Debug, Serialize)]
 pub(crate) struct RunReport {
     store: StoreKind,
@@ -64,7 +62,6 @@ pub(crate) struct RunReport {
     stops: usize,
     /// Connections cut. SQLite has none, and no server to restart.
     cuts: u64,
-    /// Restarts of the database.
     restarts: usize,
     #[serde(flatten)]
     pub(crate) findings: Findings,
@@ -81,8 +78,7 @@ pub(crate) async fn run(
     let url = match options.store {
         StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
         StoreKind::Postgres => {
-            let start = tokio::task::spawn_blocking(TestPostgres::start).await;
-            let started = start.map_err(|error| CrashError::system("Postgres")(error.into()))??;
+            let started = tokio::task::spawn_blocking(TestPostgres::start).await??;
             cluster.insert(Arc::new(started)).database().await?
         }
     };
@@ -161,9 +157,7 @@ impl CrashRun {
             let joined = tokio::time::timeout(Duration::from_millis(500), clients.join_next());
             match joined.await {
                 Ok(Some(joined)) => {
-                    let one =
-                        joined.map_err(|error| CrashError::system("a client")(error.into()))?;
-                    ended.push(one?);
+                    ended.push(joined??);
                     self.over.fetch_add(1, Ordering::Relaxed);
                     last = Instant::now();
                 }
@@ -175,7 +169,6 @@ impl CrashRun {
         }
     }
 
-    /// Collects the evidence for the check.
     async fn evidence(&self, ended: Vec<TaskEnd>, dir: &Path) -> Result<Evidence, CrashError> {
         let runs = 0..self.fleet.runs();
         let records: Result<Vec<_>, CrashError> = runs.map(|run| record::read(dir, run)).collect();

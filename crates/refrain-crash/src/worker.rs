@@ -22,14 +22,12 @@ use tokio::io::BufReader;
 
 /// The tool that the tasks call.
 pub(crate) const TOOL: &str = "errand";
-/// The lease of a task.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
 const PAUSE: u64 = 120;
 /// The random stream of a worker.
 const PURPOSE: u64 = 0x64_65_73_6b;
 
-/// The options of a worker.
 #[derive(clap::Args)]
 pub(crate) struct WorkerOptions {
     /// The URL of the task store.
@@ -97,9 +95,8 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
         .tool(errand())
         .build()?;
     let input = BufReader::new(tokio::io::stdin());
-    serve_stdio(server, input, tokio::io::stdout(), std::future::pending())
-        .await
-        .map_err(CrashError::system("standard input and output"))
+    serve_stdio(server, input, tokio::io::stdout(), std::future::pending()).await?;
+    Ok(())
 }
 
 #[derive(Deserialize, Elicit)]
@@ -126,7 +123,6 @@ async fn errand(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<Strin
     Ok(words.join(" "))
 }
 
-/// A running part of a plan.
 struct PartRun<'a> {
     cx: &'a Cx,
     state: &'a ToolState,

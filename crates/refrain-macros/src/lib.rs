@@ -59,7 +59,7 @@ use proc_macro::TokenStream;
 /// | `version = ".."` | the tool's version, stored in its tokens | `"1"` |
 /// | `once` | the tool uses `cx.once(..)` and needs a replay log | no |
 /// | `single_use` | each of its tokens is accepted once | a token can be presented again |
-/// | `task` | each call becomes a task at once, if the client supports tasks | only when the handler calls `cx.detach()` |
+/// | `task` | each call becomes a task at once, if the client supports tasks | only by `cx.detach()` or `Tool::task_after` |
 /// | `task_required` | the same, and a call that cannot become a task is rejected | no |
 /// | `detaches` | the tool list declares that the handler may call `cx.detach()` | no |
 /// | `live` | the handler stays in memory between rounds | each round replays the journal |

@@ -14,7 +14,7 @@ use crate::limits::{InstanceLimits, ServerLimits};
 use crate::live::LiveCalls;
 use crate::metrics::{GaugeSource, Metrics};
 use crate::relay::Relay;
-use crate::rounds::{Flows, RoundHook, Rounds};
+use crate::rounds::{Flows, RoundHook, Rounds, SealedLog};
 use crate::server::{Server, ServerInner, WeakServer};
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
@@ -47,6 +47,7 @@ pub struct ServerBuilder {
     replay_log: Option<Arc<dyn ReplayLog>>,
     authenticator: Option<Arc<dyn Authenticator>>,
     pub(crate) access: AccessRules,
+    client_address_header: Option<String>,
     on_round: Option<RoundHook>,
     tasks: Option<(Arc<dyn TaskStore>, TaskOptions)>,
     pub(crate) task_namespace: String,
@@ -79,6 +80,7 @@ impl ServerBuilder {
             replay_log: None,
             authenticator: None,
             access: AccessRules::default(),
+            client_address_header: None,
             on_round: None,
             tasks: None,
             task_namespace: String::new(),
@@ -254,6 +256,13 @@ impl ServerBuilder {
         self
     }
 
+    /// Takes the client's address from the last entry of this header, such as `x-forwarded-for`, instead of the connection.
+    /// Anonymous clients are limited by their address. Only for servers behind a proxy that sets the header.
+    pub fn client_address_header(mut self, name: impl Into<String>) -> Self {
+        self.client_address_header = Some(name.into());
+        self
+    }
+
     /// Sets the task store and the task options, and declares the tasks extension. All instances of a fleet must share the
     /// store.
     pub fn tasks(mut self, store: Arc<dyn TaskStore>, options: TaskOptions) -> Self {
@@ -307,6 +316,10 @@ impl ServerBuilder {
             return Err(BuildError::AdvertiseNeedsKeys);
         }
         let namespace = Namespace::new(std::mem::take(&mut self.task_namespace))?;
+        let header = self.client_address_header.take();
+        let client_address_header = header
+            .map(|name| name.parse().map_err(|_| BuildError::HeaderName(name)))
+            .transpose()?;
         let services = self.services();
         let catalog = Arc::new(self.catalog(&services)?);
         self.warn_about_scopes(&catalog);
@@ -353,6 +366,7 @@ impl ServerBuilder {
                 live,
                 relay,
                 auth,
+                client_address_header,
                 rounds,
                 tasks,
                 services: services.clone(),
@@ -399,16 +413,21 @@ impl ServerBuilder {
             );
             KeyRing::generate(&*self.source)
         });
-        let sealer = Sealer::new(keys, self.sealing.clone(), self.source.clone());
+        let sealer = Arc::new(Sealer::new(keys, self.sealing.clone(), self.source.clone()));
+        let seals = self.tasks.as_ref().is_some_and(|(_, options)| options.seal);
+        let replay_log = self.replay_log.clone().map(|log| match seals {
+            true => Arc::new(SealedLog::new(log, sealer.clone())) as Arc<dyn ReplayLog>,
+            false => log,
+        });
         let info = to_raw_value(&self.info).expect("server info serializes");
         let metrics = self.metrics.take();
         Services {
             info: info.into(),
             source: self.source.clone(),
-            sealer: Arc::new(sealer),
+            sealer,
             metrics: metrics.unwrap_or_else(|| Metrics::new(&self.info.name, &self.info.version)),
             limits: InstanceLimits::new(self.limits.clone()),
-            replay_log: self.replay_log.clone(),
+            replay_log,
         }
     }
 

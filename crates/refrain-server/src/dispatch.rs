@@ -121,10 +121,14 @@ impl<'a> ParsedRequest<'a> {
         server: &Server,
         method: &str,
         params: Option<&'a RawValue>,
+        sessions: SessionContext<'_>,
     ) -> Result<Self, RpcError> {
         Self::read(server, method, params).map_err(|error| match other_version(params) {
             Some(version) => unsupported(&version),
-            None if method == "initialize" => RpcError::initialize_unsupported(&[PROTOCOL_VERSION]),
+            None if method == "initialize" => {
+                let has_sessions = !matches!(sessions, SessionContext::None);
+                RpcError::initialize_unsupported(&[PROTOCOL_VERSION], has_sessions)
+            }
             None => error,
         })
     }
@@ -300,7 +304,7 @@ impl Server {
                 (id, method, Ok(ParsedRequest::Call(call)))
             }
             Ok(Incoming::Message(Message::Request { id, method, params })) => {
-                let request = ParsedRequest::decode(self, &method, params);
+                let request = ParsedRequest::decode(self, &method, params, context.sessions);
                 (id, method, request)
             }
             Ok(Incoming::Message(Message::Notification { .. })) => {

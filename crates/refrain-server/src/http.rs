@@ -4,11 +4,13 @@
 //! response is a stream of server-sent events, with the reply as its last event.
 
 mod body;
+mod connections;
 mod errors;
 mod headers;
 mod idle;
 mod legacy;
 mod metadata;
+mod receive;
 mod relay;
 mod serve;
 
@@ -27,16 +29,14 @@ use crate::auth::Caller;
 use crate::dispatch::{SessionContext, is_of_session, read};
 use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
-use crate::relay::RelayClaims;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
 use body::EventSource;
-use bytes::{Bytes, BytesMut};
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, EXPECT, RETRY_AFTER, WWW_AUTHENTICATE};
+use bytes::Bytes;
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
-use http_body_util::BodyExt;
-use refrain_wire::{ErrorCode, RpcError, find_request_id};
+use refrain_wire::ErrorCode;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -109,15 +109,14 @@ impl HttpService {
             Some(Err(response)) => return *response,
         };
         let relayed = claims.is_some();
-        let mut response = match self.receive(&parts, &headers, body, claims).await {
+        let receiving = self.receive(&parts, &headers, body, claims, activity.map(|it| &**it));
+        let mut response = match receiving.await {
             Err(response) => *response,
-            Ok((bytes, mut caller)) => {
-                if let (false, Some(activity)) = (relayed, activity) {
-                    caller.address = activity.address;
-                }
+            Ok((body, caller)) => {
+                let bytes = &body.bytes;
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => responder.respond(&headers, &bytes, caller, relayed).await,
+                    Method::POST => responder.respond(&headers, bytes, caller, relayed).await,
                     _ => Box::pin(self.handle_session_request(&parts, caller, relayed)).await,
                 };
                 response.body_mut().keep_active(active);
@@ -128,49 +127,6 @@ impl HttpService {
             self.server.0.relay.add_instance_header(&mut response);
         }
         response
-    }
-
-    async fn receive<B>(
-        &self,
-        parts: &Parts,
-        headers: &Headers<'_>,
-        body: B,
-        claims: Option<RelayClaims>,
-    ) -> Result<(Bytes, Caller), BoxedResponse>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: std::fmt::Display,
-    {
-        self.check_head(parts, headers, claims.is_some())?;
-        let bytes = match parts.method {
-            Method::POST => self.collect(parts, body).await?,
-            _ => Bytes::new(),
-        };
-        let caller = self.identify_caller(parts, claims, &bytes).await?;
-        self.server.check_values(&bytes).map_err(|error| {
-            let (status, id) = (StatusCode::PAYLOAD_TOO_LARGE, find_request_id(&bytes));
-            Box::new(self.error(status, id, &error))
-        })?;
-        Ok((bytes, caller))
-    }
-
-    /// The caller: named by the relaying instance, or authenticated here.
-    async fn identify_caller(
-        &self,
-        parts: &Parts,
-        claims: Option<RelayClaims>,
-        bytes: &[u8],
-    ) -> Result<Caller, BoxedResponse> {
-        match claims {
-            Some(claims) => {
-                let caller = claims.into_caller(&parts.method, &parts.headers, bytes);
-                caller.ok_or_else(|| self.reject_relay())
-            }
-            None => {
-                let caller = self.server.0.auth.authenticate(&parts.headers).await;
-                caller.map_err(|reason| Box::new(self.reject_unauthenticated(&reason, bytes)))
-            }
-        }
     }
 
     fn check_head(
@@ -189,8 +145,7 @@ impl HttpService {
             }
             let mut reason = format!("method {} is not allowed: use POST", parts.method);
             if legacy::is_session_method(&parts.method) {
-                reason += "; GET and DELETE are for legacy sessions: ";
-                reason += legacy::NO_SESSION_ID;
+                reason += ". Only requests with the Mcp-Session-Id header of a legacy session may use GET and DELETE";
             }
             let status = StatusCode::METHOD_NOT_ALLOWED;
             let mut response = self.reject(Refusal::HttpMethod, status, reason);
@@ -205,49 +160,6 @@ impl HttpService {
             return Err(self.reject(Refusal::MediaType, status, reason));
         }
         Ok(())
-    }
-
-    /// Reads the body, up to the limit. A body in a single frame is not copied.
-    async fn collect<B>(&self, parts: &Parts, body: B) -> Result<Bytes, BoxedResponse>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: std::fmt::Display,
-    {
-        let limit = self.server.0.services.limits.body;
-        let mut body = std::pin::pin!(body);
-        let mut whole = Bytes::new();
-        let mut chunks = BytesMut::new();
-        let mut too_large = body.size_hint().lower() > limit as u64;
-        while !too_large && let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| {
-                let error = RpcError::parse(format!("failed to read the request body: {error}"));
-                let status = StatusCode::BAD_REQUEST;
-                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
-            })?;
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
-            too_large = whole.len() + chunks.len() + data.len() > limit;
-            if whole.is_empty() && chunks.is_empty() {
-                whole = data;
-            } else if !too_large {
-                chunks.extend_from_slice(&std::mem::take(&mut whole));
-                chunks.extend_from_slice(&data);
-            }
-        }
-        if too_large {
-            // A client that sent `Expect` reads the response without sending the body.
-            if !parts.headers.contains_key(EXPECT) {
-                discard(body, self.server.0.services.limits.discard).await;
-            }
-            let reason = format!("request body exceeds the limit of {limit} bytes (`body_bytes`)");
-            return Err(self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason));
-        }
-        Ok(if chunks.is_empty() {
-            whole
-        } else {
-            chunks.freeze()
-        })
     }
 
     /// Sends a response as one JSON object, or as a stream of events if it has more messages than the reply.
@@ -344,22 +256,6 @@ impl Responder for HttpService {
                 Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
             }
         }
-    }
-}
-
-/// Discards the rest of a body, because most clients read the response only after sending all of it. A connection
-/// that sends more than `limit` bytes is closed.
-async fn discard<B: http_body::Body<Data = Bytes>>(mut body: Pin<&mut B>, limit: usize) {
-    let mut left = limit as u64;
-    if body.size_hint().lower() > left {
-        return;
-    }
-    while let Some(Ok(frame)) = body.frame().await {
-        let size = frame.data_ref().map_or(0, Bytes::len) as u64;
-        let Some(rest) = left.checked_sub(size) else {
-            return;
-        };
-        left = rest;
     }
 }
 

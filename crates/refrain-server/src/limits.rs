@@ -28,6 +28,8 @@ pub(crate) struct InstanceLimits {
     /// Ended live calls whose last reply is kept.
     kept_replies: Arc<Limiter>,
     pub(crate) subscriptions: Arc<Limiter>,
+    /// Bytes of request bodies that did not arrive at once.
+    pub(crate) bodies: Arc<Limiter>,
     is_draining: AtomicBool,
 }
 
@@ -54,6 +56,11 @@ impl InstanceLimits {
                 "subscriptions",
                 settings.subscriptions,
                 settings.subscriptions_each,
+            ),
+            bodies: Limiter::new(
+                "bytes of request bodies",
+                settings.body_all.max(settings.body),
+                settings.body_each.max(settings.body),
             ),
             is_draining: AtomicBool::new(false),
             settings,

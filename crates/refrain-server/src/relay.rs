@@ -44,7 +44,7 @@ use tokio::time::Instant;
 const RELAY: HeaderName = HeaderName::from_static("refrain-relay");
 /// The response header that names the instance that handled a relayed request.
 const INSTANCE: HeaderName = HeaderName::from_static("refrain-instance");
-/// How often a holder is probed while its connections fail.
+/// How many times a holder is probed at most, while it accepts connections and closes them.
 const PROBES: usize = 6;
 /// The wait after the first failed probe.
 const PROBE_WAIT: Duration = Duration::from_millis(10);
@@ -113,7 +113,7 @@ pub(crate) enum RelayError {
     Connect(hyper_util::client::legacy::Error),
     #[error("unreachable a moment ago")]
     RecentlyUnreachable,
-    #[error("another instance responds at its URL (HTTP {0})")]
+    #[error("the response at its URL is not from this holder (HTTP {0})")]
     OtherInstance(StatusCode),
     #[error("request failed: {0}")]
     Exchange(hyper_util::client::legacy::Error),
@@ -123,7 +123,7 @@ pub(crate) enum RelayError {
     Timeout,
     #[error("response exceeds {} bytes", stream::MAX_BYTES)]
     TooLarge,
-    #[error("unexpected HTTP {0} without a Refrain-Instance header")]
+    #[error("unexpected HTTP {0} without this holder's Refrain-Instance header")]
     Unexpected(StatusCode),
     #[error("invalid URL: {0}")]
     Url(#[from] http::Error),

@@ -46,7 +46,8 @@ pub enum Status {
     Busy,
 }
 
-/// The response to one message: notifications, then the reply. Dropping it cancels the handler.
+/// The response to one message: notifications, then the reply. Dropping it cancels the handler, except that of a live call
+/// whose request can be repeated.
 pub struct MessageResponse {
     server: Server,
     id: Option<IdBuf>,
@@ -68,7 +69,9 @@ enum Work {
     /// Completed. Keeps the round for its statistics.
     Done(Option<Box<Round>>),
     Reply(Reply),
+    /// A future produces the reply.
     Later(PendingReply),
+    /// A future produces another response, which replaces this one.
     Deferred(Pin<Box<dyn Future<Output = MessageResponse> + Send>>),
     Round(Box<Round>),
     Subscription(Subscription),

@@ -20,6 +20,7 @@
 //! | `target` | the tool, prompt, resource or resource template of a call |
 //! | `outcome` | the result or error of an ended flow |
 //! | `single_use` | claims and records in the replay log |
+//! | `sealed_log` | a replay log with sealed values |
 //! | `metrics`, `span` | metrics, log events and spans |
 
 mod admit;
@@ -32,6 +33,7 @@ mod outcome;
 mod park;
 mod resolve;
 mod round;
+mod sealed_log;
 mod session;
 mod single_use;
 mod span;
@@ -41,6 +43,7 @@ mod target;
 pub(crate) use flow_spec::{FlowSpec, Flows, LiveSpec};
 pub(crate) use outcome::{outcome_of, reply_of};
 pub use round::{Round, RoundEvent};
+pub(crate) use sealed_log::SealedLog;
 pub(crate) use single_use::{ReplayRecord, is_missing_capability};
 pub(crate) use span::RoundHook;
 pub(crate) use target::Target;

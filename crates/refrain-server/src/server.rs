@@ -11,6 +11,7 @@ use crate::rounds::Rounds;
 use crate::services::Services;
 use crate::subscriptions::Subscriptions;
 use crate::tasks::Tasks;
+use http::HeaderName;
 use parking_lot::RwLockReadGuard;
 use refrain_core::KeyRing;
 use refrain_wire::legacy::{InitializeResult, Revision};
@@ -35,6 +36,8 @@ pub(crate) struct ServerInner {
     pub(crate) live: Arc<LiveCalls>,
     pub(crate) relay: Arc<Relay>,
     pub(crate) auth: Arc<Auth>,
+    /// The header in which a proxy names the client's address.
+    pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) rounds: Arc<Rounds>,
     pub(crate) tasks: Option<Arc<Tasks>>,
     pub(crate) legacy: Arc<LegacySessions>,

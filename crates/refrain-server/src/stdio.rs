@@ -8,9 +8,9 @@ use crate::response::MessageResponse;
 use crate::server::Server;
 use crate::tasks::Worker;
 use crate::timer::within;
-use refrain_core::Principal;
+use refrain_core::{Principal, limited_event};
 use refrain_wire::ratified::Incoming;
-use refrain_wire::{Id, Message, RpcError, find_request_id};
+use refrain_wire::{Excerpt, Id, Message, RpcError, find_request_id};
 use serde_json::value::RawValue;
 use std::collections::HashMap;
 use std::future::Future;
@@ -136,7 +136,7 @@ async fn flush(mut writer: JoinHandle<io::Result<()>>, limit: Duration) -> io::R
     match within(limit, &mut writer).await {
         Some(written) => written.map_err(io::Error::other)?,
         None => {
-            tracing::warn!("client stopped reading, queued messages dropped");
+            limited_event!(WARN, "client stopped reading, queued messages dropped");
             writer.abort();
             Ok(())
         }
@@ -266,8 +266,9 @@ impl<E: Endpoint> StdioSession<'_, E> {
         if let Some(cancel) = params.and_then(CancelParams::read)
             && let Some(request) = self.by_id.remove(&RequestId::read(cancel.request_id.get()))
         {
-            let reason = cancel.reason.as_deref().unwrap_or_default();
-            tracing::debug!(id = cancel.request_id.get(), reason, "request cancelled");
+            let id = Excerpt(cancel.request_id.get());
+            let reason = Excerpt(cancel.reason.as_deref().unwrap_or_default());
+            tracing::debug!(%id, %reason, "request cancelled");
             request.cancelled.store(true, Ordering::Release);
             request.handle.abort();
         }
@@ -292,7 +293,7 @@ async fn notify(
     let mut notifications = match server.0.legacy.listen(&session, local_caller()) {
         Ok(notifications) => notifications,
         Err(error) => {
-            tracing::warn!(%error, "failed to subscribe client to changes");
+            limited_event!(WARN, %error, "failed to subscribe client to changes");
             return;
         }
     };

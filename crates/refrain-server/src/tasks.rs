@@ -34,6 +34,7 @@ pub(crate) use create::{CreatedTask, Creating, TaskSeed, cannot_create};
 pub(crate) use namespace::Namespace;
 pub(crate) use notifications::TaskSubscription;
 pub use options::TaskOptions;
+pub(crate) use request::store_error;
 pub(crate) use spill::TokenFuture;
 pub(crate) use worker::Worker;
 
@@ -43,6 +44,7 @@ use crate::rounds::Flows;
 use crate::services::Services;
 use leases::Leases;
 use notifications::TaskWatch;
+use refrain_core::Principal;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
@@ -67,6 +69,7 @@ impl Tasks {
         flows: Arc<Flows>,
         services: Services,
     ) -> Arc<Self> {
+        store.set_quota(options.quota());
         Arc::new(Self {
             store,
             namespace,
@@ -80,8 +83,8 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn has_capacity(&self) -> bool {
-        !self.services.limits.is_draining() && self.leases.has_capacity()
+    pub(crate) fn has_capacity(&self, owner: &Principal) -> bool {
+        !self.services.limits.is_draining() && self.leases.has_capacity(owner)
     }
 
     pub(crate) fn running(&self) -> usize {

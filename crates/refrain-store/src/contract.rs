@@ -25,7 +25,9 @@ mod commits;
 mod fleet;
 mod log;
 mod owners;
+mod quotas;
 mod support;
+mod turns;
 mod values;
 
 use crate::store::Store;
@@ -58,6 +60,23 @@ const CHECKS: &[Check<Subject>] = checks![
     owners::hints_report_changes,
     claims::task_is_claimed_by_one_worker,
     claims::task_that_is_due_longest_is_claimed_first,
+    turns::owners_take_turns,
+    turns::task_of_a_new_owner_comes_next,
+    turns::owner_with_one_task_at_a_time_leaves_turns_to_others,
+    turns::returned_tasks_take_their_turns,
+    turns::task_that_cannot_be_claimed_does_not_stop_the_turns,
+    turns::excepted_owner_is_passed_over,
+    turns::ready_task_that_changes_leaves_the_queue,
+    quotas::unfinished_tasks_are_limited,
+    quotas::bytes_of_tasks_are_limited,
+    quotas::bytes_of_tokens_are_limited,
+    quotas::bytes_of_commits_are_limited,
+    quotas::task_over_its_quota_can_fail,
+    quotas::bytes_of_answers_are_limited,
+    quotas::bytes_of_all_owners_are_limited,
+    quotas::ended_task_keeps_only_its_result,
+    quotas::deleted_data_does_not_count,
+    quotas::concurrent_creations_stay_within_the_quota,
     claims::claim_is_limited,
     claims::only_tools_of_the_worker_are_claimed,
     claims::expired_task_is_claimed_by_any_worker,

@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `task` | the data types of tasks |
 //! | `store` | the trait of a store |
+//! | `layer` | a store around another one |
+//! | `quota` | limits of the data in a store |
 //! | `open` | opening a store by its URL |
 //! | `memory`, `sqlite`, `postgres` | the stores |
 //! | `sql` | the common parts of SQLite and Postgres |
@@ -12,10 +14,12 @@
 
 #[cfg(feature = "contract")]
 pub mod contract;
+mod layer;
 mod memory;
 mod open;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod quota;
 #[cfg(any(feature = "sqlite", feature = "postgres"))]
 mod sql;
 #[cfg(feature = "sqlite")]
@@ -26,10 +30,12 @@ mod task;
 pub mod test_postgres;
 mod time;
 
+pub use layer::StoreLayer;
 pub use memory::MemoryStore;
 pub use open::{OpenStoreError, UrlError, open};
 #[cfg(feature = "postgres")]
 pub use postgres::PgStore;
+pub use quota::{Quota, QuotaReached};
 pub use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

@@ -1,7 +1,10 @@
 //! A store in the memory of one process.
 
 mod entry;
+mod queue;
+mod usage;
 
+use crate::quota::{Quota, QuotaReached};
 use crate::store::{StoreError, StoreFuture, TaskStore};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask, Next,
@@ -9,6 +12,7 @@ use crate::task::{
 };
 use entry::{MemoryTask, after};
 use parking_lot::{Mutex, MutexGuard};
+use queue::ClaimQueue;
 use refrain_core::{
     FlowId, LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention, Source, SystemSource,
 };
@@ -19,6 +23,7 @@ use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
+use usage::{UsageTable, task_share, token_share};
 
 /// A store in the memory of one process, for tests and for servers whose tasks need not survive a restart.
 ///
@@ -34,11 +39,19 @@ pub struct MemoryStore {
 struct MemoryState {
     tasks: HashMap<TaskId, MemoryTask>,
     flows: HashMap<(FlowId, Principal), TaskId>,
+    queue: ClaimQueue,
+    usage: UsageTable,
     /// The number of tasks created so far.
     created: u64,
     /// Each with its expiry in seconds since 1970.
     records: HashMap<LogKey, (u64, Option<String>)>,
-    tokens: HashMap<String, (SystemTime, Vec<u8>)>,
+    tokens: HashMap<String, MemoryToken>,
+}
+
+struct MemoryToken {
+    owner: Principal,
+    until: SystemTime,
+    bytes: Vec<u8>,
 }
 
 impl MemoryStore {
@@ -69,15 +82,41 @@ impl MemoryStore {
 }
 
 impl MemoryState {
-    fn owned(&mut self, id: &TaskId, owner: &Principal) -> Option<&mut MemoryTask> {
-        let entry = self.tasks.get_mut(id)?;
+    fn owned(&self, id: &TaskId, owner: &Principal) -> Option<&MemoryTask> {
+        let entry = self.tasks.get(id)?;
         (entry.row.owner == *owner).then_some(entry)
     }
 
-    fn held(&mut self, lease: &Lease) -> Result<&mut MemoryTask, StoreError> {
-        let entry = self.tasks.get_mut(&lease.task);
+    fn held(&self, lease: &Lease) -> Result<&MemoryTask, StoreError> {
+        let entry = self.tasks.get(&lease.task);
         let held = entry.filter(|entry| entry.fence == lease.fence && entry.row.due.is_some());
         held.ok_or(StoreError::Lost)
+    }
+
+    /// Changes a task. `None`: there is no such task.
+    fn update<T>(
+        &mut self,
+        id: &TaskId,
+        now: SystemTime,
+        change: impl FnOnce(&mut MemoryTask) -> T,
+    ) -> Option<T> {
+        let entry = self.tasks.get_mut(id)?;
+        let before = task_share(entry);
+        let changed = change(entry);
+        self.queue.update(entry, now);
+        self.usage.add(&entry.row.owner, task_share(entry));
+        self.usage.subtract(&entry.row.owner, before);
+        Some(changed)
+    }
+
+    fn claim(&mut self, claim: Claim<'_>, now: SystemTime) -> Vec<ClaimedTask> {
+        for id in self.queue.late(now) {
+            self.update(&id, now, |_| ());
+        }
+        let until = after(now, claim.lease);
+        let found = self.queue.find(claim, &self.tasks, now);
+        let claim = |id| self.update(id, now, |entry| entry.claim(claim.worker, now, until));
+        found.iter().filter_map(claim).collect()
     }
 
     fn create(&mut self, new: NewTask, now: SystemTime) -> Result<Creation, StoreError> {
@@ -89,9 +128,13 @@ impl MemoryState {
                 false => Err(StoreError::IdInUse),
             };
         }
+        let bytes = new.call.len() + new.journal.len();
+        self.usage.check(&new.owner, 1, bytes as u64)?;
         self.created += 1;
         let id = new.id.clone();
-        let entry = MemoryTask::new(new, self.created, now);
+        let mut entry = MemoryTask::new(new, self.created, now);
+        self.queue.update(&mut entry, now);
+        self.usage.add(&entry.row.owner, task_share(&entry));
         let lease = entry.row.worker.is_some().then(|| entry.lease());
         let task = entry.task();
         self.flows.insert(key, id.clone());
@@ -119,7 +162,16 @@ fn done<'a, T: Send + 'a>(value: T) -> StoreFuture<'a, T> {
     Box::pin(ready(Ok(value)))
 }
 
+/// A ready future with this error.
+fn failed<'a, T: Send + 'a>(reached: QuotaReached) -> StoreFuture<'a, T> {
+    Box::pin(ready(Err(reached.into())))
+}
+
 impl TaskStore for MemoryStore {
+    fn set_quota(&self, quota: Quota) {
+        self.inner.lock().usage.quota = quota;
+    }
+
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
         let (now, mut inner) = self.lock();
         let created = inner.create(new, now);
@@ -134,7 +186,7 @@ impl TaskStore for MemoryStore {
         id: &'a TaskId,
         owner: &'a Principal,
     ) -> StoreFuture<'a, Option<StoredTask>> {
-        let (_, mut inner) = self.lock();
+        let (_, inner) = self.lock();
         done(inner.owned(id, owner).map(|entry| entry.task()))
     }
 
@@ -148,8 +200,18 @@ impl TaskStore for MemoryStore {
         let Some(entry) = inner.owned(id, owner) else {
             return done(false);
         };
-        if entry.answer(answers, now) {
-            self.hint(id, entry.row.worker.is_none(), false);
+        let bytes = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
+        if entry.row.due.is_some()
+            && let Err(reached) = inner.usage.check(owner, 0, bytes)
+        {
+            return failed(reached);
+        }
+        let answer = |entry: &mut MemoryTask| {
+            let new = entry.answer(answers, now);
+            new.then_some(entry.row.worker.is_none())
+        };
+        if let Some(Some(due)) = inner.update(id, now, answer) {
+            self.hint(id, due, false);
         }
         done(true)
     }
@@ -160,7 +222,7 @@ impl TaskStore for MemoryStore {
             return done(false);
         };
         if entry.row.due.is_some() {
-            entry.cancel(now);
+            inner.update(id, now, |entry| entry.cancel(now));
             self.hint(id, false, false);
         }
         done(true)
@@ -168,26 +230,19 @@ impl TaskStore for MemoryStore {
 
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>> {
         let (now, mut inner) = self.lock();
-        let wanted = |entry: &&mut MemoryTask| {
-            let claimable = entry.expires() <= now || claim.tools.contains(&entry.row.task.tool);
-            claimable && entry.row.due.is_some_and(|due| due <= now)
-        };
-        let mut due: Vec<&mut MemoryTask> = inner.tasks.values_mut().filter(wanted).collect();
-        due.sort_by_key(|entry| (entry.row.due, entry.number));
-        let until = after(now, claim.lease);
-        let claimed = due.into_iter().take(claim.most);
-        let claimed = claimed.map(|entry| entry.claim(claim.worker, now, until));
-        done(claimed.collect())
+        done(inner.claim(claim, now))
     }
 
     fn extend<'a>(&'a self, leases: &'a [Lease], lease: Duration) -> StoreFuture<'a, Vec<Lease>> {
         let (now, mut inner) = self.lock();
         let mut extended = Vec::new();
         for held in leases {
-            if let Ok(entry) = inner.held(held)
-                && entry.row.worker.is_some()
+            if inner
+                .held(held)
+                .is_ok_and(|entry| entry.row.worker.is_some())
             {
-                entry.row.due = Some(after(now, lease));
+                let until = Some(after(now, lease));
+                inner.update(&held.task, now, |entry| entry.row.due = until);
                 extended.push(held.clone());
             }
         }
@@ -196,18 +251,28 @@ impl TaskStore for MemoryStore {
 
     fn commit<'a>(&'a self, lease: &'a Lease, commit: Commit) -> StoreFuture<'a, CommitResult> {
         let (now, mut inner) = self.lock();
-        let entry = match inner.held(lease) {
-            Ok(entry) => entry,
-            Err(lost) => return Box::pin(ready(Err(lost))),
-        };
+        let growth = inner.held(lease).and_then(|entry| {
+            let growth = entry.growth(&commit);
+            Ok(inner.usage.check(&entry.row.owner, 0, growth)?)
+        });
+        if let Err(error) = growth {
+            return Box::pin(ready(Err(error)));
+        }
         let visible = commit.is_visible();
         let released = matches!(commit.next, Next::HandOn | Next::Suspend(_));
-        let committed = entry.commit(commit, now);
-        let due = released && entry.row.due.is_some_and(|due| due <= now);
-        if visible || due {
-            self.hint(&lease.task, due, true);
-        }
-        done(committed)
+        let commit = |entry: &mut MemoryTask| {
+            let committed = entry.commit(commit, now);
+            let due = released && entry.row.due.is_some_and(|due| due <= now);
+            (committed, due)
+        };
+        let committed = inner.update(&lease.task, now, commit);
+        let committed = committed.ok_or(StoreError::Lost).map(|(committed, due)| {
+            if visible || due {
+                self.hint(&lease.task, due, true);
+            }
+            committed
+        });
+        Box::pin(ready(committed))
     }
 
     fn answers<'a>(&'a self, lease: &'a Lease) -> StoreFuture<'a, Vec<(String, Vec<u8>)>> {
@@ -225,18 +290,33 @@ impl TaskStore for MemoryStore {
         self.hints.subscribe()
     }
 
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()> {
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        bytes: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()> {
         let (now, mut inner) = self.lock();
-        inner
-            .tokens
-            .insert(id.to_owned(), (after(now, keep), token));
+        if let Err(reached) = inner.usage.check(owner, 0, bytes.len() as u64) {
+            return failed(reached);
+        }
+        inner.usage.add(owner, token_share(&bytes));
+        let token = MemoryToken {
+            owner: owner.clone(),
+            until: after(now, keep),
+            bytes,
+        };
+        if let Some(old) = inner.tokens.insert(id.to_owned(), token) {
+            inner.usage.subtract(&old.owner, token_share(&old.bytes));
+        }
         done(())
     }
 
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {
         let (now, inner) = self.lock();
-        let token = inner.tokens.get(id).filter(|(until, _)| *until > now);
-        done(token.map(|(_, token)| token.clone()))
+        let token = inner.tokens.get(id).filter(|token| token.until > now);
+        done(token.map(|token| token.bytes.clone()))
     }
 
     fn sweep(&self, keep: Duration, most: usize) -> StoreFuture<'_, SweepCounts> {
@@ -246,6 +326,7 @@ impl TaskStore for MemoryStore {
             flows,
             records,
             tokens,
+            usage,
             ..
         } = &mut *inner;
         let tasks = tasks.extract_if(|_, entry| {
@@ -253,14 +334,19 @@ impl TaskStore for MemoryStore {
         });
         let tasks = tasks.take(most).inspect(|(_, entry)| {
             flows.remove(&(entry.flow, entry.row.owner.clone()));
+            usage.subtract(&entry.row.owner, task_share(entry));
         });
+        let tasks = tasks.count() as u64;
         let seconds = self.source.unix_seconds();
         let records = records.extract_if(|_, (until, _)| *until < seconds);
-        let tokens = tokens.extract_if(|_, (until, _)| *until <= now);
+        let tokens = tokens.extract_if(|_, token| token.until <= now);
+        let tokens = tokens.take(most).inspect(|(_, token)| {
+            usage.subtract(&token.owner, token_share(&token.bytes));
+        });
         done(SweepCounts {
-            tasks: tasks.count() as u64,
+            tasks,
             records: records.take(most).count() as u64,
-            tokens: tokens.take(most).count() as u64,
+            tokens: tokens.count() as u64,
         })
     }
 
@@ -288,15 +374,15 @@ impl TaskStore for MemoryStore {
 
     fn requeue<'a>(&'a self, id: &'a TaskId) -> StoreFuture<'a, Option<TaskRow>> {
         let (now, mut inner) = self.lock();
-        let Some(entry) = inner.tasks.get_mut(id) else {
+        let Some(entry) = inner.tasks.get(id) else {
             return done(None);
         };
         let status = entry.row.task.status;
         if !matches!(status, StoredStatus::Completed | StoredStatus::Cancelled) {
-            entry.requeue(now);
+            inner.update(id, now, |entry| entry.requeue(now));
             self.hint(id, true, false);
         }
-        done(Some(entry.row()))
+        done(inner.tasks.get(id).map(MemoryTask::row))
     }
 }
 

@@ -20,9 +20,10 @@ use crate::store::StoreError;
 use crate::time::micros;
 use connections::Connections;
 use hints::Notifier;
+use parking_lot::Mutex;
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::query::{Query, QueryAs};
-use sqlx::{ConnectOptions, Connection, Executor, FromRow, Postgres};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, FromRow, Postgres};
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
@@ -41,6 +42,7 @@ const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 /// Hints reach every instance by `NOTIFY`. The store holds at most twelve connections.
 pub struct PgStore {
     connections: Connections,
+    quota: Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
     notifier: Notifier,
     listener: AbortHandle,
@@ -75,6 +77,7 @@ impl PgStore {
         let listener = notifier.listen(options).await?;
         Ok(Self {
             connections,
+            quota: Mutex::default(),
             hints,
             notifier,
             listener,
@@ -123,6 +126,7 @@ async fn migrate(connection: &mut PgConnection) -> Result<(), OpenStoreError> {
     }
     let found = sqlx::query_scalar(SCHEMA_VERSION);
     for (version, migration) in pending_migrations(found.fetch_one(&mut *tx).await?)? {
+        let migration = AssertSqlSafe(migration.for_postgres());
         sqlx::raw_sql(migration).execute(&mut *tx).await?;
         let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
         add.execute(&mut *tx).await?;

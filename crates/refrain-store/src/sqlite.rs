@@ -6,7 +6,7 @@
 mod tasks;
 
 use crate::open::OpenStoreError;
-use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, for_sqlite, impl_store, pending_migrations};
+use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, impl_store, pending_migrations};
 use crate::store::StoreError;
 use crate::time::micros;
 use sqlx::query::{Query, QueryAs};
@@ -37,6 +37,7 @@ pub struct SqliteStore {
     options: SqliteConnectOptions,
     writer: Mutex<SqliteConnection>,
     readers: SqlitePool,
+    quota: parking_lot::Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
 }
 
@@ -65,6 +66,7 @@ impl SqliteStore {
             options,
             writer: Mutex::new(writer),
             readers,
+            quota: parking_lot::Mutex::default(),
             hints: broadcast::Sender::new(crate::HINTS),
         })
     }
@@ -171,7 +173,7 @@ async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenStoreError> {
     .await?;
     let found = sqlx::query_scalar(SCHEMA_VERSION);
     for (version, migration) in pending_migrations(found.fetch_one(&mut *tx).await?)? {
-        let migration = AssertSqlSafe(for_sqlite(migration));
+        let migration = AssertSqlSafe(migration.for_sqlite());
         sqlx::raw_sql(migration).execute(&mut *tx).await?;
         let add = sqlx::query(ADD_SCHEMA_VERSION).bind(version);
         add.execute(&mut *tx).await?;

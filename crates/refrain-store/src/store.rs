@@ -1,5 +1,6 @@
 //! The trait that every store implements.
 
+use crate::quota::{Quota, QuotaReached};
 use crate::task::{
     Claim, ClaimedTask, Commit, CommitResult, Creation, Hint, Lease, ListTasks, NewTask,
     StoredTask, SweepCounts, TaskId, TaskRow,
@@ -34,6 +35,9 @@ pub enum StoreError {
         /// The maximum length.
         limit: usize,
     },
+    /// A limit of the store is reached. Nothing was written.
+    #[error(transparent)]
+    Quota(#[from] QuotaReached),
     /// The store contains invalid data.
     #[error("corrupt store: {0}")]
     Corrupt(#[source] Box<dyn Error + Send + Sync>),
@@ -72,6 +76,11 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 /// - An operation that failed with [`StoreError::Unavailable`] may have been applied. It is safe to repeat it.
 /// - The status of a task that has not ended is `InputRequired` while an ask is open, otherwise `Working`.
 pub trait TaskStore: Send + Sync + 'static {
+    /// Sets the limits for writes of this instance. Writes over a limit fail with [`StoreError::Quota`]: new tasks, spilled
+    /// tokens, answers, and commits that store more bytes, unless they fail the task. Concurrent writes may exceed a limit
+    /// a little.
+    fn set_quota(&self, quota: Quota);
+
     /// Creates a task. If the owner already has a task with this id or flow, returns that task.
     fn create(&self, new: NewTask) -> StoreFuture<'_, Creation>;
 
@@ -95,7 +104,8 @@ pub trait TaskStore: Send + Sync + 'static {
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool>;
 
     /// Claims due tasks, each for one worker: new tasks, and tasks whose wait or lease has ended. Expired tasks of any tool
-    /// are claimed, too.
+    /// are claimed, too. Owners take turns: of each owner that has due tasks one is claimed before the next of any other,
+    /// the one that is due longest first.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>>;
 
     /// Extends leases to this time from now, and returns the leases that are still held. An expired lease is held until
@@ -114,8 +124,14 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Subscribes to the hints of this instance, and of other instances if the store supports it.
     fn hints(&self) -> broadcast::Receiver<Hint>;
 
-    /// Stores a token that is too large for the client, for this time.
-    fn spill<'a>(&'a self, id: &'a str, token: Vec<u8>, keep: Duration) -> StoreFuture<'a, ()>;
+    /// Stores a token that is too large for the client, for this time. It counts as data of the owner.
+    fn spill<'a>(
+        &'a self,
+        id: &'a str,
+        owner: &'a Principal,
+        token: Vec<u8>,
+        keep: Duration,
+    ) -> StoreFuture<'a, ()>;
 
     /// Reads a spilled token.
     fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>>;

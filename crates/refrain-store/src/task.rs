@@ -58,7 +58,7 @@ pub enum StoredStatus {
     Completed,
     /// It ended with an error.
     Failed,
-    /// Its owner cancelled it.
+    /// Its owner or an operator cancelled it.
     Cancelled,
 }
 
@@ -200,6 +200,8 @@ pub struct Claim<'a> {
     pub lease: Duration,
     /// The maximum number of tasks.
     pub most: usize,
+    /// Owners whose tasks are not claimed.
+    pub except: &'a [Principal],
 }
 
 /// A claimed task.
@@ -251,6 +253,16 @@ pub struct Commit {
 }
 
 impl Commit {
+    /// The number of bytes that it stores, apart from the journal.
+    pub(crate) fn new_bytes(&self) -> usize {
+        let asks = self.publish.iter().map(|(_, ask)| ask.len());
+        let outcome = match &self.next {
+            Next::Complete(outcome) | Next::Fail(outcome) => outcome.len(),
+            _ => 0,
+        };
+        asks.sum::<usize>() + outcome
+    }
+
     /// Returns whether it changes asks.
     #[cfg(any(feature = "sqlite", feature = "postgres"))]
     pub(crate) fn has_asks(&self) -> bool {

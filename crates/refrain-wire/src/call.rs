@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::ask::Ask;
 use crate::decode::{RawObject, Text};
 use crate::error::RpcError;
+use crate::excerpt::Excerpt;
 use crate::list::ToolResult;
 use crate::meta::Meta;
 use crate::write;
@@ -119,13 +120,16 @@ impl<'de> Visitor<'de> for AnswersVisitor {
         while let Some(Text(key)) = map.next_key()? {
             let value = map.next_value::<RawObject<'de>>();
             let RawObject(raw) = value.map_err(|_| {
+                let key = Excerpt(&key);
                 Error::custom(format_args!("inputResponses[{key:?}] must be an object"))
             })?;
             answers.0.push((key, raw));
         }
         if let Some(key) = answers.find_duplicate() {
-            let message = format_args!("inputResponses[{key:?}] is given twice; send it once");
-            return Err(Error::custom(message));
+            let key = Excerpt(key);
+            return Err(Error::custom(format_args!(
+                "inputResponses[{key:?}] is given twice; send it once"
+            )));
         }
         Ok(answers)
     }

@@ -7,6 +7,7 @@ use serde_json::error::Category;
 use serde_json::{Map, Number, Value};
 
 use crate::decode::reason;
+use crate::excerpt::Excerpt;
 use crate::write;
 
 /// Reads a value. Duplicate keys and nesting of 128 levels or more are errors.
@@ -142,6 +143,7 @@ impl<'de> Visitor<'de> for UniqueKeys {
         let mut members = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             if members.contains_key(&key) {
+                let key = Excerpt(&key);
                 return Err(Error::custom(format_args!("duplicate key {key:?}")));
             }
             let value = map.next_value_seed(Self)?;

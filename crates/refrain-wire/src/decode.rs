@@ -8,6 +8,8 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::excerpt::Excerpt;
+
 /// A string that borrows unless it has escapes. A plain `Cow` inside an `Option` would always copy.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Text<'a>(pub(crate) Cow<'a, str>);
@@ -74,9 +76,15 @@ pub(crate) fn is_object(raw: &RawValue) -> bool {
     raw.get().starts_with('{')
 }
 
-/// Whether the raw value is a string, or an integer without fraction and exponent.
-pub(crate) fn is_string_or_integer(raw: &RawValue) -> bool {
+/// The maximum size of an id or a progress token, in bytes. They are kept as long as the call, and repeated in its messages.
+const MAX_ID: usize = 8192;
+
+/// Whether the raw value is a string, or an integer without fraction and exponent, of up to 8192 bytes.
+pub(crate) fn is_id(raw: &RawValue) -> bool {
     let text = raw.get();
+    if text.len() > MAX_ID {
+        return false;
+    }
     let digits = text.strip_prefix('-').unwrap_or(text);
     text.starts_with('"') || (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }
@@ -127,9 +135,10 @@ pub(crate) fn skip<'de, A: MapAccess<'de>>(map: &mut A) -> Result<(), A::Error> 
     map.next_value::<IgnoredAny>().map(|_| ())
 }
 
-/// The message of an error without its position: the client does not see the text that it refers to.
+/// The message of an error, without its position: the client does not see the text that it refers to. Serde's messages may
+/// contain values of the caller.
 pub(crate) fn reason(error: &serde_json::Error) -> String {
-    let mut text = error.to_string();
+    let mut text = Excerpt(error).to_string();
     let position = format!(" at line {} column {}", error.line(), error.column());
     if text.ends_with(&position) {
         text.truncate(text.len() - position.len());

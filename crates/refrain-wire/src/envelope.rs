@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
 use serde_json::value::RawValue;
 
-use crate::decode::{Text, is_object, is_string_or_integer};
+use crate::decode::{Text, is_id, is_object};
 use crate::error::RpcError;
 use crate::members::Members;
 
@@ -49,9 +49,9 @@ pub struct Response<'a> {
 pub struct Id<'a>(&'a str);
 
 impl<'a> Id<'a> {
-    /// Returns `None` unless the value is a string or an integer.
+    /// Returns `None` unless the value is a string or an integer of up to 8192 bytes.
     pub fn from_raw(raw: &'a RawValue) -> Option<Self> {
-        is_string_or_integer(raw).then(|| Self(raw.get()))
+        is_id(raw).then(|| Self(raw.get()))
     }
 
     /// The raw JSON.
@@ -249,7 +249,7 @@ fn explain(text: &str) -> Box<Rejection> {
     }
     match serde_json::from_str::<Members<'_>>(text) {
         Ok(Members(members)) => {
-            let id = find(&members, "id").filter(|raw| is_string_or_integer(raw));
+            let id = find(&members, "id").filter(|raw| is_id(raw));
             let id = id.filter(|_| count(&members, "id") == 1);
             reject(id, RpcError::invalid_request(find_error(&members)))
         }
@@ -276,8 +276,8 @@ fn find_error(members: &[(Text<'_>, &RawValue)]) -> Cow<'static, str> {
     };
     let text = if !find(members, "jsonrpc").is_some_and(is_version_2) {
         "jsonrpc must be \"2.0\""
-    } else if find(members, "id").is_some_and(|raw| !is_string_or_integer(raw)) {
-        "id must be a string or an integer; leave it out to send a notification"
+    } else if find(members, "id").is_some_and(|raw| !is_id(raw)) {
+        "id must be a string or an integer of up to 8192 bytes; leave it out to send a notification"
     } else if find(members, "result").is_some() || find(members, "error").is_some() {
         "a response needs an id and cannot have a method"
     } else if find(members, "method").is_none() {

@@ -7,6 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::capabilities::{Capabilities, Capability};
+use crate::excerpt::Excerpt;
 use crate::write;
 
 /// The kind of an error.
@@ -95,7 +96,7 @@ impl RpcError {
 
     /// The method does not exist.
     pub fn method_not_found(method: &str) -> Self {
-        let message = format!("method not found: {method}");
+        let message = format!("method not found: {}", Excerpt(method));
         Self::new(ErrorCode::MethodNotFound, message)
     }
 
@@ -107,7 +108,8 @@ impl RpcError {
     /// The resource does not exist. The data has its URI.
     pub fn resource_not_found(uri: &str) -> Self {
         let message = format!(
-            "unknown resource {uri}; resources/list and resources/templates/list show the available ones"
+            "unknown resource {}; resources/list and resources/templates/list show the available ones",
+            Excerpt(uri)
         );
         Self::new(ErrorCode::ResourceNotFound, message).with_data(&json!({"uri": uri}))
     }
@@ -139,18 +141,25 @@ impl RpcError {
             .with_data(&json!({"requiredCapabilities": required}))
     }
 
-    /// `initialize` is not supported. The message names the supported versions, because legacy clients show only the
-    /// message.
-    pub fn initialize_unsupported(supported: &[&str]) -> Self {
+    /// `initialize` is not supported, or only without `_meta` if the server has legacy sessions. The message names the
+    /// supported versions, because legacy clients show only the message.
+    pub fn initialize_unsupported(supported: &[&str], has_legacy_sessions: bool) -> Self {
         let versions = supported.join(", ");
-        let message = format!("method not found: initialize; this server supports only {versions}");
+        let message = match has_legacy_sessions {
+            true => format!(
+                "method not found: initialize is not part of {versions}; leave out _meta to open a legacy session"
+            ),
+            false => {
+                format!("method not found: initialize; this server supports only {versions}")
+            }
+        };
         Self::new(ErrorCode::MethodNotFound, message).with_data(&json!({"supported": supported}))
     }
 
     /// The server does not support the requested version. The data lists the supported ones.
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
-        let message =
-            format!("unsupported protocol version {requested:?}; use one of {supported:?}");
+        let version = Excerpt(requested);
+        let message = format!("unsupported protocol version {version:?}; use one of {supported:?}");
         Self::new(ErrorCode::UnsupportedVersion, message)
             .with_data(&json!({"supported": supported, "requested": requested}))
     }

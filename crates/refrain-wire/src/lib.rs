@@ -52,6 +52,7 @@ mod decode;
 pub mod drafts;
 mod envelope;
 mod error;
+mod excerpt;
 mod form;
 mod info;
 pub mod legacy;
@@ -80,6 +81,7 @@ pub use complete::{CompleteParams, CompleteResult, Completion, MAX_SUGGESTIONS, 
 pub use content::{Annotations, Content, ResourceContents, ResourceLink, Role};
 pub use envelope::{Id, IdBuf, Message, Rejection, Response, find_request_id, parse};
 pub use error::{ErrorCode, RpcError};
+pub use excerpt::Excerpt;
 pub use form::{Choice, ContentError, Field, FieldError, FieldKind, Form, FormError, Format};
 pub use info::{
     Empty, Icon, Implementation, ListCapability, PromptArgument, PromptInfo, ResourceInfo,

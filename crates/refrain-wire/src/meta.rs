@@ -9,7 +9,7 @@ use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities};
-use crate::decode::{RawObject, Text, is_string_or_integer, once, once_nested, skip};
+use crate::decode::{RawObject, Text, is_id, once, once_nested, skip};
 use crate::trace::{RawTrace, TraceContext};
 
 /// The latest protocol version.
@@ -174,7 +174,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
                 }
                 MetaKey::LogLevel => once(&mut map, &mut log_level, LOG_LEVEL_PATH, LEVELS)?,
                 MetaKey::ProgressToken => {
-                    let expected = "a string or an integer";
+                    let expected = "a string or an integer of up to 8192 bytes";
                     once(
                         &mut map,
                         &mut progress_token,
@@ -234,10 +234,12 @@ pub(crate) struct ProgressToken<'a>(pub(crate) &'a RawValue);
 impl<'de: 'a, 'a> Deserialize<'de> for ProgressToken<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?;
-        if is_string_or_integer(raw) {
+        if is_id(raw) {
             Ok(Self(raw))
         } else {
-            Err(Error::custom("expected a string or an integer"))
+            Err(Error::custom(
+                "expected a string or an integer of up to 8192 bytes",
+            ))
         }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 use crate::error::RpcError;
+use crate::excerpt::Excerpt;
 
 const KEYWORD: &str = "x-mcp-header";
 const PREFIX: &str = "mcp-param-";
@@ -237,7 +238,7 @@ impl ParamHeader {
             Value::Null | Value::Array(_) | Value::Object(_) => true,
         };
         if !is_same {
-            return mismatch(&format!("has the value {sent_value:?}"));
+            return mismatch(&format!("has the value {:?}", Excerpt(sent_value)));
         }
         let is_large = |number: f64| number.abs() > INTEGER_MAX as f64;
         if argument.as_f64().is_some_and(is_large) {

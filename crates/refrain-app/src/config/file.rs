@@ -163,7 +163,10 @@ impl ConfigEntry {
         let section = table.map_or_else(String::new, |table| format!(" in [{table}]"));
         let message = format!("unknown setting {key:?}{section}");
         let all = || NAMES.settings.iter().chain(&NAMES.tables).map(|n| split(n));
-        if let Some((other, _)) = all().find(|(other, name)| *name == key && *other != table) {
+        let elsewhere = || all().filter(|(other, name)| *name == key && *other != table);
+        let is_subtable = |other: &str| table == split(other).0;
+        let inside = elsewhere().find(|(other, _)| other.is_some_and(is_subtable));
+        if let Some((other, _)) = inside.or_else(|| elsewhere().next()) {
             let other = other.map_or("the top of the file".into(), |other| format!("[{other}]"));
             return format!("{message}; move it to {other}");
         }

@@ -1,6 +1,6 @@
 //! The tables of the configuration file. `defaults.toml` has the defaults and documents every setting.
 
-use super::value::{Address, Count, Hosts, LogFormat, Millis, NonBlank, Seconds, Size};
+use super::value::{Address, Count, HeaderName, Hosts, LogFormat, Millis, NonBlank, Seconds, Size};
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use refrain::server::ServerLimits;
@@ -18,6 +18,7 @@ pub(crate) struct Config {
     pub(crate) tokens: Option<NonBlank<PathBuf>>,
     pub(crate) allowed_hosts: Option<Hosts>,
     pub(crate) advertise: Option<NonBlank<String>>,
+    pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) audience: Option<NonBlank<String>>,
     pub(crate) log: LogFormat,
     pub(crate) token_ttl_seconds: Seconds<1>,
@@ -39,7 +40,13 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table")]
 pub(crate) struct LimitsTable {
+    connections: Size<1>,
+    connections_each: Size<1>,
+    head_bytes: Size<8192>,
     body_bytes: Size<256>,
+    body_bytes_all: Size<256>,
+    body_bytes_each: Size<256>,
+    body_seconds: Seconds<1>,
     discard_bytes: Size<0>,
     json_values: Size<256>,
     pub(crate) token_chars: Size<128>,
@@ -82,7 +89,13 @@ pub(crate) struct LimitsTable {
 impl LimitsTable {
     pub(crate) fn server(&self) -> ServerLimits {
         ServerLimits {
+            connections: self.connections.size(),
+            connections_each: self.connections_each.size(),
+            head: self.head_bytes.size(),
             body: self.body_bytes.size(),
+            body_all: self.body_bytes_all.size(),
+            body_each: self.body_bytes_each.size(),
+            body_time: self.body_seconds.seconds(),
             discard: self.discard_bytes.size(),
             json_values: self.json_values.size(),
             concurrent_calls: self.concurrent_calls.size(),
@@ -143,6 +156,9 @@ pub(crate) struct TasksTable {
     keep_seconds: Seconds<0>,
     sweep_seconds: Seconds<1>,
     journal_bytes: Size<1>,
+    unfinished_each: Size<1>,
+    bytes_each: Size<1>,
+    bytes: Size<1>,
     subscribed: Size<0>,
     waiting: Size<0>,
     waiting_each: Size<0>,
@@ -163,6 +179,9 @@ impl TasksTable {
             keep: self.keep_seconds.seconds(),
             sweep: self.sweep_seconds.seconds(),
             journal: self.journal_bytes.size(),
+            unfinished_each: self.unfinished_each.size(),
+            bytes_each: self.bytes_each.size(),
+            bytes: self.bytes.size(),
             subscribed: self.subscribed.size(),
             waiting: self.waiting.size(),
             waiting_each: self.waiting_each.size(),

@@ -272,6 +272,10 @@ fn invalid_settings_are_rejected() {
             "2:1: unknown setting \"scopes\" in [auth.jwt]; move it to [auth]",
         ),
         (
+            "[auth]\naudience = \"a\"",
+            "2:1: unknown setting \"audience\" in [auth]; move it to [auth.jwt]",
+        ),
+        (
             "[auth]\nscopes = \"a\"",
             "2:10: auth.scopes must be a sequence, not string \"a\"",
         ),

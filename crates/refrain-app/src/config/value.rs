@@ -104,6 +104,23 @@ impl TryFrom<String> for Host {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct HeaderName(pub(crate) String);
+
+impl TryFrom<String> for HeaderName {
+    type Error = InvalidValue;
+
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if text.is_empty() || !text.chars().all(plain) {
+            let reason = "must be the name of a header, like \"x-forwarded-for\"";
+            return Err(InvalidValue(reason.into()));
+        }
+        Ok(Self(text))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<Host>")]
 pub(crate) struct Hosts(pub(crate) Vec<Host>);
 

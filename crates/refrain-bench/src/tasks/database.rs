@@ -73,7 +73,6 @@ pub(crate) fn now() -> i64 {
     since.map_or(0, |since| since.as_micros() as i64)
 }
 
-/// A parameter of a statement.
 #[derive(Clone, Copy)]
 pub(crate) enum Value<'a> {
     Text(&'a str),
@@ -81,7 +80,6 @@ pub(crate) enum Value<'a> {
     Int(i64),
 }
 
-/// A statement with its parameters.
 pub(crate) type Statement<'a> = (SqlStr, Vec<Value<'a>>);
 
 /// A row type of both databases.
@@ -128,7 +126,6 @@ where
     Ok(())
 }
 
-/// A database with Refrain's tables and the floor's.
 pub(crate) enum Database {
     /// One writer and several readers.
     Sqlite {
@@ -184,7 +181,6 @@ impl Database {
         })
     }
 
-    /// The name and version of the database.
     pub(crate) async fn version(&self) -> DbResult<String> {
         let version = match self {
             Self::Sqlite { .. } => "SELECT 'SQLite ' || sqlite_version()",

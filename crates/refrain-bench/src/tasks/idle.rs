@@ -18,7 +18,6 @@ use crate::server::resident_kib;
 /// The interval of sweeps, short enough for several in a measurement.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// The cost of an instance with waiting tasks.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Idle {
     /// Tasks that wait for an answer.
@@ -32,7 +31,6 @@ pub(crate) struct Idle {
     pub(crate) call_micros: f64,
 }
 
-/// The options of `instance`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct InstanceOptions {
     /// The URL of the task store.

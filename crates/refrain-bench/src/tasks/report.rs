@@ -25,7 +25,6 @@ impl Pairs {
     }
 }
 
-/// Counts per task.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PerTask {
     pub(crate) floor_commits: f64,
@@ -34,7 +33,6 @@ pub(crate) struct PerTask {
     pub(crate) calls: BTreeMap<&'static str, f64>,
 }
 
-/// The results on one store.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StoreResults {
     pub(crate) database: String,
@@ -52,7 +50,6 @@ impl StoreResults {
     }
 }
 
-/// The report of a run.
 #[derive(Debug)]
 pub(crate) struct TaskReport<'a> {
     pub(crate) options: &'a TaskBenchOptions,
@@ -60,7 +57,6 @@ pub(crate) struct TaskReport<'a> {
 }
 
 impl TaskReport<'_> {
-    /// The report as text.
     pub(crate) fn text(&self) -> String {
         let mut out = String::new();
         // Writing to a String does not fail.

@@ -104,7 +104,6 @@ impl TaskFloor {
         })
     }
 
-    /// Runs a complete task.
     pub(crate) async fn run_one_task(&self) -> Result<(), Error> {
         let (database, content) = (&self.database, &self.content);
         let id = new_id();

@@ -57,8 +57,9 @@ impl Answerer {
             })
     }
 
-    pub(super) fn unanswered(&self) -> Vec<MissingAnswer> {
-        self.unanswered.lock().clone()
+    /// Removes and returns the asks without an answer.
+    pub(super) fn take_unanswered(&self) -> Vec<MissingAnswer> {
+        std::mem::take(&mut *self.unanswered.lock())
     }
 
     async fn answer(self: Arc<Self>, ask: IncomingAsk) -> Result<AskAnswer, HandlerError> {

@@ -174,9 +174,9 @@ pub(super) async fn resume(mut options: ResumeOptions) -> Result<Code, CommandEr
             Err(error.note(note).with("saved", file))
         }
     };
-    done.map_err(|error| match options.connect.unsent_token_hint() {
-        Some(hint) if error.code == Code::Unauthorized => error.hint(hint),
-        _ => error,
+    done.map_err(|error| match options.connect.is_saved_address {
+        true => error.at_saved_address(),
+        false => error,
     })
 }
 

@@ -6,7 +6,7 @@ use super::answerer::Answerer;
 use super::exit::{Code, CommandError};
 use super::interrupt::Interrupt;
 use super::json::{self, Fold};
-use super::options::{AnswerOptions, ConnectOptions, SECRETS, ServerTarget};
+use super::options::{AnswerOptions, BearerSource, ConnectOptions, SECRETS, ServerTarget};
 use super::sanitize::one_line;
 use super::saved_call::SavedCall;
 use super::trace::WireTrace;
@@ -40,6 +40,7 @@ pub(super) struct ServerConnection {
     answerer: Option<Arc<Answerer>>,
     saved: Option<Arc<SavedCall>>,
     protocol: ProtocolOption,
+    bearer: Option<BearerSource>,
     json: bool,
 }
 
@@ -107,13 +108,15 @@ impl ServerConnection {
             let trace = WireTrace::new(depth, rounds);
             builder = builder.on_wire(move |wire| trace.print(wire));
         }
+        let mut bearer = None;
         if let ServerTarget::Url(url) = &target
-            && let Some(token) = options.token()?
+            && let Some((token, source)) = options.token()?
         {
             warn_if_unencrypted(url);
-            let bearer =
+            let token =
                 Bearer::new(&token).map_err(|error| CommandError::usage(error.to_string()))?;
-            builder = builder.authorize(bearer);
+            builder = builder.authorize(token);
+            bearer = Some(source);
         }
         let connecting = async {
             match &target {
@@ -133,6 +136,7 @@ impl ServerConnection {
             answerer: None,
             saved: None,
             protocol: options.protocol,
+            bearer,
             json: options.json,
         })
     }
@@ -235,7 +239,7 @@ impl ServerConnection {
         if let Some(saved) = &self.saved {
             saved.remove()?;
         }
-        let asks = self.unanswered_asks();
+        let asks = self.take_unanswered();
         if let Some(why) = self.client.output_schema_mismatch(&asker.target, result) {
             stderr::warn(&format!("invalid result: {why}"));
         }
@@ -261,19 +265,17 @@ impl ServerConnection {
         Ok(Code::Success)
     }
 
-    fn unanswered_asks(&self) -> Vec<MissingAnswer> {
+    fn take_unanswered(&self) -> Vec<MissingAnswer> {
         let answerer = self.answerer.as_ref();
         answerer
-            .map(|answerer| answerer.unanswered())
+            .map(|answerer| answerer.take_unanswered())
             .unwrap_or_default()
     }
 
     fn warn_of_unused_answers(&self) {
         let answerer = self.answerer.iter();
-        for key in answerer.flat_map(|answerer| answerer.preset.unused()) {
-            stderr::warn(&format!(
-                "unused answer {key:?}: the server did not ask for it"
-            ));
+        for warning in answerer.flat_map(|answerer| answerer.preset.unused_warnings()) {
+            stderr::warn(&warning);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `--dialect`: a legacy revision, or one of the drafts of MCP 2026-07-28.
 
-use super::options::UnknownName;
+use super::options::one_of;
 use clap::Args;
 use refrain_client::{ClientBuilder, Dialect, DialectError, ErrorKind, PendingCall, ReadError};
 use refrain_wire::drafts::Draft;
@@ -8,10 +8,9 @@ use refrain_wire::legacy::Revision;
 
 #[derive(Clone, Copy, Args)]
 pub(super) struct ProtocolOption {
-    /// Speak this dialect instead of the newest revision that the server supports: 2025-11-25, 2025-06-18, 2025-03-26, or
-    /// draft-0, draft-1 or draft-2, which `refrain serve --drafts` serves at /drafts/0/mcp, /drafts/1/mcp and
-    /// /drafts/2/mcp.
-    #[arg(long, value_parser = parse)]
+    /// Speak this dialect instead of the newest revision that the server supports. `refrain serve --drafts` serves the
+    /// drafts at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
+    #[arg(long, value_parser = one_of(all()))]
     dialect: Option<Dialect>,
 }
 
@@ -35,12 +34,10 @@ impl ProtocolOption {
     }
 }
 
-fn parse(name: &str) -> Result<Dialect, UnknownName> {
-    Dialect::from_name(name).ok_or_else(|| {
-        let drafts = Draft::ALL.iter().map(|draft| draft.name());
-        let revisions = Revision::ALL.iter().map(|revision| revision.as_str());
-        UnknownName(revisions.chain(drafts).collect())
-    })
+fn all() -> impl Iterator<Item = (&'static str, Dialect)> {
+    let drafts = Draft::ALL.into_iter().map(Dialect::from);
+    let revisions = Revision::ALL.into_iter().map(Dialect::from);
+    revisions.chain(drafts).map(|it| (it.name(), it))
 }
 
 /// The hint for a server that speaks another dialect.

@@ -18,6 +18,10 @@ Exit codes:
   5    not authorized
   130  interrupted";
 
+const TOKEN_HINT: &str =
+    "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
+const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE";
+
 /// An exit code; [`EXIT_CODES`] describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -80,6 +84,12 @@ impl CommandError {
         self
     }
 
+    /// Corrects the hint how to send an access token, for a server whose address comes from a saved call.
+    pub(super) fn at_saved_address(mut self) -> Self {
+        self.remarks = self.remarks.replace(TOKEN_HINT, SAVED_ADDRESS_TOKEN_HINT);
+        self
+    }
+
     pub(super) fn with(mut self, name: &str, fact: impl Into<Value>) -> Self {
         self.facts.insert(name.to_owned(), fact.into());
         self
@@ -123,9 +133,14 @@ impl From<&Error> for CommandError {
         let command_error = Self::new(code(&error.kind), message);
         match &error.kind {
             ErrorKind::Rpc(failure) => command_error.with("error", to_json(failure)),
-            ErrorKind::Auth(AuthError::Unauthorized) => command_error.hint(
-                "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN",
+            ErrorKind::Auth(AuthError::Unauthorized) => command_error.hint(TOKEN_HINT),
+            ErrorKind::Auth(AuthError::TokenRejected(_)) => command_error.hint(
+                "get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN",
             ),
+            ErrorKind::NotTls { address } => {
+                let plain = address.replacen("https://", "http://", 1);
+                command_error.hint(format!("if the server does not use TLS, try {plain}"))
+            }
             ErrorKind::Unreachable { .. } => {
                 command_error.hint("check that the server is running and that the URL is right")
             }

@@ -7,6 +7,8 @@ use serde_json::Value;
 /// Wider values are split over several lines.
 const WIDTH: usize = 100;
 const INDENT: usize = 2;
+/// Deeper values are not indented further.
+const INDENT_MAX: usize = 60;
 /// The printed length of a text that is too long.
 const START: usize = 24;
 
@@ -58,11 +60,14 @@ pub(super) fn format(value: &Value, fold: Fold, indent: usize) -> String {
 
 /// Writes a value that starts at `column`.
 fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usize) {
-    let (line, width) = line(value, fold);
-    let fits = column + width <= WIDTH || fold.depth == 0;
-    let deeper = indent + INDENT;
+    let room = match fold.depth {
+        0 => usize::MAX,
+        _ => WIDTH.saturating_sub(column),
+    };
+    let line = leaf(value, fold).or_else(|| line(value, fold, room));
+    let deeper = (indent + INDENT).min(INDENT_MAX);
     match value {
-        Value::Object(members) if !fits && !members.is_empty() => {
+        Value::Object(members) if line.is_none() => {
             out.push('{');
             for (at, (key, value)) in members.iter().enumerate() {
                 let (name, width) = quoted(key, usize::MAX, KEY);
@@ -72,7 +77,7 @@ fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usi
             }
             out.push_str(&format!("\n{:indent$}}}", ""));
         }
-        Value::Array(items) if !fits && !items.is_empty() => {
+        Value::Array(items) if line.is_none() => {
             out.push('[');
             for (at, item) in items.iter().enumerate() {
                 out.push_str(if at == 0 { "\n" } else { ",\n" });
@@ -81,35 +86,51 @@ fn write(value: &Value, out: &mut String, fold: Fold, indent: usize, column: usi
             }
             out.push_str(&format!("\n{:indent$}]", ""));
         }
-        _ => out.push_str(&line),
+        _ => out.push_str(&line.unwrap_or_default().0),
     }
 }
 
-/// The value on one line, and its width.
-fn line(value: &Value, fold: Fold) -> (String, usize) {
+/// The value on one line, and its width, unless it is wider than `room`. Stops at the first part that is too wide.
+fn line(value: &Value, fold: Fold, room: usize) -> Option<(String, usize)> {
     match value {
-        Value::Null | Value::Bool(_) => styled(&value.to_string(), WORD),
-        Value::Number(number) => styled(&number.to_string(), NUMBER),
-        Value::String(text) => quoted(text, fold.text, TEXT),
-        Value::Array(items) if fold.depth == 0 && !items.is_empty() => {
-            styled(&format!("[… {} …]", items.len()), FOLDED)
+        Value::Array(items) if fold.depth > 0 => {
+            let part = |item, room| line(item, fold.inside(""), room);
+            joined('[', ']', items.iter(), room, part)
         }
-        Value::Object(members) if fold.depth == 0 && !members.is_empty() => {
-            styled(&format!("{{… {} …}}", members.len()), FOLDED)
+        Value::Object(members) if fold.depth > 0 => {
+            let part = |(key, value): (&String, &Value), room: usize| {
+                let (name, width) = may_fit(key, room).then(|| quoted(key, usize::MAX, KEY))?;
+                let rest = room.checked_sub(width + 2)?;
+                let (value, more) = line(value, fold.inside(key), rest)?;
+                Some((format!("{name}: {value}"), width + 2 + more))
+            };
+            joined('{', '}', members.iter(), room, part)
         }
-        Value::Array(items) => {
-            let each = items.iter().map(|item| line(item, fold.inside("")));
-            joined('[', ']', each)
-        }
-        Value::Object(members) => {
-            let each = members.iter().map(|(key, value)| {
-                let (name, width) = quoted(key, usize::MAX, KEY);
-                let (value, more) = line(value, fold.inside(key));
-                (format!("{name}: {value}"), width + 2 + more)
-            });
-            joined('{', '}', each)
-        }
+        Value::String(text) if text.len() <= fold.text && !may_fit(text, room) => None,
+        value => leaf(value, fold).filter(|(_, width)| *width <= room),
     }
+}
+
+/// A value that has no parts, or whose parts are folded.
+fn leaf(value: &Value, fold: Fold) -> Option<(String, usize)> {
+    let folded = |text: String| styled(&text, FOLDED);
+    match value {
+        Value::Null | Value::Bool(_) => Some(styled(&value.to_string(), WORD)),
+        Value::Number(number) => Some(styled(&number.to_string(), NUMBER)),
+        Value::String(text) => Some(quoted(text, fold.text, TEXT)),
+        Value::Array(items) if items.is_empty() => Some(("[]".to_owned(), 2)),
+        Value::Object(members) if members.is_empty() => Some(("{}".to_owned(), 2)),
+        Value::Array(items) if fold.depth == 0 => Some(folded(format!("[… {} …]", items.len()))),
+        Value::Object(members) if fold.depth == 0 => {
+            Some(folded(format!("{{… {} …}}", members.len())))
+        }
+        Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Whether a text is short enough for this width, as far as its size tells.
+fn may_fit(text: &str, room: usize) -> bool {
+    text.len() / char::MAX.len_utf8() <= room
 }
 
 fn styled(text: &str, style: Style) -> (String, usize) {
@@ -121,8 +142,8 @@ fn quoted(text: &str, most: usize, style: Style) -> (String, usize) {
         (all, None) => (all, None),
         (_, Some(whole)) => (shortened(text, START).0, Some(whole)),
     };
-    let escaped = Value::from(start).to_string();
-    let (shown, width) = styled(&harmless(&escaped), style);
+    let text = harmless(&serde_json::to_string(start).unwrap_or_default());
+    let (shown, width) = styled(&text, style);
     match whole {
         None => (shown, width),
         Some(whole) => {
@@ -132,19 +153,26 @@ fn quoted(text: &str, most: usize, style: Style) -> (String, usize) {
     }
 }
 
-fn joined(open: char, close: char, each: impl Iterator<Item = (String, usize)>) -> (String, usize) {
+fn joined<T>(
+    open: char,
+    close: char,
+    parts: impl Iterator<Item = T>,
+    room: usize,
+    format: impl Fn(T, usize) -> Option<(String, usize)>,
+) -> Option<(String, usize)> {
     let mut line = String::from(open);
     let mut width = 2;
-    for (at, (text, more)) in each.enumerate() {
+    for (at, part) in parts.enumerate() {
         if at > 0 {
             line.push_str(", ");
             width += 2;
         }
+        let (text, more) = format(part, room.checked_sub(width)?)?;
         line.push_str(&text);
         width += more;
     }
     line.push(close);
-    (line, width)
+    (width <= room).then_some((line, width))
 }
 
 #[cfg(test)]
@@ -207,5 +235,13 @@ mod tests {
     fn control_characters_are_escaped() {
         let shown = plain("\"\\u001b[2J\u{9b}\u{202e}\"", Fold::NOTHING);
         assert_eq!(shown, "\"\\u001b[2J\\u{9b}\\u{202e}\"");
+    }
+
+    #[test]
+    fn deep_value_is_indented_up_to_a_limit() {
+        let text = format!("{}{}{}", "[".repeat(120), "1".repeat(200), "]".repeat(120));
+        let shown = plain(&text, Fold::NOTHING);
+        let longest = shown.lines().map(str::len).max();
+        assert_eq!(longest, Some(INDENT_MAX + 200));
     }
 }

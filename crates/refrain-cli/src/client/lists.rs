@@ -3,13 +3,14 @@
 use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::ConnectOptions;
-use super::output::{pretty, print, print_json};
+use super::output::{COLUMN_MAX, pretty, print, print_json};
 use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{Error, ErrorKind};
 use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 #[derive(Subcommand)]
 pub(crate) enum ListCommand {
@@ -71,9 +72,8 @@ async fn list(
                 let all = json!({"resources": resources, "resourceTemplates": templates});
                 return print_json(&all);
             }
-            let mut entries: Vec<_> = resources.iter().map(resource).collect();
-            entries.extend(templates.iter().map(template));
-            show_entries("resources", &entries)
+            let templates = templates.iter().map(template);
+            show_entries("resources", resources.iter().map(resource).chain(templates))
         }
     }
 }
@@ -99,16 +99,22 @@ fn show<T: serde::Serialize>(
     if json {
         return print_json(&items);
     }
-    let entries: Vec<String> = items.iter().map(entry).collect();
-    show_entries(what, &entries)
+    show_entries(what, items.iter().map(entry))
 }
 
-fn show_entries(what: &str, entries: &[String]) -> Result<(), CommandError> {
-    if entries.is_empty() {
-        anstream::eprintln!("the server has no {what}");
-        return Ok(());
+/// Prints entries with a blank line between them, one by one because they may be long.
+fn show_entries(what: &str, entries: impl Iterator<Item = String>) -> Result<(), CommandError> {
+    let mut is_empty = true;
+    for entry in entries {
+        if !std::mem::replace(&mut is_empty, false) {
+            print("")?;
+        }
+        print(&entry)?;
     }
-    print(&entries.join("\n\n"))
+    if is_empty {
+        anstream::eprintln!("the server has no {what}");
+    }
+    Ok(())
 }
 
 fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandError> {
@@ -155,7 +161,7 @@ fn tool(tool: &ToolInfo) -> String {
     let title = tool.title.as_deref().or(annotated);
     let mut lines = head(&tool.name, title, tool.description.as_deref());
     let required = tool.input_schema["required"].as_array();
-    let required: Vec<&str> = required
+    let required: HashSet<&str> = required
         .into_iter()
         .flatten()
         .filter_map(Value::as_str)
@@ -167,7 +173,7 @@ fn tool(tool: &ToolInfo) -> String {
         .map(|(name, schema)| ArgumentRow {
             name,
             kind: kind(schema),
-            required: required.contains(&name.as_str()),
+            required: required.contains(name.as_str()),
             about: schema["description"].as_str(),
         })
         .collect();
@@ -238,8 +244,10 @@ struct ArgumentRow<'a> {
 }
 
 fn table(rows: &[ArgumentRow<'_>]) -> Vec<String> {
-    let width =
-        |text: fn(&ArgumentRow<'_>) -> usize| rows.iter().map(text).max().unwrap_or_default();
+    let width = |text: fn(&ArgumentRow<'_>) -> usize| {
+        let widest = rows.iter().map(text).max().unwrap_or_default();
+        widest.min(COLUMN_MAX)
+    };
     let names = width(|row| row.name.chars().count());
     let kinds = width(|row| row.kind.chars().count());
     let line = |row: &ArgumentRow<'_>| {
@@ -268,5 +276,24 @@ fn kind(schema: &Value) -> String {
             several.join(" | ")
         }
         _ => "any".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_name_does_not_widen_the_other_rows() {
+        let row = |name| ArgumentRow {
+            name,
+            kind: "string".to_owned(),
+            required: false,
+            about: None,
+        };
+        let long = "n".repeat(70_000);
+        let lines = table(&[row(&long), row("short")]);
+        assert!(lines[0].contains(&long));
+        assert!(lines[1].len() < 200, "{}", lines[1]);
     }
 }

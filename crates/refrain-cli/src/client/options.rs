@@ -3,12 +3,12 @@
 use super::ProtocolOption;
 use super::exit::CommandError;
 use super::preset_answers::PresetAnswers;
-use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, value_parser};
 use refrain_client::ClientLimits;
 use refrain_wire::{LogLevel, Root};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 use url::Url;
 
@@ -49,6 +49,13 @@ pub(super) enum ServerTarget {
     Command(Vec<OsString>),
 }
 
+/// Where the access token of a command comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum BearerSource {
+    File(PathBuf),
+    Environment,
+}
+
 impl ConnectOptions {
     /// The server. Without `--stdio`, the first of the words is its URL.
     pub(super) fn target(
@@ -70,33 +77,25 @@ impl ConnectOptions {
             .then(|| ServerTarget::Command(self.command.clone()))
     }
 
-    /// The hint for an unauthorized request, if the token in the environment was not sent.
-    pub(super) fn unsent_token_hint(&self) -> Option<String> {
-        let has_token = std::env::var_os(TOKEN).is_some_and(|token| !token.is_empty());
-        let is_unsent = self.is_saved_address && self.bearer_file.is_none() && has_token;
-        is_unsent.then(|| {
-            format!(
-                "${TOKEN} is not sent to a saved address; pass --url URL, or --bearer-file FILE"
-            )
-        })
-    }
-
-    pub(super) fn token(&self) -> Result<Option<String>, CommandError> {
-        let token = match &self.bearer_file {
-            Some(file) => std::fs::read_to_string(file).map_err(|error| {
-                let file = file.display();
-                CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
-            })?,
+    pub(super) fn token(&self) -> Result<Option<(String, BearerSource)>, CommandError> {
+        let (token, source) = match &self.bearer_file {
+            Some(file) => {
+                let token = std::fs::read_to_string(file).map_err(|error| {
+                    let file = file.display();
+                    CommandError::usage(format!("cannot read --bearer-file {file}: {error}"))
+                })?;
+                (token, BearerSource::File(file.clone()))
+            }
             None if self.is_saved_address => return Ok(None),
             None => match std::env::var(TOKEN) {
-                Ok(token) if !token.is_empty() => token,
+                Ok(token) if !token.is_empty() => (token, BearerSource::Environment),
                 Ok(_) | Err(std::env::VarError::NotPresent) => return Ok(None),
                 Err(std::env::VarError::NotUnicode(_)) => {
                     return Err(CommandError::usage(format!("${TOKEN} is not UTF-8")));
                 }
             },
         };
-        Ok(Some(token.trim().to_owned()))
+        Ok(Some((token.trim().to_owned(), source)))
     }
 }
 
@@ -118,13 +117,13 @@ pub(super) struct AnswerOptions {
     #[arg(long = "root", value_name = "PATH")]
     roots: Vec<PathBuf>,
     /// Print log messages of the server at or above this level to standard error.
-    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    #[arg(long, value_name = "LEVEL", value_parser = one_of(LogLevel::ALL.map(|level| (level.as_str(), level))))]
     pub(super) log: Option<LogLevel>,
     /// The time limit for the whole call in seconds, including the time for answers [default: 3600].
-    #[arg(long, value_name = "SECONDS", value_parser = positive::<u64>)]
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
     deadline: Option<u64>,
     /// The maximum number of rounds [default: 20].
-    #[arg(long, value_name = "COUNT", value_parser = positive::<u32>)]
+    #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     rounds: Option<u32>,
 }
 
@@ -167,24 +166,14 @@ fn root(path: &Path) -> Result<Root, CommandError> {
     })
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("expected a whole number, at least 1")]
-struct NotPositive;
-
-fn positive<T: FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, NotPositive> {
-    let number = text.parse::<T>().ok();
-    number
-        .filter(|number| *number >= T::from(1))
-        .ok_or(NotPositive)
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("expected one of {}", .0.join(", "))]
-pub(super) struct UnknownName(pub(super) Vec<&'static str>);
-
-fn level(name: &str) -> Result<LogLevel, UnknownName> {
-    let found = LogLevel::ALL
-        .into_iter()
-        .find(|level| level.as_str() == name);
-    found.ok_or_else(|| UnknownName(LogLevel::ALL.map(LogLevel::as_str).to_vec()))
+/// A flag that takes one of these names.
+pub(super) fn one_of<T: Copy + Send + Sync + 'static>(
+    all: impl IntoIterator<Item = (&'static str, T)>,
+) -> impl TypedValueParser<Value = T> {
+    let all = Vec::from_iter(all);
+    let names = PossibleValuesParser::new(all.iter().map(|(name, _)| *name));
+    names.try_map(move |name| {
+        let found = all.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| *value).ok_or("unknown name")
+    })
 }

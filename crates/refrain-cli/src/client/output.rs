@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
 
+/// The maximum width of a column of a table. A wider text does not widen it.
+pub(super) const COLUMN_MAX: usize = 60;
+
 #[derive(Debug, PartialEq)]
 enum OutputBlock {
     /// Text of the server: sanitized on a terminal, verbatim otherwise.

@@ -28,25 +28,38 @@ pub(super) enum PresetError {
 
 /// Answers by the keys of asks. Each is used once: a repeated ask takes the next answer for its key.
 #[derive(Debug, Default)]
-pub(super) struct PresetAnswers(Mutex<BTreeMap<String, VecDeque<Value>>>);
+pub(super) struct PresetAnswers(Mutex<BTreeMap<String, AnswerQueue>>);
+
+#[derive(Debug, Default)]
+struct AnswerQueue {
+    unused: VecDeque<Value>,
+    /// The number of answers that were used.
+    used: usize,
+}
 
 impl PresetAnswers {
     /// Reads `--answer KEY=JSON` and the file of `--answers`.
     pub(super) fn read(answers: &[String], file: Option<&Path>) -> Result<Self, CommandError> {
-        let mut by_key: BTreeMap<String, VecDeque<Value>> = BTreeMap::new();
+        let mut by_key: BTreeMap<String, AnswerQueue> = BTreeMap::new();
         let mut all = answers
             .iter()
             .map(|text| pair(text))
             .collect::<Result<Vec<_>, _>>()?;
         all.extend(file.map(from_file).transpose()?.unwrap_or_default());
         for (key, value) in all {
-            by_key.entry(key).or_default().push_back(value);
+            by_key.entry(key).or_default().unused.push_back(value);
         }
         Ok(Self(Mutex::new(by_key)))
     }
 
     pub(super) fn take(&self, ask: &IncomingAsk) -> Option<Result<AskAnswer, PresetError>> {
-        let value = self.0.lock().get_mut(ask.key())?.pop_front()?;
+        let value = {
+            let mut answers = self.0.lock();
+            let queue = answers.get_mut(ask.key())?;
+            let value = queue.unused.pop_front()?;
+            queue.used += 1;
+            value
+        };
         Some(match ask {
             IncomingAsk::Form(ask) => to_form(&ask.form, value),
             IncomingAsk::Url(_) => to_url(&value),
@@ -74,10 +87,19 @@ impl PresetAnswers {
         self.0.lock().is_empty()
     }
 
-    pub(super) fn unused(&self) -> Vec<String> {
+    /// A warning for each key that has unused answers.
+    pub(super) fn unused_warnings(&self) -> Vec<String> {
         let answers = self.0.lock();
-        let left = answers.iter().filter(|(_, answers)| !answers.is_empty());
-        left.map(|(key, _)| key.clone()).collect()
+        let unused = answers.iter().filter(|(_, queue)| !queue.unused.is_empty());
+        let warning = |(key, queue): (&String, &AnswerQueue)| {
+            let why = match queue.used {
+                0 => "the server did not ask for it".to_owned(),
+                1 => "the server asked for it only once".to_owned(),
+                used => format!("the server asked for it only {used} times"),
+            };
+            format!("unused answer {key:?}: {why}")
+        };
+        unused.map(warning).collect()
     }
 }
 

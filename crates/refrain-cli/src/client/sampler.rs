@@ -2,7 +2,7 @@
 
 use super::options::SECRETS;
 use refrain_client::{HandlerError, SamplingAsk};
-use refrain_wire::{Content, Role, SamplingAnswer, SamplingBlock};
+use refrain_wire::SamplingAnswer;
 use serde_json::{Value, json};
 use std::process::Stdio;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,10 +77,8 @@ fn read(text: &str) -> Result<SamplingAnswer, SamplerError> {
 
 pub(super) fn from_text(text: &str) -> SamplingAnswer {
     SamplingAnswer {
-        role: Role::Assistant,
-        content: vec![SamplingBlock::from(Content::text(text))],
-        model: UNKNOWN_MODEL.to_owned(),
         stop_reason: Some("endTurn".to_owned()),
+        ..SamplingAnswer::new(UNKNOWN_MODEL, text)
     }
 }
 

@@ -1,18 +1,11 @@
 //! Sanitizes text of servers for output.
 
 pub(super) use refrain_app::sanitize::one_line;
-use refrain_app::sanitize::push;
+use refrain_app::sanitize::sanitized;
 
 /// Replaces control and invisible characters by visible symbols. Line ends and tabs stay.
 pub(super) fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' | '\t' => shown.push(c),
-            c => push(&mut shown, c),
-        }
-    }
-    shown
+    sanitized(text.chars(), &[('\n', "\n"), ('\t', "\t")])
 }
 
 /// At most `most` characters of a text, and its full length if it was cut.

@@ -1,8 +1,9 @@
 //! Asks without an answer, printed as text or JSON.
 
+use super::output::COLUMN_MAX;
 use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, WARNING};
-use crate::terminal::{format_name, limits, number_name};
+use crate::terminal::expectations;
 use refrain_client::{IncomingAsk, UnansweredAsk};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
@@ -110,7 +111,7 @@ pub(super) fn quoted(word: &str) -> String {
 fn fields(form: &Form) -> Vec<String> {
     let fields = form.fields();
     let width = fields.iter().map(|field| field.name().chars().count());
-    let width = width.max().unwrap_or_default();
+    let width = width.max().unwrap_or_default().min(COLUMN_MAX);
     let line = |field: &Field| {
         let name = one_line(field.name());
         let about = field.description().or_else(|| {
@@ -129,27 +130,13 @@ fn fields(form: &Form) -> Vec<String> {
 fn kind(field: &Field) -> String {
     let mut words = Vec::new();
     match field.kind() {
-        FieldKind::String {
-            format, min, max, ..
-        } => {
-            words.push(format.map_or("text", format_name).to_owned());
-            words.extend(limits(*min, *max, " characters"));
-        }
-        FieldKind::Number {
-            integer, min, max, ..
-        } => {
-            words.push(number_name(*integer).to_owned());
-            words.extend(limits(*min, *max, ""));
-        }
+        FieldKind::String { format: None, .. } => words.push("text".to_owned()),
         FieldKind::Boolean { .. } => words.push("true or false".to_owned()),
         FieldKind::One { choices, .. } => words.push(format!("one of {}", values(choices))),
-        FieldKind::Many {
-            choices, min, max, ..
-        } => {
-            words.push(format!("any of {}", values(choices)));
-            words.extend(limits(*min, *max, " of them"));
-        }
+        FieldKind::Many { choices, .. } => words.push(format!("any of {}", values(choices))),
+        FieldKind::String { .. } | FieldKind::Number { .. } => {}
     }
+    words.extend(expectations(field));
     if let Some(preset) = field.default_json() {
         words.push(format!("default {preset}"));
     } else if !field.is_required() {

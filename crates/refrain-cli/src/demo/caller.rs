@@ -25,7 +25,7 @@ type DemoReply = Result<Option<Value>, RpcFailure>;
 pub(super) struct DemoCaller {
     pub(super) principal: &'static str,
     client: Client,
-    secret: String,
+    builder: ClientBuilder,
     balancer: DemoBalancer,
 }
 
@@ -101,32 +101,6 @@ impl DemoCaller {
         secret: &str,
         balancer: &DemoBalancer,
     ) -> Result<Self, AppError> {
-        Self::connect_to("/mcp", |builder| builder, principal, secret, balancer).await
-    }
-
-    /// The same caller at another path, with another configuration of the client.
-    pub(super) async fn reconnected(
-        &self,
-        path: &str,
-        configure: impl FnOnce(ClientBuilder) -> ClientBuilder,
-    ) -> Result<Self, AppError> {
-        Self::connect_to(
-            path,
-            configure,
-            self.principal,
-            &self.secret,
-            &self.balancer,
-        )
-        .await
-    }
-
-    async fn connect_to(
-        path: &str,
-        configure: impl FnOnce(ClientBuilder) -> ClientBuilder,
-        principal: &'static str,
-        secret: &str,
-        balancer: &DemoBalancer,
-    ) -> Result<Self, AppError> {
         let info = Implementation {
             name: "refrain-demo".into(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -141,13 +115,25 @@ impl DemoCaller {
                 AskKind::Roots,
             ])
             .authorize(Bearer::new(secret)?);
+        let url = format!("http://{}/mcp", balancer.address);
         Ok(Self {
             principal,
-            client: configure(builder)
-                .connect(&format!("http://{}{path}", balancer.address))
-                .await?,
-            secret: secret.to_owned(),
+            client: builder.clone().connect(&url).await?,
+            builder,
             balancer: balancer.clone(),
+        })
+    }
+
+    /// The same caller at another path, with another configuration of the client.
+    pub(super) async fn reconnected(
+        &self,
+        path: &str,
+        configure: impl FnOnce(ClientBuilder) -> ClientBuilder,
+    ) -> Result<Self, AppError> {
+        let url = format!("http://{}{path}", self.balancer.address);
+        Ok(Self {
+            client: configure(self.builder.clone()).connect(&url).await?,
+            ..self.clone()
         })
     }
 }

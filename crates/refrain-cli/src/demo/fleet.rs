@@ -4,19 +4,18 @@
 //! Dropping an instance kills its process.
 
 use crate::AppError;
-use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::fs::File;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use std::time::{Duration, Instant};
 use tokio::process::{Child, Command};
 
 const START_TIME: Duration = Duration::from_secs(60);
+/// The interval at which the log of an instance is read until it listens.
+const LOOK: Duration = Duration::from_millis(5);
 const END_TIME: Duration = Duration::from_secs(5);
-/// The number of log lines that are kept of an instance, for failures.
+/// The number of log lines that are printed of an instance after a failure.
 const LOG_LINES: usize = 12;
 const LISTENING: &str = "refrain: listening on http://";
 
@@ -45,12 +44,9 @@ pub(super) struct DemoInstance {
     pub(super) address: SocketAddr,
     pub(super) process: u32,
     child: Child,
-    log: LogTail,
+    /// The file with its standard error.
+    log: PathBuf,
 }
-
-/// The last lines that an instance wrote to standard error.
-#[derive(Clone, Default)]
-struct LogTail(Arc<Mutex<VecDeque<String>>>);
 
 /// The instances, and the files that they share.
 pub(super) struct DemoFleet {
@@ -68,14 +64,14 @@ impl DemoFleet {
         &mut self,
         specs: impl IntoIterator<Item = InstanceSpec>,
     ) -> Result<(), AppError> {
-        let spawn = |spec: InstanceSpec| Ok((self.spawn(&spec)?, spec));
-        let spawned: Vec<_> = specs
-            .into_iter()
-            .map(spawn)
-            .collect::<Result<_, AppError>>()?;
-        for (child, spec) in spawned {
-            self.instances
-                .push(DemoInstance::wait_until_listening(spec, child).await?);
+        let mut spawned = Vec::new();
+        for spec in specs {
+            let log = self.keys.with_file_name(format!("{}.log", spec.name));
+            spawned.push((self.spawn(&spec, &log)?, spec, log));
+        }
+        for (child, spec, log) in spawned {
+            let instance = DemoInstance::wait_until_listening(spec, child, log);
+            self.instances.push(instance.await?);
         }
         Ok(())
     }
@@ -121,9 +117,11 @@ impl DemoFleet {
         at.ok_or_else(|| format!("instance {name} is not running").into())
     }
 
-    fn spawn(&self, spec: &InstanceSpec) -> Result<Child, AppError> {
+    fn spawn(&self, spec: &InstanceSpec, log: &Path) -> Result<Child, AppError> {
         let binary = std::env::current_exe()
             .map_err(|error| format!("cannot find the path of this program: {error}"))?;
+        let log = File::create(log)
+            .map_err(|error| format!("cannot create {}: {error}", log.display()))?;
         let mut command = Command::new(&binary);
         command
             .args(["serve", "--listen", "127.0.0.1:0"])
@@ -140,7 +138,7 @@ impl DemoFleet {
         command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::piped())
+            .stderr(log)
             .kill_on_drop(true)
             .spawn()
             .map_err(|error| format!("cannot start {}: {error}", binary.display()).into())
@@ -148,33 +146,17 @@ impl DemoFleet {
 }
 
 impl DemoInstance {
-    async fn wait_until_listening(spec: InstanceSpec, mut child: Child) -> Result<Self, AppError> {
-        let (Some(process), Some(stderr)) = (child.id(), child.stderr.take()) else {
-            return Err("an instance ended at once".into());
-        };
-        let mut lines = BufReader::new(stderr).lines();
-        let log = LogTail::default();
-        let listening = async {
-            while let Ok(Some(line)) = lines.next_line().await {
-                let address = line
-                    .strip_prefix(LISTENING)
-                    .and_then(|rest| rest.strip_suffix("/mcp")?.parse().ok());
-                log.push(line);
-                if address.is_some() {
-                    return address;
-                }
-            }
-            None
-        };
-        let problem = match tokio::time::timeout(START_TIME, listening).await {
-            Ok(Some(address)) => {
-                let kept = log.clone();
-                // Ends when the process closes the pipe.
-                tokio::spawn(async move {
-                    while let Ok(Some(line)) = lines.next_line().await {
-                        kept.push(line);
-                    }
-                });
+    async fn wait_until_listening(
+        spec: InstanceSpec,
+        mut child: Child,
+        log: PathBuf,
+    ) -> Result<Self, AppError> {
+        let begun = Instant::now();
+        let problem = loop {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            let mut urls = text.lines().filter_map(|line| line.strip_prefix(LISTENING));
+            let address = urls.find_map(|url| url.strip_suffix("/mcp")?.parse().ok());
+            if let (Some(address), Some(process)) = (address, child.id()) {
                 return Ok(Self {
                     spec,
                     address,
@@ -183,10 +165,15 @@ impl DemoInstance {
                     log,
                 });
             }
-            Ok(None) => "ended before it listened".to_owned(),
-            Err(_) => format!("did not listen within {} seconds", START_TIME.as_secs()),
+            if child.try_wait()?.is_some() {
+                break "ended before it listened".to_owned();
+            }
+            if begun.elapsed() > START_TIME {
+                break format!("did not listen within {} seconds", START_TIME.as_secs());
+            }
+            tokio::time::sleep(LOOK).await;
         };
-        let log = log.lines().join("\n  ");
+        let log = tail(&log).join("\n  ");
         Err(format!("instance {} {problem}; its log:\n  {log}", spec.name).into())
     }
 
@@ -195,7 +182,7 @@ impl DemoInstance {
     }
 
     pub(super) fn log(&self) -> Vec<String> {
-        self.log.lines()
+        tail(&self.log)
     }
 
     async fn end(mut self) -> Result<InstanceSpec, AppError> {
@@ -208,16 +195,9 @@ impl DemoInstance {
     }
 }
 
-impl LogTail {
-    fn lines(&self) -> Vec<String> {
-        self.0.lock().iter().cloned().collect()
-    }
-
-    fn push(&self, line: String) {
-        let mut lines = self.0.lock();
-        lines.push_back(line);
-        if lines.len() > LOG_LINES {
-            lines.pop_front();
-        }
-    }
+/// The last lines of a log.
+fn tail(log: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].to_vec()
 }

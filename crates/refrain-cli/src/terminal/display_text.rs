@@ -4,7 +4,7 @@
 //! invisible.
 
 use anstyle::Style;
-use refrain_app::sanitize::push;
+use refrain_app::sanitize::sanitized;
 use unicode_width::UnicodeWidthChar;
 
 const MAX_CHARACTERS: usize = 20_000;
@@ -13,16 +13,10 @@ const TAB: &str = "    ";
 
 /// Sanitizes a server's text, which may have several lines.
 pub(super) fn harmless(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
     let text = text.replace("\r\n", "\n");
     let mut characters = text.chars();
-    for c in characters.by_ref().take(MAX_CHARACTERS) {
-        match c {
-            '\n' => shown.push('\n'),
-            '\t' => shown.push_str(TAB),
-            c => push(&mut shown, c),
-        }
-    }
+    let first = characters.by_ref().take(MAX_CHARACTERS);
+    let mut shown = sanitized(first, &[('\n', "\n"), ('\t', TAB)]);
     match characters.count() {
         0 => {}
         more => shown.push_str(&format!("\n[{more} more characters are not shown]")),
@@ -32,11 +26,7 @@ pub(super) fn harmless(text: &str) -> String {
 
 /// Sanitizes a server's text for one line; line ends become visible symbols.
 pub(super) fn one_line(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars().take(MAX_CHARACTERS) {
-        push(&mut shown, c);
-    }
-    shown
+    sanitized(text.chars().take(MAX_CHARACTERS), &[])
 }
 
 pub(super) fn width(text: &str) -> usize {

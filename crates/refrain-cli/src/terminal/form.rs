@@ -235,24 +235,29 @@ fn display(field: &Field, value: &Value) -> (Style, String) {
     }
 }
 
-fn hint(field: &Field) -> String {
-    let mut hints = Vec::new();
-    match field.kind() {
+/// The format and the limits of a field's value.
+pub(crate) fn expectations(field: &Field) -> Vec<String> {
+    let (name, limits) = match field.kind() {
         FieldKind::String {
             format, min, max, ..
-        } => {
-            hints.extend(format.map(|format| format_name(format).to_owned()));
-            hints.extend(limits(*min, *max, " characters"));
-        }
+        } => (format.map(format_name), limits(*min, *max, " characters")),
         FieldKind::Number {
             integer, min, max, ..
         } => {
-            hints.push(number_name(*integer).to_owned());
-            hints.extend(limits(*min, *max, ""));
+            let name = match integer {
+                true => "a whole number",
+                false => "a number",
+            };
+            (Some(name), limits(*min, *max, ""))
         }
-        FieldKind::Boolean { .. } | FieldKind::One { .. } => {}
-        FieldKind::Many { min, max, .. } => hints.extend(limits(*min, *max, " choices")),
-    }
+        FieldKind::Boolean { .. } | FieldKind::One { .. } => (None, None),
+        FieldKind::Many { min, max, .. } => (None, limits(*min, *max, " choices")),
+    };
+    name.map(str::to_owned).into_iter().chain(limits).collect()
+}
+
+fn hint(field: &Field) -> String {
+    let mut hints = expectations(field);
     let is_typed = matches!(
         field.kind(),
         FieldKind::String { .. } | FieldKind::Number { .. }
@@ -263,7 +268,7 @@ fn hint(field: &Field) -> String {
     hints.join(", ")
 }
 
-pub(crate) fn format_name(format: Format) -> &'static str {
+fn format_name(format: Format) -> &'static str {
     match format {
         Format::Email => "an e-mail address",
         Format::Uri => "a URI, as in https://example.com/",
@@ -272,14 +277,7 @@ pub(crate) fn format_name(format: Format) -> &'static str {
     }
 }
 
-pub(crate) fn number_name(integer: bool) -> &'static str {
-    match integer {
-        true => "a whole number",
-        false => "a number",
-    }
-}
-
-pub(crate) fn limits<T: std::fmt::Display + PartialEq>(
+fn limits<T: std::fmt::Display + PartialEq>(
     min: Option<T>,
     max: Option<T>,
     unit: &str,

@@ -73,10 +73,8 @@ pub(super) fn sampling(
         }
         if decide(console, &ask.asker, "Send it?", &[SEND, CHANGE], Some(0))? == 0 {
             return Ok(SamplingAnswer {
-                role: Role::Assistant,
-                content: vec![SamplingBlock::from(Content::text(text))],
-                model: MODEL.to_owned(),
                 stop_reason: Some("endTurn".to_owned()),
+                ..SamplingAnswer::new(MODEL, text)
             });
         }
     }
@@ -114,16 +112,15 @@ fn described(block: &SamplingBlock) -> String {
         SamplingBlock::Content(Content::Text { text, .. }) => text.clone(),
         SamplingBlock::Content(Content::Image {
             data, mime_type, ..
-        }) => {
-            let size = data.len();
-            format!("[image, {mime_type}, {size} characters of base64]")
-        }
+        }) => bytes("image", mime_type, data),
         SamplingBlock::Content(Content::Audio {
             data, mime_type, ..
-        }) => {
-            let size = data.len();
-            format!("[audio, {mime_type}, {size} characters of base64]")
-        }
+        }) => bytes("audio", mime_type, data),
         other => serde_json::to_string(other).unwrap_or_else(|error| format!("[{error}]")),
     }
+}
+
+fn bytes(kind: &str, mime_type: &str, base64: &str) -> String {
+    let size = base64.len();
+    format!("[{kind}, {mime_type}, {size} characters of base64]")
 }

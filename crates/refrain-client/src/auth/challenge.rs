@@ -1,5 +1,6 @@
 //! A parser for `WWW-Authenticate` challenges. Malformed parts are skipped.
 
+use super::error::sanitize;
 use super::grant::GrantScopes;
 use http::{HeaderMap, header};
 
@@ -8,6 +9,8 @@ pub(super) struct AuthChallenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scopes: Option<GrantScopes>,
     pub(super) error: Option<String>,
+    /// Sanitized and truncated.
+    pub(super) description: Option<String>,
     pub(super) dpop: bool,
 }
 
@@ -45,6 +48,9 @@ impl AuthChallenge {
                     .get_or_insert_with(|| GrantScopes::parse(&value));
             }
             "error" => _ = self.error.get_or_insert(value),
+            "error_description" => {
+                _ = self.description.get_or_insert_with(|| sanitize(&value));
+            }
             _ => {}
         }
     }
@@ -137,6 +143,15 @@ mod tests {
             Some("https://x/y?z=1,2")
         );
         assert!(!challenge.dpop);
+    }
+
+    #[test]
+    fn description_is_sanitized_and_truncated() {
+        let challenge = read(&["Bearer error_description=\"expired\tnow\", error=invalid_token"]);
+        assert_eq!(challenge.description.as_deref(), Some("expirednow"));
+        let long = format!("Bearer error_description=\"{}\"", "x".repeat(1000)).leak();
+        let description = read(&[long]).description.expect("a description");
+        assert_eq!(description.len(), 300);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Authorization errors. They are `Clone` because all requests that wait for one authorization share its error.
 
-use crate::error::{BoxError, cause};
+use crate::error::{BoxError, after_colon, cause};
 use http::StatusCode;
 use std::error::Error;
 use std::fmt;
@@ -16,9 +16,12 @@ type SharedError = Arc<dyn Error + Send + Sync>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// The server requires an access token: none was sent, or it was rejected.
-    #[error("the server requires an access token: none was sent, or it was rejected")]
+    /// The server requires an access token, and none was sent.
+    #[error("the server requires an access token")]
     Unauthorized,
+    /// The server rejected the access token, for this reason if it named one.
+    #[error("the server rejected the access token{}", after_colon(.0.as_deref().unwrap_or_default()))]
+    TokenRejected(Option<String>),
     /// The access token is not a valid header value.
     #[error("invalid access token: expected only visible ASCII characters")]
     InvalidToken,
@@ -59,7 +62,8 @@ pub enum AuthError {
     NoResourceMetadata(String),
     /// The protected resource metadata is for another server.
     #[error(
-        "the server's metadata is for {resource:?}, but the server is {server}; no access token is requested"
+        "the server's metadata is for {resource:?}, but the server is {server}; no access token is requested \
+         (`OAuthBuilder::allow_parent_resource` accepts the metadata of a parent)"
     )]
     ResourceMismatch {
         /// The server.

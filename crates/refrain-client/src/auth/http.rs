@@ -42,17 +42,18 @@ impl AuthHttp {
         send(url, request.body(body)).await
     }
 
-    pub(super) async fn document<T: DeserializeOwned>(
+    /// The first document that exists, with its URL.
+    pub(super) async fn document<'a, T: DeserializeOwned>(
         &self,
-        urls: &[Url],
-    ) -> AuthResult<Option<T>> {
+        urls: &'a [Url],
+    ) -> AuthResult<Option<(&'a Url, T)>> {
         for url in urls {
             let response = send(url, self.0.get(url.clone())).await?;
             match response.status() {
                 StatusCode::OK => {
                     let invalid = |error| ResponseError::NotMetadata(Arc::new(error));
                     return serde_json::from_slice(response.body())
-                        .map(Some)
+                        .map(|document| Some((url, document)))
                         .map_err(|error| AuthError::invalid_response(url, invalid(error)));
                 }
                 status if status.is_server_error() => {

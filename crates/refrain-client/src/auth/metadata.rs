@@ -149,9 +149,19 @@ impl ServerAuth {
             ],
         };
         urls.dedup();
-        let metadata: Option<ProtectedResource> = self.http.document(&urls).await?;
-        let metadata = metadata.ok_or_else(|| AuthError::NoResourceMetadata(join_urls(&urls)))?;
-        if !covers(&metadata.resource, &self.url) {
+        let found: Option<(&Url, ProtectedResource)> = self.http.document(&urls).await?;
+        let (found_at, metadata) =
+            found.ok_or_else(|| AuthError::NoResourceMetadata(join_urls(&urls)))?;
+        let resource = Url::parse(&metadata.resource).ok();
+        let is_accepted = resource.is_some_and(|resource| {
+            // The document at the root of the server is about the root (RFC 9728, section 3.3).
+            let is_root = challenge.resource_metadata.is_none()
+                && *found_at == well_known_at_root(&self.url, name)
+                && is_same(&resource, &with_path(&self.url, "/"));
+            let is_parent = self.setup.can_be_parent && is_parent(&resource, &self.url);
+            is_same(&resource, &self.url) || is_root || is_parent
+        });
+        if !is_accepted {
             return Err(AuthError::ResourceMismatch {
                 server: self.url.to_string(),
                 resource: sanitize(&metadata.resource),
@@ -169,8 +179,8 @@ impl ServerAuth {
             well_known_appended(&url, openid),
         ];
         urls.dedup();
-        let metadata: Option<IssuerMetadata> = self.http.document(&urls).await?;
-        let metadata = metadata.ok_or_else(|| AuthError::NoIssuerMetadata {
+        let found: Option<(&Url, IssuerMetadata)> = self.http.document(&urls).await?;
+        let (_, metadata) = found.ok_or_else(|| AuthError::NoIssuerMetadata {
             issuer: issuer.to_owned(),
             tried: join_urls(&urls),
         })?;
@@ -184,11 +194,16 @@ impl ServerAuth {
     }
 }
 
-/// Whether a resource is the server or a parent path of it.
-fn covers(resource: &str, server: &Url) -> bool {
-    let Ok(resource) = Url::parse(resource) else {
-        return false;
-    };
+/// Whether two URLs are the same, except for a slash at the end of the path.
+fn is_same(resource: &Url, server: &Url) -> bool {
+    resource.origin() == server.origin()
+        && resource.path().trim_end_matches('/') == server.path().trim_end_matches('/')
+        && resource.query() == server.query()
+        && resource.fragment().is_none()
+}
+
+/// Whether a resource is the server or a parent path of it, with or without the server's query.
+fn is_parent(resource: &Url, server: &Url) -> bool {
     let path = resource.path().trim_end_matches('/');
     let rest = server.path().strip_prefix(path);
     resource.origin() == server.origin()
@@ -259,16 +274,24 @@ mod tests {
     }
 
     #[test]
-    fn resource_must_be_the_server_or_a_parent_path() {
+    fn resource_must_be_the_server_or_an_allowed_parent() {
         let server = url("https://mcp.example.com/a/mcp");
         for resource in [
             "https://mcp.example.com/a/mcp",
+            "https://mcp.example.com/a/mcp/",
+            "HTTPS://MCP.example.com:443/a/mcp",
+        ] {
+            assert!(is_same(&url(resource), &server), "{resource}");
+            assert!(is_parent(&url(resource), &server), "{resource}");
+        }
+        for resource in [
             "https://mcp.example.com/a",
             "https://mcp.example.com/a/",
             "https://mcp.example.com",
             "HTTPS://MCP.example.com:443/",
         ] {
-            assert!(covers(resource, &server), "{resource}");
+            assert!(!is_same(&url(resource), &server), "{resource}");
+            assert!(is_parent(&url(resource), &server), "{resource}");
         }
         for resource in [
             "https://mcp.example.com/a/m",
@@ -279,10 +302,13 @@ mod tests {
             "https://mcp.example.com:8443/a/mcp",
             "http://mcp.example.com/a/mcp",
             "https://evil.example.com/a/mcp",
-            "mcp",
         ] {
-            assert!(!covers(resource, &server), "{resource}");
+            assert!(!is_same(&url(resource), &server), "{resource}");
+            assert!(!is_parent(&url(resource), &server), "{resource}");
         }
+        let with_query = url("https://mcp.example.com/a/mcp?tenant=1");
+        assert!(!is_same(&server, &with_query));
+        assert!(is_parent(&server, &with_query));
     }
 
     #[test]

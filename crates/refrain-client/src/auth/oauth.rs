@@ -58,6 +58,8 @@ pub(super) struct OAuthSetup {
     pub(super) scopes: GrantScopes,
     pub(super) grants: Option<Arc<dyn Grants>>,
     pub(super) dpop: bool,
+    /// Whether the server's metadata may be for a parent of its URL.
+    pub(super) can_be_parent: bool,
     /// The first authorization server used, for a client without a configured issuer.
     pub(super) first_issuer: OnceLock<String>,
 }
@@ -206,6 +208,7 @@ impl OAuthBuilder {
             scopes: GrantScopes::default(),
             grants: None,
             dpop: false,
+            can_be_parent: false,
             first_issuer: OnceLock::new(),
         })
     }
@@ -257,6 +260,15 @@ impl OAuthBuilder {
     #[must_use]
     pub fn require_dpop(mut self) -> Self {
         self.0.dpop = true;
+        self
+    }
+
+    /// Accepts a server whose metadata is for a parent of its URL, such as its origin. Access tokens may then be valid
+    /// for all servers below that parent: use this only if you trust all of them. By default the metadata must be for
+    /// exactly the server's URL.
+    #[must_use]
+    pub fn allow_parent_resource(mut self) -> Self {
+        self.0.can_be_parent = true;
         self
     }
 

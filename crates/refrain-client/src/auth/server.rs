@@ -79,12 +79,11 @@ impl ServerAuth {
         rejection: RejectedRequest<'_>,
     ) -> AuthResult<bool> {
         let challenge = AuthChallenge::read(rejection.headers);
-        let lacks_scope = challenge.error.as_deref() == Some("insufficient_scope");
-        if rejection.status == StatusCode::FORBIDDEN && !lacks_scope {
+        if !rejection.is_about_token(&challenge) {
             return Ok(false);
         }
         if rejection.previous >= TRIES_MAX {
-            return Err(AuthError::Unauthorized);
+            return Err(rejection.error(&challenge));
         }
         let has_nonce = self.nonces.update(rejection.url, rejection.headers);
         if has_nonce && challenge.error.as_deref() == Some("use_dpop_nonce") {
@@ -120,7 +119,7 @@ impl ServerAuth {
                 return Err(AuthError::InsufficientScope(grant.scopes.to_string()));
             }
             if !lacks_scope && rejection.previous > 0 {
-                return Err(AuthError::Unauthorized);
+                return Err(rejection.error(challenge));
             }
         }
         let prior = current.grant.as_deref();

@@ -2,6 +2,8 @@
 
 use std::mem;
 
+/// The maximum length of an event id, which is sent back as a header. Longer ids are ignored.
+const ID_MAX: usize = 4096;
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 #[derive(Default)]
@@ -68,7 +70,7 @@ impl EventParser {
                 self.event.data.extend_from_slice(value);
             }
             b"event" => self.is_other = !matches!(value, b"" | b"message"),
-            b"id" if !value.contains(&0) => {
+            b"id" if !value.contains(&0) && value.len() <= ID_MAX => {
                 self.event.id = Some(String::from_utf8_lossy(value).into_owned());
             }
             b"retry" => {

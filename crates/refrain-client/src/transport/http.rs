@@ -11,13 +11,17 @@ use super::{LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver};
 use crate::auth::{AuthError, Authorize, RejectedRequest};
 use crate::builder::ClientBuilder;
 use crate::error::{ErrorKind, cause};
+use crate::limits::ClientLimits;
 use crate::retry::{before_timeout, within};
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
 use reqwest::redirect;
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio_rustls::rustls;
 use url::Url;
 
 const EVENT_STREAM: &str = "text/event-stream";
@@ -32,7 +36,7 @@ pub(crate) struct HttpLink {
     url: Url,
     authorize: Option<Arc<dyn Authorize>>,
     watch: WireObserver,
-    message_max: usize,
+    limits: ClientLimits,
     /// The last authorization header sent, and how often it has changed.
     authorization: Mutex<(Option<HeaderValue>, u64)>,
 }
@@ -64,7 +68,7 @@ impl HttpLink {
             url,
             authorize: setup.authorize.clone(),
             watch: Arc::clone(&setup.watch),
-            message_max: setup.limits.message,
+            limits: setup.limits.clone(),
             authorization: Mutex::default(),
         })
     }
@@ -229,10 +233,27 @@ impl HttpLink {
         if !error.is_connect() {
             return LinkError::Lost(ErrorKind::ConnectionLost(error.into()));
         }
-        LinkError::NotSent(ErrorKind::Unreachable {
-            address: self.url.to_string(),
-            source: error.into(),
+        let address = self.url.to_string();
+        LinkError::NotSent(match is_not_tls(&error) {
+            true => ErrorKind::NotTls { address },
+            false => ErrorKind::Unreachable {
+                address,
+                source: error.into(),
+            },
         })
+    }
+}
+
+/// Whether the response to the TLS handshake is not a TLS message.
+fn is_not_tls(error: &(dyn Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<rustls::Error>() {
+        return matches!(error, rustls::Error::InvalidMessage(_));
+    }
+    // The source of an I/O error skips the error inside it.
+    let inside = error.downcast_ref().and_then(io::Error::get_ref);
+    match inside {
+        Some(inside) => is_not_tls(inside),
+        None => error.source().is_some_and(is_not_tls),
     }
 }
 

@@ -8,15 +8,17 @@ mod lines;
 mod routes;
 
 use super::{
-    IncomingMessage, LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver, read,
+    IncomingMessage, LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver,
+    check_message, read,
 };
 use crate::error::ErrorKind;
 use crate::legacy::handle_stray;
+use crate::limits::ClientLimits;
 use crate::notifications::Notifications;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use refrain_wire::client::{RpcFailure, split_messages};
-use routes::{Recipient, Router};
+use routes::{QueuedMessage, Recipient, Router};
 use serde_json::Value;
 use std::pin::pin;
 use std::sync::Arc;
@@ -43,7 +45,7 @@ pub(crate) struct PipeLink {
 pub(crate) struct PipeSetup {
     pub(crate) watch: WireObserver,
     pub(crate) notifications: Notifications,
-    pub(crate) message_max: usize,
+    pub(crate) limits: ClientLimits,
 }
 
 struct ChildProcess {
@@ -62,7 +64,7 @@ struct QueuedLine {
 pub(crate) struct PipeExchange {
     id: u64,
     shared: Arc<ProcessState>,
-    messages: mpsc::Receiver<LinkResult<IncomingMessage>>,
+    messages: mpsc::Receiver<QueuedMessage>,
     is_cancellable: bool,
 }
 
@@ -174,10 +176,7 @@ impl ChildProcess {
 impl PipeExchange {
     pub(super) async fn next(&mut self) -> LinkResult<IncomingMessage> {
         match self.messages.recv().await {
-            Some(message) => {
-                self.is_cancellable &= !is_response(&message);
-                message
-            }
+            Some(queued) => queued.message,
             None => Err(LinkError::Final(
                 self.shared.exit_error().unwrap_or_else(stdin_closed),
             )),
@@ -186,7 +185,7 @@ impl PipeExchange {
 
     pub(crate) fn failure(&mut self) -> Option<RpcFailure> {
         let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
-        received.find_map(|message| match message {
+        received.find_map(|queued| match queued.message {
             Ok(IncomingMessage::Response(response)) => response.outcome.err(),
             _ => None,
         })
@@ -195,14 +194,15 @@ impl PipeExchange {
 
 impl Drop for PipeExchange {
     fn drop(&mut self) {
-        let open_asks = self.shared.routes.lock().close(self.id);
-        let mut received = std::iter::from_fn(|| self.messages.try_recv().ok());
-        if self.is_cancellable && !received.any(|message| is_response(&message)) {
+        let Some(request) = self.shared.routes.lock().close(self.id) else {
+            return;
+        };
+        if self.is_cancellable && !request.has_response {
             let cancelled = OutgoingMessage::cancelled(self.id, HeaderMap::new());
             self.shared.try_send(&cancelled.body);
         }
         // An open ask may belong to another call. Without another call it is rejected.
-        for ask in open_asks {
+        for ask in request.open_asks {
             self.shared.route(None, ask);
         }
     }
@@ -284,17 +284,20 @@ impl ProcessState {
 
     /// Fails all requests after a line that was too long: its request is unknown.
     fn fail_too_long(&self) {
-        self.routes.lock().fail_all(|| ErrorKind::TooLarge {
-            what: "message",
-            limit: self.setup.message_max,
-        });
+        let limits = &self.setup.limits;
+        self.routes.lock().fail_all(|| limits.too_large("message"));
     }
 
     fn receive(&self, line: String) {
-        if !line.trim().is_empty() {
-            for message in split_messages(line) {
-                self.receive_message(&message);
-            }
+        if line.trim().is_empty() {
+            return;
+        }
+        if let Err(error) = check_message(&line, &self.setup.limits) {
+            self.receive_invalid(&line, error);
+            return;
+        }
+        for message in split_messages(line) {
+            self.receive_message(&message);
         }
     }
 
@@ -306,15 +309,17 @@ impl ProcessState {
         let translate = self.routes.lock().translation_of(line);
         match read(line, None, translate.as_ref()) {
             Ok((id, message)) => self.route(id.as_ref(), message),
-            Err(error) => {
-                let mut routes = self.routes.lock();
-                // Some servers print a banner, so only an invalid response fails a request.
-                if let Err(error) = routes.fail_request_of(line, error) {
-                    tracing::warn!(program = self.program, %error, "invalid line ignored");
-                    let excerpt = || line.chars().take(EXCERPT_MAX).collect();
-                    routes.invalid_line.get_or_insert_with(excerpt);
-                }
-            }
+            Err(error) => self.receive_invalid(line, error.into()),
+        }
+    }
+
+    fn receive_invalid(&self, line: &str, error: ErrorKind) {
+        let mut routes = self.routes.lock();
+        // Some servers print a banner, so only an invalid response fails a request.
+        if let Err(error) = routes.fail_request_of(line, error) {
+            tracing::warn!(program = self.program, %error, "invalid line ignored");
+            let excerpt = || line.chars().take(EXCERPT_MAX).collect();
+            routes.invalid_line.get_or_insert_with(excerpt);
         }
     }
 
@@ -338,10 +343,6 @@ impl ProcessState {
             }),
         }
     }
-}
-
-fn is_response(message: &LinkResult<IncomingMessage>) -> bool {
-    matches!(message, Ok(IncomingMessage::Response(_)))
 }
 
 fn stdin_closed() -> ErrorKind {

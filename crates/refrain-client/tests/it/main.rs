@@ -11,6 +11,7 @@ mod answers;
 mod auth;
 mod delivery_unknown;
 mod faults;
+mod hostile_server;
 mod legacy;
 mod lists;
 mod misbehaving_server;

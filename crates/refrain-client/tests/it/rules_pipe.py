@@ -50,6 +50,8 @@ def call(id, params):
             subprocess.Popen(["sleep", "3"])
             complete(id, str(os.getpid()))
             os._exit(0)
+        case "values":
+            send(id=id, result={"resultType": "complete", "content": [], "structuredContent": [{"": 0}] * 70_000})
         case "echo":
             complete(id, params["arguments"]["text"])
 

@@ -109,3 +109,21 @@ async fn call_during_a_server_exit_goes_to_the_restarted_server() {
     until("the exit", || !process.exists()).await;
     assert_ne!(call(&client, "exit", "").await, first);
 }
+
+#[tokio::test]
+async fn message_with_too_many_values_fails_only_its_request() {
+    let client = start().await;
+    let waiting = client.call_tool("wait", json!({}));
+    let others = async {
+        let values = client.call_tool("values", json!({"text": ""}));
+        let error = within("the error", values).await.unwrap_err();
+        assert_matches!(error.kind, ErrorKind::TooLarge { .. });
+        assert!(error.to_string().contains("JSON values"), "{error}");
+        assert_eq!(call(&client, "echo", "afterwards").await, "afterwards");
+    };
+    tokio::select! {
+        ended = waiting => panic!("the tool never returns: {ended:?}"),
+        () = others => {}
+    }
+    assert_no_violations(client).await;
+}

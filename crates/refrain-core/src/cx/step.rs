@@ -4,7 +4,8 @@ use super::Cx;
 use crate::error::StoredError;
 use crate::flow::{Phase, Poller, Shared, SlotGuard, StepSignal, ThreadContext};
 use crate::journal::{Entry, EntryKey, OperationKind, StoredOutcome};
-use crate::replay::{LogKey, RecordState, ReplayLog, Retention};
+use crate::limited_event;
+use crate::replay::{LogError, LogKey, RecordState, ReplayLog, Retention};
 use crate::{Error, ErrorKind, Result};
 use pin_project_lite::pin_project;
 use serde::Serialize;
@@ -251,9 +252,14 @@ where
         return std::future::pending().await;
     };
     let state = log.begin(&key, retention).await.map_err(|error| {
-        // Nothing was recorded and no work was done, so a task may retry.
-        tracing::error!(%error, "failed to record the start of work");
-        Error::retry("replay log unavailable; try again later")
+        limited_event!(ERROR, %error, "failed to record the start of work");
+        match error {
+            LogError::Unreadable { .. } => Error::msg(
+                "this work was already done, but its recorded outcome cannot be opened; it is not repeated",
+            ),
+            // Nothing was recorded and no work was done, so a task may retry.
+            _ => Error::retry("replay log unavailable; try again later"),
+        }
     })?;
     match state {
         RecordState::Fresh => {}
@@ -277,7 +283,7 @@ where
     let record = serde_json::to_string(&(failed, &**outcome.json()))?;
     if let Err(error) = log.finish(&key, &record).await {
         // If the token is lost too, the work counts as interrupted.
-        tracing::error!(%error, "failed to record the outcome of work");
+        limited_event!(ERROR, %error, "failed to record the outcome of work");
     }
     read(key.name(), &outcome)
 }

@@ -5,6 +5,7 @@ use super::slot::{Phase, Slot};
 use super::state::{FlowState, Shared};
 use super::waker::FlowWaker;
 use super::{AfterWrite, Suspension};
+use crate::limited_event;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -116,7 +117,7 @@ impl Decider<'_> {
         }
         if state.journal.entries.len() + asks > entries {
             let message = format!(
-                "journal full: {entries} entries leave no room for the answers to {asks} open asks"
+                "journal full: the limit of {entries} entries leaves no room for the answers to {asks} open asks"
             );
             state.set_fault(message, false);
         }
@@ -217,8 +218,7 @@ impl Decider<'_> {
             };
             match signal.woken_in() {
                 Some(woken_in) if woken_in < pass => {
-                    tracing::warn!(
-                        step = %slot.key.name,
+                    limited_event!(WARN, step = %slot.key.name,
                         "step abandoned: the handler started it and no longer polls it"
                     );
                     slot.phase = Phase::Idle;

@@ -6,7 +6,8 @@ use super::task::Withdraw;
 use super::thread_context::ThreadContext;
 use super::waker::FlowWaker;
 use super::{AfterWrite, Env, Fault, Note, Outcome, PendingWrite, Start, Stats, Suspension};
-use crate::{Cx, Error, ErrorKind};
+use crate::limited_event;
+use crate::{Cx, Error, ErrorKind, Principal};
 use refrain_wire::ResultBody;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,6 +91,11 @@ impl Flow {
     /// Takes the unreported notes, to be sent before the reply.
     pub fn take_notes(&mut self) -> Vec<Note> {
         std::mem::take(&mut self.shared.lock().notes)
+    }
+
+    /// Returns the caller.
+    pub fn principal(&self) -> &Principal {
+        &self.shared.env.principal
     }
 
     /// Returns the counters of this round.
@@ -320,7 +326,7 @@ impl Flow {
         if let Some(handler) = self.handler.take() {
             // The handler's destructors may panic.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(handler))) {
-                tracing::error!(panic = %panic_message(&*panic), "handler destructor panicked");
+                limited_event!(ERROR, panic = %panic_message(&*panic), "handler destructor panicked");
             }
         }
         let wake = {

@@ -12,19 +12,21 @@ use crate::journal::{PendingAsk, StoredOutcome};
 impl FlowState {
     /// Returns whether the home of this flow is memory.
     pub(crate) fn is_in_memory(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| task.in_memory)
+        self.publishing
+            .as_ref()
+            .is_some_and(|publishing| publishing.in_memory)
     }
 
     /// Returns whether asks are published while the handler continues.
     pub(super) fn publishes(&self) -> bool {
-        self.task.is_some()
+        self.publishing.is_some()
     }
 }
 
 impl Start {
     /// Makes memory the home of the flow.
     pub fn in_memory(mut self) -> Self {
-        self.task.get_or_insert_default().in_memory = true;
+        self.publishing.get_or_insert_default().in_memory = true;
         self
     }
 }

@@ -3,7 +3,7 @@
 use super::task::{PublishState, has_valid_shape};
 use crate::Trace;
 use crate::journal::{Entry, FlowId, ParsedElicitation, Snapshot, StoredOutcome};
-use refrain_wire::{AnswerError, Answers, TraceContext, read_answer};
+use refrain_wire::{AnswerError, Answers, Excerpt, TraceContext, read_answer};
 use std::sync::Arc;
 
 /// The start of a round.
@@ -14,14 +14,14 @@ pub struct Start {
     pub(crate) early_answers: Vec<(Box<str>, Arc<str>)>,
     pub(crate) trace: Trace,
     /// Present if the flow's home is a store or memory.
-    pub(crate) task: Option<Box<PublishState>>,
+    pub(crate) publishing: Option<Box<PublishState>>,
 }
 
 /// Why a round cannot start.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
     /// An answer does not have the shape that its ask requires.
-    #[error("inputResponses[{key:?}]: {source}")]
+    #[error("inputResponses[{:?}]: {source}", Excerpt(key))]
     Shape {
         /// The key of the answer.
         key: String,
@@ -52,7 +52,7 @@ impl Start {
             trace: Trace::new(snapshot.flow, round, origin),
             snapshot,
             early_answers: Vec::new(),
-            task: None,
+            publishing: None,
         }
     }
 
@@ -88,13 +88,13 @@ impl Start {
             }
         }
         let mut start = Self::new(snapshot);
-        let task = PublishState {
+        let publishing = PublishState {
             written,
             published: open,
             taken,
             ..PublishState::default()
         };
-        start.task = Some(task.into());
+        start.publishing = Some(publishing.into());
         start
     }
 

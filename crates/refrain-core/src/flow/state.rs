@@ -4,7 +4,7 @@
 //!
 //! - Entries before `frontier` were delivered to the handler or skipped.
 //! - The driver grants each entry to one operation, and only while no operation can make progress.
-//! - After `ended` is set, nothing is registered or delivered.
+//! - After `ended` is set, the handler appends no entry, and asks, steps and sleeps take none.
 //! - The handler's code (decoding, destructors, wakers) never runs while the lock is held.
 
 use super::env::Env;
@@ -64,7 +64,7 @@ pub(crate) struct FlowState {
     /// The last status that the handler set. Cleared when an awaited entry is delivered.
     pub(crate) final_status: Option<String>,
     /// Present if the flow's home is a store or memory.
-    pub(super) task: Option<Box<PublishState>>,
+    pub(super) publishing: Option<Box<PublishState>>,
     /// Why the flow could not become a task.
     pub(crate) detach_error: Option<String>,
     /// The error that makes the task retry this attempt.
@@ -102,7 +102,7 @@ impl Shared {
                 live: replayed == 0,
                 early_answers: start.early_answers,
                 deadline: start.snapshot.deadline,
-                task: start.task,
+                publishing: start.publishing,
                 ..FlowState::default()
             }),
         })
@@ -134,7 +134,8 @@ impl Shared {
     }
 
     /// Stops an operation of an ended round. Returns `true` if the operation must fail with an error; otherwise it stays
-    /// pending. If only the round has ended, the task is unwound, since another round repeats its work.
+    /// pending. If only the round has ended, the spawned Tokio
+    /// task is unwound, since another round repeats its work.
     fn stop_operation(self: &Arc<Self>) -> bool {
         self.kick();
         let (ended, call_ended) = {
@@ -152,8 +153,9 @@ impl Shared {
         false
     }
 
-    /// Like [`stop_operation`](Self::stop_operation) for an operation without an error type: unwinds the current task,
-    /// unless it drives the handler of another call; then returns `true`.
+    /// Like [`stop_operation`](Self::stop_operation), for an operation that cannot return an error. Where that would fail,
+    /// unwinds the spawned Tokio task. Returns `true` only inside the handler of another call, which must not be unwound:
+    /// the operation then completes.
     pub(crate) fn stop_without_error(self: &Arc<Self>) -> bool {
         if !self.stop_operation() {
             return false;
@@ -209,7 +211,7 @@ impl Shared {
 
     /// Opens a slot for an operation without a journal entry.
     pub(crate) fn open_unnamed_slot(self: &Arc<Self>, state: &mut FlowState) -> SlotGuard<'_> {
-        // Named operations never have this kind, so the key does not collide.
+        // No other slot has this kind: the slot of a sleep has the kind `Woke`.
         self.guard(state.push_slot(EntryKey::new(None, OperationKind::Sleep, "".into())))
     }
 
@@ -336,7 +338,8 @@ impl FlowState {
     pub(crate) fn append(&mut self, entry: Entry, limit: usize) -> Option<usize> {
         if self.journal.entries.len() >= limit {
             let name = entry.key.full();
-            let message = format!("journal full: {limit} entries leave no room for {name:?}");
+            let message =
+                format!("journal full: the limit of {limit} entries leaves no room for {name:?}");
             self.set_fault(message, false);
             return None;
         }
@@ -401,7 +404,7 @@ impl FlowState {
         }
     }
 
-    /// Removes a rejected answer from the journal, and returns how many answers to this ask were rejected.
+    /// Marks a rejected answer as void, and returns how many answers to this ask were rejected.
     pub(crate) fn reject(&mut self, index: usize, reason: &str) -> u32 {
         let Journal {
             entries,

@@ -18,8 +18,8 @@ impl FlowState {
         let taken = |wire: &str| {
             slots.iter().any(|slot| open(slot, wire)) || used.iter().any(|used| **used == *wire)
         };
-        match &mut self.task {
-            Some(task) => task.wire_key(key, fingerprint, plain, taken),
+        match &mut self.publishing {
+            Some(publishing) => publishing.wire_key(key, fingerprint, plain, taken),
             None => plain.into(),
         }
     }

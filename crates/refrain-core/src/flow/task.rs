@@ -90,33 +90,40 @@ impl PublishState {
 
 impl FlowState {
     pub(crate) fn is_task(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| !task.in_memory)
+        self.publishing
+            .as_ref()
+            .is_some_and(|publishing| !publishing.in_memory)
     }
 
     /// Records a checkpoint, and returns whether a task must write it now.
     pub(crate) fn record_checkpoint(&mut self, source: &dyn Source) -> bool {
-        let task = self.task.as_mut().filter(|task| !task.in_memory);
-        task.is_some_and(|task| {
-            task.new_checkpoint = true;
-            let since = micros(source.now()).abs_diff(task.written_at);
+        let publishing = self
+            .publishing
+            .as_mut()
+            .filter(|publishing| !publishing.in_memory);
+        publishing.is_some_and(|publishing| {
+            publishing.new_checkpoint = true;
+            let since = micros(source.now()).abs_diff(publishing.written_at);
             u128::from(since) >= CHECKPOINT_INTERVAL.as_micros()
         })
     }
 
     /// Returns whether a task has progress that is not written.
     pub(crate) fn has_unwritten_progress(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| {
-            !task.in_memory && (self.has_progress(task) || task.writing.is_some())
+        self.publishing.as_ref().is_some_and(|publishing| {
+            !publishing.in_memory && (self.has_progress(publishing) || publishing.writing.is_some())
         })
     }
 
-    fn has_progress(&self, task: &PublishState) -> bool {
-        self.journal.entries.len() > task.written || task.new_checkpoint || !task.taken.is_empty()
+    fn has_progress(&self, publishing: &PublishState) -> bool {
+        self.journal.entries.len() > publishing.written
+            || publishing.new_checkpoint
+            || !publishing.taken.is_empty()
     }
 
     pub(super) fn has_new_asks(&self) -> bool {
-        self.task.as_ref().is_some_and(|task| {
-            let is_new = |wire: &str| task.find_published(wire).is_none();
+        self.publishing.as_ref().is_some_and(|publishing| {
+            let is_new = |wire: &str| publishing.find_published(wire).is_none();
             self.any(|phase| phase.open_key().is_some_and(is_new))
         })
     }
@@ -125,8 +132,9 @@ impl FlowState {
     pub(super) fn asks_changed(&self) -> bool {
         let is_open = |wire: &str| self.any(|phase| phase.open_key() == Some(wire));
         let dropped = |ask: &PendingAsk| ask.current_run && !is_open(&ask.wire_key);
-        let task = self.task.as_ref();
-        self.has_new_asks() || task.is_some_and(|task| task.published.iter().any(dropped))
+        let publishing = self.publishing.as_ref();
+        self.has_new_asks()
+            || publishing.is_some_and(|publishing| publishing.published.iter().any(dropped))
     }
 
     /// Records that only asks and sleeps are pending, and returns whether this must be reported.
@@ -135,26 +143,29 @@ impl FlowState {
             return false;
         };
         let now = (self.moves, may_progress);
-        let Some(task) = &mut self.task else {
+        let Some(publishing) = &mut self.publishing else {
             return false;
         };
-        let before = task.rested_at.replace(now);
+        let before = publishing.rested_at.replace(now);
         before.is_none_or(|before| before.0 != now.0 || (before.1 && !may_progress))
     }
 
     /// Returns whether rest was reported and the flow has made no progress since.
     fn is_at_rest(&self) -> bool {
-        let rested_at = self.task.as_ref().and_then(|task| task.rested_at);
+        let rested_at = self
+            .publishing
+            .as_ref()
+            .and_then(|publishing| publishing.rested_at);
         self.running == 0 && rested_at.is_some_and(|(moves, _)| moves == self.moves)
     }
 
     /// The asks to publish, and those to withdraw.
     fn ask_changes(&self, withdraw: Withdraw) -> AskChanges {
         let mut changes = AskChanges::default();
-        let Some(task) = &self.task else {
+        let Some(publishing) = &self.publishing else {
             return changes;
         };
-        for known in &task.published {
+        for known in &publishing.published {
             let wire = &*known.wire_key;
             let is_kept = match withdraw {
                 Withdraw::Nothing => true,
@@ -173,7 +184,7 @@ impl FlowState {
                 wire_key,
                 fingerprint,
             } = &slot.phase
-                && task.find_published(wire_key).is_none()
+                && publishing.find_published(wire_key).is_none()
             {
                 changes.new.push((wire_key.to_string(), ask.clone()));
                 changes.published.push(PendingAsk {
@@ -206,16 +217,17 @@ impl FlowState {
         let blocked = |slot: &&Slot| matches!(slot.phase, Phase::Blocked);
         let blocked = self.slots.iter().filter(blocked).map(|slot| slot.id);
         let blocked = blocked.collect();
-        let progress = (self.task.as_ref()).is_some_and(|task| self.has_progress(task));
+        let progress =
+            (self.publishing.as_ref()).is_some_and(|publishing| self.has_progress(publishing));
         let mut taken = Vec::new();
-        if let Some(task) = &mut self.task {
+        if let Some(publishing) = &mut self.publishing {
             // They can be answered from now on.
-            task.published = published;
-            taken = std::mem::take(&mut task.taken);
-            task.written = self.journal.entries.len();
-            task.written_at = micros(now);
-            task.new_checkpoint = false;
-            task.writing = Some(blocked);
+            publishing.published = published;
+            taken = std::mem::take(&mut publishing.taken);
+            publishing.written = self.journal.entries.len();
+            publishing.written_at = micros(now);
+            publishing.new_checkpoint = false;
+            publishing.writing = Some(blocked);
         }
         PendingWrite {
             snapshot: self.snapshot(flow, open),
@@ -236,21 +248,21 @@ impl FlowState {
         asks: Vec<(String, Ask)>,
     ) -> PendingWrite {
         let mut changes = AskChanges::default();
-        if let Some(task) = &mut self.task {
+        if let Some(publishing) = &mut self.publishing {
             let used = &self.journal.used;
             for (mut open, (plain, ask)) in open.into_iter().zip(asks) {
                 let taken = |wire: &str| {
                     used.iter().any(|used| **used == *wire)
                         || changes.new.iter().any(|(new, _)| new == wire)
                 };
-                open.wire_key = task.wire_key(&open.key, open.fingerprint, plain, taken);
-                if task.find_published(&open.wire_key).is_none() {
+                open.wire_key = publishing.wire_key(&open.key, open.fingerprint, plain, taken);
+                if publishing.find_published(&open.wire_key).is_none() {
                     changes.new.push((open.wire_key.to_string(), ask));
                 }
                 changes.published.push(open);
             }
             let is_kept = |wire: &str| (changes.published.iter()).any(|p| *p.wire_key == *wire);
-            let known = task.published.iter().map(|p| &*p.wire_key);
+            let known = publishing.published.iter().map(|p| &*p.wire_key);
             let withdrawn = known.filter(|wire| !is_kept(wire)).map(str::to_owned);
             changes.withdrawn = withdrawn.collect();
         }
@@ -305,14 +317,14 @@ impl FlowState {
         wire_key: &str,
         outcome: impl FnOnce(&PendingAsk) -> Option<StoredOutcome>,
     ) -> Wakers {
-        let Some(task) = &mut self.task else {
+        let Some(publishing) = &mut self.publishing else {
             return Wakers::new();
         };
-        let Some(at) = task.find_published(wire_key) else {
+        let Some(at) = publishing.find_published(wire_key) else {
             return Wakers::new();
         };
-        let ask = task.published.remove(at);
-        task.taken.push(wire_key.to_owned());
+        let ask = publishing.published.remove(at);
+        publishing.taken.push(wire_key.to_owned());
         if let Some(outcome) = outcome(&ask) {
             let entry = Entry::new(ask.key, ask.fingerprint, outcome);
             self.journal.entries.push(entry);
@@ -378,14 +390,14 @@ impl Flow {
     /// Makes the flow a task whose snapshot is stored. From now on it reports [`Event::Write`](super::Event::Write).
     /// `deadline` is the expiry of the task, in seconds since 1970.
     pub fn become_task(&mut self, stored: &Detachment, deadline: u64) {
-        let task = PublishState {
+        let publishing = PublishState {
             written: stored.written,
             written_at: micros(self.shared.env.source.now()),
             ..PublishState::default()
         };
         self.change(|state| {
             state.deadline = state.deadline.max(deadline);
-            state.task = Some(Box::new(task));
+            state.publishing = Some(Box::new(publishing));
             state.notes.clear();
             state.release(|phase| matches!(phase, Phase::Detaching))
         });
@@ -404,7 +416,10 @@ impl Flow {
         let (saved, cleared) = {
             let mut state = self.shared.lock();
             let saved = state.release(|phase| matches!(phase, Phase::Saving));
-            let writing = state.task.as_mut().and_then(|task| task.writing.take());
+            let writing = state
+                .publishing
+                .as_mut()
+                .and_then(|publishing| publishing.writing.take());
             (saved, state.clear(&writing.unwrap_or_default()))
         };
         saved.into_iter().chain(cleared).for_each(Waker::wake);

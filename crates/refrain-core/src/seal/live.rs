@@ -12,12 +12,12 @@ const LIVE: u8 = 2;
 /// The maximum length of a holder's name.
 const MAX_HOLDER: usize = 1024;
 
-/// The binding of a live call's tokens: the version, and the digest of the call's [`Binding`].
+/// The binding of a live call's tokens: a fixed first byte, and the digest of the call's [`Binding`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct LiveBinding([u8; 1 + SHA256_OUTPUT_LEN]);
 
 impl Binding {
-    /// Returns the binding of a live call's tokens. Other bindings start with a length, and so with another byte.
+    /// Returns the binding of a live call's tokens. No other binding starts with its first byte.
     pub fn live(&self) -> LiveBinding {
         let mut bytes = [LIVE; 1 + SHA256_OUTPUT_LEN];
         bytes[1..].copy_from_slice(digest(&SHA256, self.as_bytes()).as_ref());

@@ -449,7 +449,7 @@ async fn exceeded_limits_are_faults() {
     });
     let message = world.first(&full).await.fault().message.clone();
     assert!(
-        message.contains("journal full: 2") && message.contains("s#3"),
+        message.contains("journal full: the limit of 2") && message.contains("s#3"),
         "{message}"
     );
 }

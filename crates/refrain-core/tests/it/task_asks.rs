@@ -420,7 +420,12 @@ async fn too_many_concurrent_asks_are_a_fault() {
         store.answer(&key, &num(1));
     }
     let stop = run(&world, &mut store, &long).await;
-    assert!(stop.fault().message.contains("journal full: 3"), "{stop:?}");
+    assert!(
+        stop.fault()
+            .message
+            .contains("journal full: the limit of 3"),
+        "{stop:?}"
+    );
     world.limits.entries = 100;
     // A task has no limit of rounds.
     let long = handler(|cx| async move {

@@ -111,6 +111,9 @@ pub enum BuildError {
     /// The task namespace contains a colon.
     #[error("invalid task namespace {0:?}: it must not contain a colon")]
     TaskNamespace(String),
+    /// The name of the header with the client's address is invalid.
+    #[error("invalid header name {0:?} for the client's address")]
+    HeaderName(String),
     /// A limit is too small.
     #[error("limit {0} must be at least 1")]
     Limit(&'static str),

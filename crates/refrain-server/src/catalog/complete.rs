@@ -5,8 +5,10 @@ use crate::auth::{Auth, Caller, MissingScopes};
 use crate::dispatch::Dispatch;
 use crate::limits::InstanceLimits;
 use crate::timer::within;
-use refrain_core::Principal;
-use refrain_wire::{CompleteParams, CompleteResult, Completion, Reference, Reply, RpcError};
+use refrain_core::{Principal, limited_event};
+use refrain_wire::{
+    CompleteParams, CompleteResult, Completion, Excerpt, Reference, Reply, RpcError,
+};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,7 +121,8 @@ impl Catalog {
         }
         let (entry, has_argument) = found.map_err(Dispatch::Invalid)?;
         if !has_argument {
-            let reason = format!("argument.name: unknown argument {:?}", params.argument);
+            let argument = Excerpt(&params.argument);
+            let reason = format!("argument.name: unknown argument {argument:?}");
             return Err(Dispatch::Invalid(RpcError::invalid_params(reason)));
         }
         Ok(entry.completers.get(params.argument.as_ref()).cloned())
@@ -139,11 +142,11 @@ async fn suggest(completer: Completer, input: CompletionInput, time: Duration) -
             return Reply::complete(CompleteResult { completion });
         }
         Some(Some(Err(error))) => {
-            tracing::error!(%error, "completer failed");
+            limited_event!(ERROR, %error, "completer failed");
             "Internal error"
         }
         Some(None) => {
-            tracing::error!("completer panicked");
+            limited_event!(ERROR, "completer panicked");
             "Internal error"
         }
         None => "the completion timed out",
@@ -160,15 +163,17 @@ fn find<'a>(
     match reference {
         Reference::Prompt(name) => {
             let prompt = entries.prompts.get(name);
-            let prompt =
-                prompt.ok_or_else(|| unknown(format!("ref.name: unknown prompt: {name}")))?;
+            let prompt = prompt
+                .ok_or_else(|| unknown(format!("ref.name: unknown prompt: {}", Excerpt(name))))?;
             Ok((&prompt.entry, prompt.has_argument(argument)))
         }
         Reference::Resource(uri) => {
             let by_match = || entries.template_of(uri).map(|(_, template)| template);
             let registered = entries.templates.get(uri).or_else(by_match);
-            let registered = registered
-                .ok_or_else(|| unknown(format!("ref.uri: unknown resource template: {uri}")))?;
+            let registered = registered.ok_or_else(|| {
+                let uri = Excerpt(uri);
+                unknown(format!("ref.uri: unknown resource template: {uri}"))
+            })?;
             let has_argument = registered.pattern.variables().contains(&argument);
             Ok((&registered.template.entry, has_argument))
         }

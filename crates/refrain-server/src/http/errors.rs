@@ -7,7 +7,7 @@ use crate::wire_recorder;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
-use refrain_wire::{Id, Message, RpcError, parse};
+use refrain_wire::{Id, RpcError};
 use std::borrow::Cow;
 
 impl HttpService {
@@ -57,12 +57,8 @@ impl HttpService {
         response
     }
 
-    /// Rejects a request whose caller is not authenticated. The body contains the id for the error.
-    pub(super) fn reject_unauthenticated(
-        &self,
-        rejection: &AuthRejection,
-        body: &[u8],
-    ) -> Response<Body> {
+    /// Rejects a request whose caller is not authenticated. The body was not read, so the error has no id.
+    pub(super) fn reject_unauthenticated(&self, rejection: &AuthRejection) -> Response<Body> {
         let (status, code) = match rejection {
             AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
                 (StatusCode::UNAUTHORIZED, None)
@@ -98,14 +94,7 @@ impl HttpService {
             AuthRejection::Unavailable { .. } => RpcError::internal(reason),
             _ => RpcError::invalid_request(reason),
         };
-        let message = parse(body);
-        let id = match &message {
-            Ok(Message::Request { id, .. }) => Some(*id),
-            Ok(Message::Response(response)) => Some(response.id),
-            Ok(Message::Notification { .. }) => None,
-            Err(malformed) => malformed.id.as_deref().and_then(Id::from_raw),
-        };
-        let mut response = self.reject_with(refusal, status, id, &error);
+        let mut response = self.reject_with(refusal, status, None, &error);
         let headers = response.headers_mut();
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);

@@ -2,7 +2,7 @@
 
 use crate::dispatch::ParsedRequest;
 use http::{HeaderMap, HeaderValue, Uri};
-use refrain_wire::{RpcError, decode_header};
+use refrain_wire::{Excerpt, RpcError, decode_header};
 use std::borrow::Cow;
 
 const BASE64_PREFIX: &str = "=?base64?";
@@ -209,7 +209,8 @@ fn matches(
             "missing"
         };
         return Err(RpcError::header_mismatch(format!(
-            "{problem} {name} header: expected {body:?} as in the body"
+            "{problem} {name} header: expected {:?} as in the body",
+            Excerpt(body)
         )));
     };
     let is_encoded = encoded && body.starts_with(BASE64_PREFIX);
@@ -222,7 +223,8 @@ fn matches(
     let decoded = if encoded {
         decode_header(value).ok_or_else(|| {
             RpcError::header_mismatch(format!(
-                "invalid {name} header {value:?}: not base64 of UTF-8"
+                "invalid {name} header {:?}: not base64 of UTF-8",
+                Excerpt(value)
             ))
         })?
     } else {
@@ -232,6 +234,8 @@ fn matches(
         return Ok(());
     }
     Err(RpcError::header_mismatch(format!(
-        "{name} header {decoded:?} does not match {body:?} in the body"
+        "{name} header {:?} does not match {:?} in the body",
+        Excerpt(decoded),
+        Excerpt(body)
     )))
 }

@@ -1,28 +1,47 @@
-//! Detection of idle connections.
+//! Detection of idle connections, and of clients that do not read.
 //!
 //! One periodic check of all connections costs less than a timer per request.
 
+use crate::limits::Permit;
+use parking_lot::Mutex;
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The state of writes to the client.
+const WRITABLE: u8 = 0;
+const BLOCKED: u8 = 1;
+const BLOCKED_AT_LAST_CHECK: u8 = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     /// The client's address.
     pub(crate) address: Option<IpAddr>,
+    /// Returned when the connection ends, or when it is closed for another one.
+    permit: Mutex<Option<Permit>>,
     requests: AtomicU64,
     busy: AtomicBool,
+    write: AtomicU8,
     closing: AtomicBool,
     waker: OnceLock<Waker>,
 }
 
 impl Activity {
-    pub(crate) fn new(address: IpAddr) -> Self {
+    pub(super) fn new(address: IpAddr, permit: Permit) -> Self {
         Self {
             address: Some(address),
+            permit: Mutex::new(Some(permit)),
             ..Self::default()
         }
+    }
+
+    pub(super) fn return_permit(&self) {
+        drop(self.permit.lock().take());
     }
 
     pub(crate) fn request_received(&self) {
@@ -44,12 +63,38 @@ impl Activity {
         self.closing.load(Ordering::Acquire)
     }
 
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
     /// Whether no request is running and none was received since the request count was `seen`. Updates `seen`.
     pub(crate) fn is_idle_since(&self, seen: &mut u64) -> bool {
         let requests = self.requests.load(Ordering::Relaxed);
-        let idle = requests == *seen && !self.busy.load(Ordering::Relaxed);
+        let idle = requests == *seen && !self.is_busy();
         *seen = requests;
         idle
+    }
+
+    /// Whether the client has read nothing since the last check although there was data for it.
+    pub(super) fn is_blocked_since_last_check(&self) -> bool {
+        let (relaxed, next) = (Ordering::Relaxed, BLOCKED_AT_LAST_CHECK);
+        let previous = self.write.compare_exchange(BLOCKED, next, relaxed, relaxed);
+        previous == Err(BLOCKED_AT_LAST_CHECK)
+    }
+
+    fn written<T>(&self, result: Poll<T>) -> Poll<T> {
+        let relaxed = Ordering::Relaxed;
+        if result.is_ready() {
+            if self.write.load(relaxed) != WRITABLE {
+                self.write.store(WRITABLE, relaxed);
+            }
+        } else {
+            // Keeps the mark of the last check.
+            let _ = self
+                .write
+                .compare_exchange(WRITABLE, BLOCKED, relaxed, relaxed);
+        }
+        result
     }
 }
 
@@ -72,5 +117,53 @@ impl Drop for ActiveRequest {
         if let Some(activity) = &self.0 {
             activity.busy.store(false, Ordering::Relaxed);
         }
+    }
+}
+
+/// A connection whose blocked writes are recorded in its [`Activity`].
+pub(super) struct ConnectionStream {
+    pub(super) stream: TcpStream,
+    pub(super) activity: Arc<Activity>,
+}
+
+impl AsyncRead for ConnectionStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for ConnectionStream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.activity.written(written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.activity.written(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

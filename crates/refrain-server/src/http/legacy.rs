@@ -30,8 +30,7 @@ use std::time::Duration;
 
 pub(crate) const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-pub(super) const NO_SESSION_ID: &str =
-    "missing Mcp-Session-Id header: open a session with initialize";
+const NO_SESSION_ID: &str = "missing Mcp-Session-Id header: open a session with initialize";
 pub(crate) const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
 /// A call that takes longer is answered with a resumable stream instead of one JSON object.
 const PROMPT_TIME: Duration = Duration::from_millis(500);

@@ -12,6 +12,7 @@ use crate::response::Disposition;
 use crate::wire_recorder;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use refrain_core::limited_event;
 use refrain_wire::legacy;
 use refrain_wire::ratified::{write_error, write_reply};
 use refrain_wire::{Id, Reply, RpcError};
@@ -39,7 +40,7 @@ impl HttpService {
                 self.reject(Refusal::Elsewhere, StatusCode::MISDIRECTED_REQUEST, reason)
             }
             error => {
-                tracing::warn!(%error, "relayed request rejected");
+                limited_event!(WARN, %error, "relayed request rejected");
                 self.reject_relay()
             }
         })
@@ -122,7 +123,7 @@ impl HttpService {
             .metrics
             .live(LiveCallEvent::RelayFailed);
         if error.is_gone() {
-            tracing::warn!(%holder, %error, "holder gone, session taken over");
+            limited_event!(WARN, %holder, %error, "holder gone, session taken over");
             return None;
         }
         let error = holder_unreachable(holder, &error);
@@ -139,7 +140,7 @@ impl HttpService {
         let id = id.map(|id| id.as_json().to_owned());
         Box::new(move |error| {
             Box::pin(async move {
-                tracing::warn!(%holder, %error, "relayed stream interrupted");
+                limited_event!(WARN, %holder, %error, "relayed stream interrupted");
                 let id = id?;
                 if !relay.is_gone(&holder).await {
                     return None;

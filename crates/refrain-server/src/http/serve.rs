@@ -1,5 +1,6 @@
-//! The hyper server: accepts connections, routes requests and drains on shutdown.
+//! The HTTP server: routes requests and drains on shutdown.
 
+use super::connections::OpenConnections;
 use super::idle::Activity;
 use super::{Body, HttpService, MetadataService};
 use crate::AllowedHosts;
@@ -9,19 +10,16 @@ use crate::timer::within;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::io;
+#[cfg(feature = "metrics")]
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Interval;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 #[derive(Clone)]
 pub(crate) struct Mount {
@@ -89,12 +87,9 @@ pub(crate) async fn serve_with(
     drop(listener);
     // Answers can no longer arrive.
     servers.iter().for_each(Server::close_live);
-    // Idle connections close immediately.
-    for connection in &connections.open {
-        connection.activity.close();
-    }
+    connections.close();
     let all = async {
-        while connections.tasks.join_next().await.is_some() {}
+        connections.closed().await;
         // Live calls may run without a connection.
         for server in &servers {
             server.0.services.limits.live.wait_until_idle().await;
@@ -153,14 +148,14 @@ fn metrics_hosts(address: IpAddr) -> Option<AllowedHosts> {
 }
 
 #[derive(Clone)]
-enum PortRoutes {
+pub(super) enum PortRoutes {
     Endpoint(HttpService, Arc<[Mount]>),
     #[cfg(feature = "metrics")]
     Metrics(Server, Option<Arc<AllowedHosts>>),
 }
 
 impl PortRoutes {
-    fn server(&self) -> &Server {
+    pub(super) fn server(&self) -> &Server {
         match self {
             Self::Endpoint(service, _) => &service.server,
             #[cfg(feature = "metrics")]
@@ -169,96 +164,7 @@ impl PortRoutes {
     }
 }
 
-struct OpenConnections {
-    routes: PortRoutes,
-    idle_check: Interval,
-    tasks: JoinSet<()>,
-    open: Vec<Connection>,
-}
-
-struct Connection {
-    activity: Arc<Activity>,
-    /// The request count at the last check.
-    seen: u64,
-    task: AbortHandle,
-}
-
-impl OpenConnections {
-    fn new(routes: PortRoutes) -> Self {
-        // An interval of zero panics.
-        let idle_time = routes.server().limits().idle_time;
-        Self {
-            idle_check: tokio::time::interval(idle_time.max(Duration::from_millis(1))),
-            routes,
-            tasks: JoinSet::new(),
-            open: Vec::new(),
-        }
-    }
-
-    /// Accepts one connection, or closes idle ones.
-    async fn step(&mut self, listener: &TcpListener) {
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => self.open(stream, address.ip()),
-                Err(error) => {
-                    // Usually out of file descriptors: wait before the next attempt.
-                    tracing::warn!(%error, "failed to accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-            _ = self.idle_check.tick() => self.close_idle(),
-            Some(_) = self.tasks.join_next() => {}
-        }
-    }
-
-    fn open(&mut self, stream: TcpStream, address: IpAddr) {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "failed to set TCP_NODELAY");
-        }
-        let activity = Arc::new(Activity::new(address));
-        let task = self
-            .tasks
-            .spawn(connection(stream, self.routes.clone(), activity.clone()));
-        self.open.push(Connection {
-            activity,
-            seen: u64::MAX,
-            task,
-        });
-        // Removes closed connections before the list grows.
-        if self.open.len() == self.open.capacity() {
-            self.open
-                .retain(|connection| !connection.task.is_finished());
-        }
-    }
-
-    fn close_idle(&mut self) {
-        self.open.retain_mut(|connection| {
-            if connection.activity.is_idle_since(&mut connection.seen) {
-                connection.task.abort();
-            }
-            !connection.task.is_finished()
-        });
-    }
-}
-
-async fn connection(stream: TcpStream, routes: PortRoutes, activity: Arc<Activity>) {
-    let service = service_fn(|request| route(&routes, &activity, request));
-    let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let mut closing = false;
-    let ended = poll_fn(|cx| {
-        if !closing && activity.is_closing(cx.waker()) {
-            closing = true;
-            connection.as_mut().graceful_shutdown();
-        }
-        connection.as_mut().poll(cx)
-    });
-    if let Err(error) = ended.await {
-        tracing::debug!(%error, "connection failed");
-    }
-}
-
-async fn route(
+pub(super) async fn route(
     routes: &PortRoutes,
     activity: &Arc<Activity>,
     request: Request<Incoming>,

@@ -5,6 +5,7 @@ use super::{LegacySessions, Session};
 use crate::auth::Caller;
 use crate::subscriptions::{SubscribeError, Subscription};
 use crate::wire_recorder;
+use refrain_core::limited_event;
 use refrain_wire::{Change, Filter, legacy};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -123,7 +124,7 @@ impl SessionNotifications {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.is_waiting, true) {
-                    tracing::warn!(%error, "changed subscription waits for a permit");
+                    limited_event!(WARN, %error, "changed subscription waits for a permit");
                 }
             }
         }

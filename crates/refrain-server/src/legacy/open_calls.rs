@@ -109,7 +109,7 @@ impl LegacySessions {
     }
 
     /// Delivers an answer. Returns false if the ask is not open on this instance. A malformed answer fails the ask, because
-    /// its request gets no other response. An answer over the limit of bytes has no effect.
+    /// the client has responded to the request and will not respond again. An answer over the limit of bytes has no effect.
     pub(super) fn answer_ask(
         &self,
         session: &Session,

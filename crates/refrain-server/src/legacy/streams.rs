@@ -1,12 +1,12 @@
 //! The resumable streams of this instance. Messages are stored on them, whether or not a client reads.
 //!
-//! A GET with `Last-Event-ID` resumes a stream. Before that, the request is relayed to the holder of the session, unless
-//! this instance has the stream.
+//! A GET with `Last-Event-ID` resumes a stream. If this instance does not have it, the request is relayed to the holder of
+//! the session. The table says what happens if it is not relayed.
 //!
 //! | the stream | of a call | of notifications |
 //! | --- | --- | --- |
 //! | is stored here | resumes after the event | resumes after the event |
-//! | is no longer stored here | error | restarts, unless a client reads another |
+//! | is no longer stored here | error | restarts; error if a client already reads another notification stream of the session |
 //! | was stored by the holder, which is gone | error reply: the call is lost | restarts here |
 //! | is stored by another instance | error: try again | restarts here |
 

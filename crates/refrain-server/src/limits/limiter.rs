@@ -183,6 +183,18 @@ impl Limiter {
         self.limit - self.total.available_permits() + self.excess.load(Ordering::Acquire)
     }
 
+    /// The units in use by this caller.
+    pub(crate) fn in_use_by(&self, key: &LimitKey) -> usize {
+        self.by_key.lock().get(key).copied().unwrap_or_default()
+    }
+
+    /// The caller with the most units in use, and their number.
+    pub(crate) fn largest(&self) -> Option<(LimitKey, usize)> {
+        let by_key = self.by_key.lock();
+        let (key, in_use) = by_key.iter().max_by_key(|(_, in_use)| **in_use)?;
+        Some((key.clone(), *in_use))
+    }
+
     pub(crate) async fn wait_until_idle(&self) {
         loop {
             let mut idle = pin!(self.idle.notified());

@@ -6,13 +6,28 @@ use std::time::Duration;
 
 /// The limits of a server. Unless a field says otherwise, a request over a limit gets an error that names it.
 ///
-/// A caller is an authenticated principal, or all anonymous clients at one address.
+/// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
+/// address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
+    /// Maximum number of open connections of one port. A further client takes the place of an idle connection of the
+    /// address with the most connections. Otherwise its connection is closed. Default 8192.
+    pub connections: usize,
+    /// Maximum number of open connections of one address; further ones are closed. Default 4096.
+    pub connections_each: usize,
+    /// Maximum size of the head of a request, in bytes; a larger one gets HTTP 431. At least 8 KiB. Default 64 KiB.
+    pub head: usize,
     /// Maximum size of a request body, in bytes. Default 4 MiB.
     pub body: usize,
-    /// Maximum size of a too large body that is read and discarded, so that the client can read the error response. With
-    /// more, the connection is closed. Default 64 MiB.
+    /// Maximum size of all request bodies in memory, in bytes; further requests get HTTP 503. Small bodies, which arrive
+    /// at once, are not counted. At least one body fits. Default 256 MiB.
+    pub body_all: usize,
+    /// Maximum size of the request bodies of one caller in memory, in bytes. At least one body fits. Default 64 MiB.
+    pub body_each: usize,
+    /// Time limit for a client to send a request body; then the request gets HTTP 408. Default 30 seconds.
+    pub body_time: Duration,
+    /// Maximum size of a rejected body that is read and discarded, so that the client can read the error response. With
+    /// more, the connection is closed. Without authentication, at most `body` is discarded. Default 64 MiB.
     pub discard: usize,
     /// Maximum number of JSON values in a message. Objects, arrays and object keys count as one value each. Parsed values
     /// need up to 300 bytes of memory each, however short their text is. Default 100,000.
@@ -101,7 +116,13 @@ impl ServerLimits {
 impl Default for ServerLimits {
     fn default() -> Self {
         Self {
+            connections: 8192,
+            connections_each: 4096,
+            head: 64 * 1024,
             body: 4 * 1024 * 1024,
+            body_all: 256 * 1024 * 1024,
+            body_each: 64 * 1024 * 1024,
+            body_time: Duration::from_secs(30),
             discard: 64 * 1024 * 1024,
             json_values: 100_000,
             concurrent_calls: 1024,

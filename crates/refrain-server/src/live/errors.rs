@@ -1,11 +1,12 @@
 //! Errors for requests whose live call is not parked on this instance.
 
 use crate::relay::{Holder, RelayError};
+use refrain_core::limited_event;
 use refrain_wire::RpcError;
 
 /// The error when the holder does not respond.
 pub(crate) fn holder_unreachable(holder: &Holder, error: &RelayError) -> RpcError {
-    tracing::warn!(%holder, %error, "relay failed");
+    limited_event!(WARN, %holder, %error, "relay failed");
     let effect = match error.is_gone() {
         true => "this request had no effect",
         false => "it is unknown whether this request had an effect",

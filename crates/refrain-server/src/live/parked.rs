@@ -32,7 +32,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// How long an undelivered reply and the last reply are kept.
 pub(super) const REPLY_RETENTION: Duration = Duration::from_secs(60);
-/// Maximum number of notes buffered for a slow client. Further notes are dropped.
+/// Maximum number of batches of notes buffered for a slow client. Further batches are dropped.
 const NOTE_BUFFER: usize = 64;
 
 /// The state shared by a parked handler and the requests of its call.
@@ -224,7 +224,7 @@ impl ParkedCall {
                     if !self.is_undelivered() {
                         continue;
                     }
-                    cancel(calls, RpcError::call_over(UNDELIVERED))
+                    given_up_reply(calls, RpcError::call_over(UNDELIVERED))
                 }
             };
             match reply {
@@ -295,7 +295,7 @@ impl ParkedCall {
                     self.send_notes(notes);
                     // A handler that never stops sending notes must not block the thread.
                     tokio::task::coop::consume_budget().await;
-                    self.cancelled(calls)
+                    self.cancelled_reply(calls)
                 }
                 LiveEvent::Asks { asks, withdrawn } => {
                     let mut state = self.state.lock();
@@ -304,7 +304,7 @@ impl ParkedCall {
                     None
                 }
                 LiveEvent::Idle => {
-                    let cancelled = self.cancelled(calls);
+                    let cancelled = self.cancelled_reply(calls);
                     cancelled.or_else(|| self.asks_reply(calls, live, context, has_request))
                 }
                 LiveEvent::Ended(end) => {
@@ -315,7 +315,7 @@ impl ParkedCall {
                     let error = RpcError::internal("a test crashed the flow");
                     Some(HandlerReply::Last(Reply::Error(error)))
                 }
-                LiveEvent::Cancelled(error) => Some(cancel(calls, error)),
+                LiveEvent::Cancelled(error) => Some(given_up_reply(calls, error)),
             };
             if let Some(reply) = reply {
                 return reply;
@@ -335,9 +335,9 @@ impl ParkedCall {
     }
 
     /// The last reply of a cancelled call.
-    fn cancelled(&self, calls: &LiveCalls) -> Option<HandlerReply> {
+    fn cancelled_reply(&self, calls: &LiveCalls) -> Option<HandlerReply> {
         let why = self.state.lock().cancel_reason.clone()?;
-        Some(cancel(calls, why))
+        Some(given_up_reply(calls, why))
     }
 
     /// The reply with the open asks, if the handler became idle in a round.
@@ -404,7 +404,7 @@ impl ParkedCall {
 }
 
 /// The last reply of a call that ends before its handler.
-fn cancel(calls: &LiveCalls, why: RpcError) -> HandlerReply {
+fn given_up_reply(calls: &LiveCalls, why: RpcError) -> HandlerReply {
     calls.services.metrics.live(LiveCallEvent::GivenUp);
     HandlerReply::Last(Reply::Error(why))
 }

@@ -85,6 +85,8 @@ impl RoundLabel {
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum TaskEvent {
     Created,
+    /// Not created, because a quota is reached.
+    OverQuota,
     /// Claimed by a worker of this instance.
     TakenUp,
     /// Left memory until an answer arrives or a sleep ends.
@@ -118,6 +120,8 @@ pub(crate) enum LiveCallEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub(crate) enum Refusal {
+    /// A connection over the limit, closed without a response.
+    Connections,
     /// `Host` or `Origin` is not allowed (403).
     Host,
     HttpMethod,
@@ -133,6 +137,8 @@ pub(crate) enum Refusal {
     TooLarge,
     /// The body is incomplete (400).
     Unreadable,
+    /// The body took too long (408).
+    Timeout,
     Parse,
     /// The body is not a request (-32600).
     InvalidRequest,
@@ -141,7 +147,7 @@ pub(crate) enum Refusal {
     /// A header is missing or differs from the body (-32020).
     HeaderMismatch,
     UnsupportedVersion,
-    /// No permit for a subscription or a completion (503). Calls are counted as rounds.
+    /// No permit for a body, a subscription or a completion (503). Calls are counted as rounds.
     Busy,
     /// Unknown or expired session (404).
     Session,

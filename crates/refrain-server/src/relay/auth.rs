@@ -1,7 +1,7 @@
 //! The sealed header that authenticates a relayed request.
 //!
 //! All instances share the keys, so the holder does not authenticate the caller again. A header is valid for one
-//! instance and one request, for 30 seconds.
+//! instance and one request, for 30 seconds plus the clock skew.
 
 use super::{Holder, LAST_EVENT, RelayRequest, SESSION};
 use crate::auth::{Caller, Scopes};
@@ -70,21 +70,21 @@ impl RelayClaims {
         now.abs_diff(self.at) > VALID_FOR + skew.as_secs()
     }
 
-    /// The caller, if the header belongs to this request.
-    pub(crate) fn into_caller(
-        self,
-        method: &Method,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Option<Caller> {
+    /// The caller that the sending instance authenticated.
+    pub(crate) fn caller(&self) -> Caller {
+        let (principal, scopes) = (self.principal.as_deref(), self.scopes.as_ref());
         let expires = self.expires.map(Duration::from_secs);
-        let (principal, scopes) = (self.principal, self.scopes);
-        (self.request == request_digest(method, headers, body)).then(|| Caller {
+        Caller {
             principal: principal.map_or_else(Principal::anonymous, Principal::new),
             scopes: scopes.map_or_else(Scopes::everything, Scopes::from_iter),
             expires: expires.and_then(|since| UNIX_EPOCH.checked_add(since)),
             address: self.address,
-        })
+        }
+    }
+
+    /// Whether the header belongs to this request.
+    pub(crate) fn is_for(&self, method: &Method, headers: &HeaderMap, body: &[u8]) -> bool {
+        self.request == request_digest(method, headers, body)
     }
 }
 

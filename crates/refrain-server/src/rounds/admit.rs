@@ -8,12 +8,16 @@ use crate::limits::Permit;
 use http::{HeaderMap, HeaderValue};
 use jsonschema::Validator;
 use refrain_core::Binding;
-use refrain_wire::{Call, Reply, RpcError, ToolResult, parse_value};
+use refrain_wire::{Call, Excerpt, Reply, RpcError, ToolResult, check_values, parse_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Maximum number of schema violations in one reply.
 const MAX_VIOLATIONS: usize = 8;
+/// Maximum size of arguments whose violations are listed.
+const MAX_EXPLAINED_BYTES: usize = 256 << 10;
+const MAX_EXPLAINED_VALUES: usize = 1000;
 
 pub(super) struct AdmittedCall<'a> {
     pub(super) rounds: &'a Arc<Rounds>,
@@ -50,7 +54,7 @@ impl<'a> ResolvedCall<'a> {
             Some(variables) => Some(variables),
             None => parse_arguments(call)?,
         };
-        let arguments = target.check(&call.target, arguments, headers)?;
+        let arguments = target.check(call, arguments, headers)?;
         let sealer = &rounds.services.sealer;
         let binding = sealer.bind(
             &caller.principal,
@@ -89,7 +93,7 @@ impl Target {
     /// Checks the arguments and the headers that repeat them. Returns `Some` for every tool.
     fn check(
         &self,
-        name: &str,
+        call: &Call<'_>,
         arguments: Option<Value>,
         headers: Option<&HeaderMap>,
     ) -> Result<Option<Value>, RoundRejection> {
@@ -104,8 +108,14 @@ impl Target {
                 if tool.arguments.is_valid(&arguments) {
                     return Ok(Some(arguments));
                 }
-                let reasons = violations(&tool.arguments, &arguments);
-                let result = ToolResult::error(invalid_arguments(name, &reasons));
+                let reasons = match call.arguments {
+                    Some(raw) if !is_explainable(raw) => {
+                        "they do not match the input schema, and are too large to show the mismatch"
+                            .to_owned()
+                    }
+                    _ => violations(&tool.arguments, &arguments),
+                };
+                let result = ToolResult::error(invalid_arguments(&call.target, &reasons));
                 Err(RoundRejection::Reply(Reply::of_tool(result)))
             }
             Self::Prompt(_) => {
@@ -114,7 +124,8 @@ impl Target {
                 match members.find(|(_, value)| !value.is_string()) {
                     None => Ok(arguments),
                     Some((key, _)) => Err(RpcError::invalid_params(format!(
-                        "arguments[{key:?}] of a prompt must be a string"
+                        "arguments[{:?}] of a prompt must be a string",
+                        Excerpt(key)
                     ))
                     .into()),
                 }
@@ -124,12 +135,19 @@ impl Target {
     }
 }
 
+/// Whether the violations of these arguments can be listed. The validator collects all violations, and copies the values
+/// that match no alternative of the schema, once for each alternative.
+fn is_explainable(raw: &RawValue) -> bool {
+    let json = raw.get().as_bytes();
+    json.len() <= MAX_EXPLAINED_BYTES && check_values(json, MAX_EXPLAINED_VALUES).is_ok()
+}
+
 fn violations(schema: &Validator, arguments: &Value) -> String {
     let violations = schema.iter_errors(arguments).take(MAX_VIOLATIONS);
     let violations: Vec<String> = violations
         .map(|error| match error.instance_path().as_str() {
-            "" => error.to_string(),
-            path => format!("{}: {error}", path.trim_start_matches('/')),
+            "" => Excerpt(error).to_string(),
+            path => Excerpt(format_args!("{}: {error}", path.trim_start_matches('/'))).to_string(),
         })
         .collect();
     violations.join("; ")

@@ -1,13 +1,13 @@
 //! Flows whose home is the client. Each round ends with a result, a token or a task.
 
-use super::round::Step;
+use super::round::HomeEvent;
 use super::target::Target;
 use super::{Rounds, reply_of};
 
 use crate::limits::Permit;
-use crate::tasks::{Creating, TaskSeed, cannot_create};
+use crate::tasks::{Creating, TaskSeed, cannot_create, store_error};
 use crate::timer::{Timer, instant_of};
-use refrain_core::{Binding, Event, Flow, Note, Suspension};
+use refrain_core::{Binding, Event, Flow, Note, Suspension, limited_event};
 use refrain_store::StoreError;
 use refrain_wire::{Ask, CallKind, Incomplete, Reply, RpcError};
 use std::future::Future;
@@ -103,7 +103,7 @@ impl ClientFlow {
         rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Step> {
+    ) -> Poll<HomeEvent> {
         loop {
             match std::mem::replace(&mut self.stage, ClientStage::Running) {
                 ClientStage::Running => match self.poll_flow(rounds, cx) {
@@ -113,24 +113,24 @@ impl ClientFlow {
                         return Poll::Pending;
                     }
                     Poll::Ready(ClientTurn::Notes(notes)) => {
-                        return Poll::Ready(Step::Notes(notes));
+                        return Poll::Ready(HomeEvent::Notes(notes));
                     }
                     Poll::Ready(ClientTurn::Detach(why)) => self.create_task(why),
                     Poll::Ready(ClientTurn::Ended(event)) => {
                         let notes = self.flow.take_notes();
                         if notes.is_empty() {
-                            if let Some(step) = self.end(rounds, kind, event) {
-                                return Poll::Ready(step);
+                            if let Some(event) = self.end(rounds, kind, event) {
+                                return Poll::Ready(event);
                             }
                         } else {
                             self.stage = ClientStage::Ended(Box::new(event));
-                            return Poll::Ready(Step::Notes(notes));
+                            return Poll::Ready(HomeEvent::Notes(notes));
                         }
                     }
                 },
                 ClientStage::Ended(event) => {
-                    if let Some(step) = self.end(rounds, kind, *event) {
-                        return Poll::Ready(step);
+                    if let Some(event) = self.end(rounds, kind, *event) {
+                        return Poll::Ready(event);
                     }
                 }
                 ClientStage::Creating(mut creating, why) => match creating.as_mut().poll(cx) {
@@ -138,11 +138,11 @@ impl ClientFlow {
                         self.stage = ClientStage::Creating(creating, why);
                         return Poll::Pending;
                     }
-                    Poll::Ready(Ok(task)) => return Poll::Ready(Step::Task(Box::new(task))),
+                    Poll::Ready(Ok(task)) => return Poll::Ready(HomeEvent::Task(Box::new(task))),
                     Poll::Ready(Err((error, seed))) => {
                         self.seed = Some(Box::new(seed));
-                        if let Some(step) = self.creation_failed(&error, why) {
-                            return Poll::Ready(step);
+                        if let Some(event) = self.creation_failed(&error, why) {
+                            return Poll::Ready(event);
                         }
                     }
                 },
@@ -157,7 +157,7 @@ impl ClientFlow {
                         };
                         return Poll::Pending;
                     };
-                    return Poll::Ready(reply_step(reply, is_handed_on));
+                    return Poll::Ready(reply_event(reply, is_handed_on));
                 }
             }
         }
@@ -199,14 +199,14 @@ impl ClientFlow {
         Poll::Pending
     }
 
-    /// The step for the last event of the flow. `None`: the token is written to the store first.
-    fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<Step> {
+    /// The event for the round when the flow has ended. `None`: the token is written to the store first.
+    fn end(&mut self, rounds: &Rounds, kind: CallKind, event: Event) -> Option<HomeEvent> {
         match event {
-            Event::Crashed => Some(Step::Crashed),
-            Event::Suspended(cut) => self.seal(rounds, cut),
+            Event::Crashed => Some(HomeEvent::Crashed),
+            Event::Suspended(suspension) => self.seal(rounds, suspension),
             Event::Ended(end) => {
                 let output = self.target.output().map(|output| &**output);
-                Some(Step::Reply(reply_of(end, kind, output)))
+                Some(HomeEvent::Reply(reply_of(end, kind, output)))
             }
             Event::Notes(_) | Event::Settle | Event::Detach | Event::Write(_) => {
                 unreachable!("poll_flow handles these, and only a task or a live flow writes")
@@ -214,44 +214,47 @@ impl ClientFlow {
         }
     }
 
-    fn seal(&mut self, rounds: &Rounds, cut: Suspension) -> Option<Step> {
-        if cut.handed_on {
-            tracing::info!(flow = %cut.snapshot.flow(), "flow handed on");
+    fn seal(&mut self, rounds: &Rounds, suspension: Suspension) -> Option<HomeEvent> {
+        if suspension.handed_on {
+            limited_event!(INFO, flow = %suspension.snapshot.flow(), "flow handed on");
         }
         let version = self.target.version();
         let sealed = rounds
             .services
             .sealer
-            .seal(&self.binding, &cut.snapshot, version);
+            .seal(&self.binding, &suspension.snapshot, version);
         let spilled = match (sealed, &rounds.tasks) {
             (Ok(token), _) => {
-                let reply = incomplete(cut.asks, token);
-                return Some(reply_step(reply, cut.handed_on));
+                let reply = incomplete(suspension.asks, token);
+                return Some(reply_event(reply, suspension.handed_on));
             }
             (Err(too_large), None) => Err(too_large),
-            (Err(_), Some(tasks)) => tasks.spill(&self.binding, &cut.snapshot, version),
+            (Err(_), Some(tasks)) => {
+                let bound = (&self.binding, self.flow.principal());
+                tasks.spill(bound, &suspension.snapshot, version)
+            }
         };
         match spilled {
             Ok(spilling) => {
                 let reply = async move {
                     match spilling.await {
-                        Ok(token) => incomplete(cut.asks, token),
+                        Ok(token) => incomplete(suspension.asks, token),
                         Err(error) => {
-                            tracing::error!(%error, "failed to store token");
-                            Reply::Error(RpcError::internal("Internal error"))
+                            limited_event!(ERROR, %error, "failed to store token");
+                            Reply::Error(store_error(&error))
                         }
                     }
                 };
                 self.stage = ClientStage::Spilling {
                     reply: Box::pin(reply),
-                    is_handed_on: cut.handed_on,
+                    is_handed_on: suspension.handed_on,
                 };
                 None
             }
             Err(error) => {
-                tracing::error!(%error, "failed to seal token");
+                limited_event!(ERROR, %error, "failed to seal token");
                 let error = RpcError::internal(error.to_string());
-                Some(Step::Reply(Reply::Error(error)))
+                Some(HomeEvent::Reply(Reply::Error(error)))
             }
         }
     }
@@ -259,17 +262,17 @@ impl ClientFlow {
     /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
     fn create_task(&mut self, why: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let here = why != DetachReason::Tool || seed.tasks.has_capacity();
+            let here = why != DetachReason::Tool || seed.tasks.has_capacity(&seed.owner);
             let creating = seed.create(&mut self.flow, here);
             self.stage = ClientStage::Creating(creating, why);
         }
     }
 
     /// Handles a failed task creation. `None`: the flow continues without a task.
-    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<Step> {
+    fn creation_failed(&mut self, error: &StoreError, why: DetachReason) -> Option<HomeEvent> {
         let error = cannot_create(error);
         match why {
-            DetachReason::Tool => return Some(Step::Reply(Reply::Error(error))),
+            DetachReason::Tool => return Some(HomeEvent::Reply(Reply::Error(error))),
             DetachReason::Handler => self.flow.reject_detach(error.message.into_owned()),
             DetachReason::Time => {
                 if let Some(deadlines) = &mut self.deadlines {
@@ -286,9 +289,9 @@ fn incomplete(asks: Vec<(String, Ask)>, token: String) -> Reply {
     Reply::Incomplete(Incomplete { asks, state })
 }
 
-fn reply_step(reply: Reply, is_handed_on: bool) -> Step {
+fn reply_event(reply: Reply, is_handed_on: bool) -> HomeEvent {
     match is_handed_on {
-        true => Step::HandedOn(reply),
-        false => Step::Reply(reply),
+        true => HomeEvent::HandedOn(reply),
+        false => HomeEvent::Reply(reply),
     }
 }

@@ -11,7 +11,7 @@ use crate::services::Services;
 use refrain_core::{
     Cx, Env, Error, Flow, HandlerFuture, Outcome, Pressure, Principal, Start, Trace,
 };
-use refrain_wire::{Capabilities, ResultBody, ToolResult, parse_value};
+use refrain_wire::{Capabilities, Excerpt, ResultBody, ToolResult, parse_value};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::borrow::Cow;
@@ -146,7 +146,7 @@ fn run_handler(
     let started = catch_unwind(AssertUnwindSafe(|| (target.entry().start)(cx, run)));
     let reason = match started {
         Ok(Ok(future)) => return future,
-        Ok(Err(reason)) => reason,
+        Ok(Err(reason)) => Excerpt(reason),
         // The handler function or the deserialization of its arguments panicked before it returned a future.
         Err(panic) => return Box::pin(async move { resume_unwind(panic) }),
     };

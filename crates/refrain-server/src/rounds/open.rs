@@ -7,7 +7,7 @@ use super::{RoundRejection, TokenSource};
 use crate::live::{call_gone, held_elsewhere};
 use crate::metrics::LiveCallEvent;
 use crate::relay::{Holder, PendingRelay};
-use refrain_core::{OpenError, Sealer, Snapshot, Start};
+use refrain_core::{OpenError, Sealer, Snapshot, Start, limited_event};
 use refrain_wire::RpcError;
 
 /// A call after its token was opened.
@@ -105,7 +105,7 @@ impl<'a> AdmittedCall<'a> {
     /// Logs and counts an invalid token. The client gets the same error for every reason.
     fn invalid_token(&self, reason: OpenError) -> RpcError {
         let target = self.target.counts().map_or("", |counts| &*counts.name);
-        tracing::warn!(%reason, target, "token rejected");
+        limited_event!(WARN, %reason, target, "token rejected");
         self.rounds.services.metrics.token_rejected(reason);
         RpcError::invalid_params(
             "requestState is not valid for this request; send the call again without requestState",

@@ -1,7 +1,7 @@
 //! The result or error of a call whose flow ended.
 
 use jsonschema::Validator;
-use refrain_core::{AskError, End, Error, ErrorKind};
+use refrain_core::{AskError, End, Error, ErrorKind, limited_event};
 use refrain_wire::{CallKind, Reply, ResultBody, RpcError, ToolResult};
 
 pub(crate) fn outcome_of(
@@ -14,11 +14,11 @@ pub(crate) fn outcome_of(
         End::Failed(error) => failed(&error, kind),
         End::Fault(fault) if fault.bad_answer => Err(RpcError::invalid_params(fault.message)),
         End::Fault(fault) => {
-            tracing::error!(fault = %fault.message, "handler violated a runtime rule");
+            limited_event!(ERROR, fault = %fault.message, "handler violated a runtime rule");
             Err(RpcError::internal(fault.message))
         }
         End::Panicked(message) => {
-            tracing::error!(panic = %message, "handler panicked");
+            limited_event!(ERROR, panic = %message, "handler panicked");
             Err(RpcError::internal(
                 "the handler panicked; see the server's log",
             ))
@@ -38,7 +38,7 @@ fn complete(body: ResultBody, output: Option<&Validator>) -> Result<ResultBody, 
     let Some(reason) = violation else {
         return Ok(body);
     };
-    tracing::error!(%reason, "result does not match the output schema");
+    limited_event!(ERROR, %reason, "result does not match the output schema");
     Err(RpcError::internal(format!(
         "the tool's result does not match its output schema: {reason}"
     )))
@@ -51,7 +51,7 @@ fn failed(failed: &Error, kind: CallKind) -> Result<ResultBody, RpcError> {
         }
         ErrorKind::InvalidParams => RpcError::invalid_params(failed.to_string()),
         ErrorKind::Internal => {
-            tracing::error!(error = %failed, "handler failed");
+            limited_event!(ERROR, error = %failed, "handler failed");
             RpcError::internal("Internal error")
         }
         _ if kind == CallKind::Tool => {

@@ -2,7 +2,7 @@
 
 use super::target::Target;
 use super::{CallRequest, RoundRejection, Rounds};
-use refrain_wire::{Call, CallKind, RpcError};
+use refrain_wire::{Call, CallKind, Excerpt, RpcError};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ impl<'a> ResolvedCall<'a> {
 fn look_up(rounds: &Rounds, call: &Call<'_>) -> Result<(Target, Option<Value>), RpcError> {
     let name = call.target.as_ref();
     let catalog = rounds.catalog.entries();
-    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {name}"));
+    let unknown = |kind| RpcError::invalid_params(format!("Unknown {kind}: {}", Excerpt(name)));
     match call.kind {
         CallKind::Tool => match catalog.tools.get(name) {
             Some(tool) => Ok((Target::Tool(tool.clone()), None)),

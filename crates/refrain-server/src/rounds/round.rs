@@ -9,7 +9,7 @@ use super::{Rounds, span};
 use crate::limits::Permit;
 use crate::live::{AnswerSender, AttachedEvent, AttachedRequest};
 use crate::tasks::CreatedTask;
-use refrain_core::{LogError, Note, RecordState, Stats};
+use refrain_core::{LogError, Note, RecordState, Stats, limited_event};
 use refrain_wire::{Ask, Call, CallKind, Id, Reply, RpcError};
 use serde_json::value::RawValue;
 use std::future::Future;
@@ -60,7 +60,8 @@ pub(super) enum FlowHome {
     },
 }
 
-pub(super) enum Step {
+/// An event of a flow for its round.
+pub(super) enum HomeEvent {
     Notes(Vec<Note>),
     Asks {
         asks: Vec<(String, Ask)>,
@@ -213,8 +214,8 @@ impl Round {
                     self.claimed(claimed)
                 }
                 RoundState::Running(home) => {
-                    let step = ready!(home.poll(&self.rounds, self.kind, cx));
-                    self.step(step)
+                    let event = ready!(home.poll(&self.rounds, self.kind, cx));
+                    self.handle(event)
                 }
                 RoundState::Recording(reply) => {
                     let reply = ready!(reply.as_mut().poll(cx));
@@ -252,8 +253,13 @@ impl Round {
                 _ => already_used(),
             },
             Err(failed) => {
-                tracing::error!(error = %failed, "replay log failed");
-                RpcError::internal("Internal error")
+                limited_event!(ERROR, error = %failed, "replay log failed");
+                RpcError::internal(match failed {
+                    LogError::Unreadable { .. } => {
+                        "the recorded reply to this request cannot be opened; the call is not repeated"
+                    }
+                    _ => "Internal error",
+                })
             }
         };
         Some(RoundEvent::Reply(Reply::Error(error)))
@@ -271,13 +277,13 @@ impl Round {
         });
     }
 
-    /// Handles a step of the flow. `None`: the round continues.
-    fn step(&mut self, step: Step) -> Option<RoundEvent> {
-        match step {
-            Step::Notes(notes) => Some(RoundEvent::Notes(notes)),
-            Step::Asks { asks, withdrawn } => Some(RoundEvent::Asks { asks, withdrawn }),
-            Step::Crashed => Some(RoundEvent::Crashed),
-            Step::Reply(reply) => {
+    /// Handles an event of the flow. `None`: the round continues.
+    fn handle(&mut self, event: HomeEvent) -> Option<RoundEvent> {
+        match event {
+            HomeEvent::Notes(notes) => Some(RoundEvent::Notes(notes)),
+            HomeEvent::Asks { asks, withdrawn } => Some(RoundEvent::Asks { asks, withdrawn }),
+            HomeEvent::Crashed => Some(RoundEvent::Crashed),
+            HomeEvent::Reply(reply) => {
                 // Releases the permit for live calls before the reply is sent.
                 if let RoundState::Running(FlowHome::Session(_)) = &self.state {
                     self.stats = self.stats();
@@ -285,15 +291,15 @@ impl Round {
                 }
                 self.finish(reply)
             }
-            Step::HandedOn(reply) => {
+            HomeEvent::HandedOn(reply) => {
                 self.is_handed_on = true;
                 self.finish(reply)
             }
-            Step::Parked(reply, stats) => {
+            HomeEvent::Parked(reply, stats) => {
                 self.stats = stats;
                 self.finish(reply)
             }
-            Step::Task(task) => {
+            HomeEvent::Task(task) => {
                 self.stats = self.stats();
                 let state = std::mem::replace(&mut self.state, RoundState::Ended);
                 let RoundState::Running(FlowHome::Client(client)) = state else {
@@ -321,13 +327,13 @@ impl Round {
 }
 
 impl FlowHome {
-    fn poll(&mut self, rounds: &Rounds, kind: CallKind, cx: &mut Context<'_>) -> Poll<Step> {
+    fn poll(&mut self, rounds: &Rounds, kind: CallKind, cx: &mut Context<'_>) -> Poll<HomeEvent> {
         match self {
             Self::Client(client) => client.poll(rounds, kind, cx),
             Self::Session(session) => session.poll(rounds, kind, cx),
             Self::Parked { attached, .. } => attached.poll(cx).map(|event| match event {
-                AttachedEvent::Notes(notes) => Step::Notes(notes),
-                AttachedEvent::Reply(reply, stats) => Step::Parked(reply, stats),
+                AttachedEvent::Notes(notes) => HomeEvent::Notes(notes),
+                AttachedEvent::Reply(reply, stats) => HomeEvent::Parked(reply, stats),
             }),
         }
     }

@@ -1,6 +1,6 @@
 //! Flows of legacy sessions, which send asks during the round.
 
-use super::round::Step;
+use super::round::HomeEvent;
 use super::{Rounds, reply_of};
 use crate::live::{LiveEvent, LiveFlow};
 use crate::metrics::LiveCallEvent;
@@ -17,25 +17,25 @@ impl SessionFlow {
         rounds: &Rounds,
         kind: CallKind,
         cx: &mut Context<'_>,
-    ) -> Poll<Step> {
+    ) -> Poll<HomeEvent> {
         loop {
-            let step = match ready!(self.live.poll(cx)) {
-                LiveEvent::Notes(notes) => Step::Notes(notes),
+            let event = match ready!(self.live.poll(cx)) {
+                LiveEvent::Notes(notes) => HomeEvent::Notes(notes),
                 LiveEvent::Asks { asks, withdrawn } => {
                     for (_, ask) in &asks {
                         rounds.services.metrics.asks.add(ask.kind());
                     }
-                    Step::Asks { asks, withdrawn }
+                    HomeEvent::Asks { asks, withdrawn }
                 }
                 LiveEvent::Idle => continue,
-                LiveEvent::Ended(end) => Step::Reply(reply_of(*end, kind, self.live.output())),
-                LiveEvent::Crashed => Step::Crashed,
+                LiveEvent::Ended(end) => HomeEvent::Reply(reply_of(*end, kind, self.live.output())),
+                LiveEvent::Crashed => HomeEvent::Crashed,
                 LiveEvent::Cancelled(error) => {
                     rounds.services.metrics.live(LiveCallEvent::GivenUp);
-                    Step::Reply(Reply::Error(error))
+                    HomeEvent::Reply(Reply::Error(error))
                 }
             };
-            return Poll::Ready(step);
+            return Poll::Ready(event);
         }
     }
 }

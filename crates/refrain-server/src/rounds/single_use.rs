@@ -3,7 +3,7 @@
 //! Such a round is claimed in the replay log before it runs. Its reply is recorded there for repeated requests.
 
 use crate::live::{FirstRequest, LiveCalls};
-use refrain_core::{LogError, LogKey, RecordState, ReplayLog, Retention};
+use refrain_core::{LogError, LogKey, RecordState, ReplayLog, Retention, limited_event};
 use refrain_wire::ratified::record_reply;
 use refrain_wire::{ErrorCode, Reply, RpcError};
 use serde_json::value::RawValue;
@@ -42,7 +42,7 @@ impl ReplayRecord {
                 return self.delete().await;
             };
             if let Err(error) = self.log.finish(&self.key, &recorded).await {
-                tracing::error!(%error, "failed to record reply");
+                limited_event!(ERROR, %error, "failed to record reply");
             }
         }
     }
@@ -54,7 +54,7 @@ impl ReplayRecord {
 
     async fn delete(&self) {
         if let Err(error) = self.log.forget(&self.key).await {
-            tracing::error!(%error, "failed to delete claim");
+            limited_event!(ERROR, %error, "failed to delete claim");
         }
     }
 }

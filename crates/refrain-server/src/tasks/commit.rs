@@ -7,7 +7,7 @@ use super::sealing::TaskPart;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use crate::rounds::outcome_of;
-use refrain_core::{End, ErrorKind, Principal};
+use refrain_core::{End, ErrorKind, Principal, limited_event};
 use refrain_store::{Commit, CommitResult, Next, StoreError, TaskId};
 use refrain_wire::{CallKind, RpcError, stored_error, stored_result};
 use std::future::Future;
@@ -46,7 +46,7 @@ impl Tasks {
 
     /// The commit that fails a task. The error becomes its status message.
     pub(super) fn fail(&self, owned: (&TaskId, &Principal), error: &RpcError) -> Commit {
-        tracing::warn!(task = ?owned.0, error = %error.message, "task failed");
+        limited_event!(WARN, task = ?owned.0, error = %error.message, "task failed");
         let next = Next::Fail(self.seal(owned, TaskPart::Outcome, stored_error(error).as_bytes()));
         Commit {
             status_message: Some(error.message.to_string()),
@@ -75,7 +75,7 @@ impl Driver {
                 Some(error.to_string())
             }
             End::Panicked(message) => {
-                tracing::error!(?task, panic = %message, "handler panicked");
+                limited_event!(ERROR, ?task, panic = %message, "handler panicked");
                 Some("the handler panicked; see the server's log".to_owned())
             }
             _ => None,
@@ -88,7 +88,7 @@ impl Driver {
                     .fail(owned, &too_many_attempts(attempt, Some(&reason)));
             }
             let wait = self.tasks.backoff_before(attempt);
-            tracing::warn!(?task, attempt, %reason, "task attempt failed");
+            limited_event!(WARN, ?task, attempt, %reason, "task attempt failed");
             return state_change(Next::Retry(wait, reason));
         }
         // The error becomes the status message, unless results are sealed: status messages are not.
@@ -150,10 +150,16 @@ impl Driver {
             Ok(committed) => committed,
             Err(StoreError::Lost) => return Err(LeaseLost),
             // The store rejected the commit, so the task fails.
-            Err(_) => {
+            Err(error) => {
                 let owned = (&lease.task, &self.owner);
-                let error =
-                    RpcError::internal("the task store rejected the task's progress or result");
+                let error = match error {
+                    StoreError::Quota(reached) => RpcError::internal(format!(
+                        "the task's progress or result could not be stored: {reached}"
+                    )),
+                    _ => {
+                        RpcError::internal("the task store rejected the task's progress or result")
+                    }
+                };
                 let commit = tasks.fail(owned, &error);
                 let failed = self.retry_store(|| tasks.store.commit(lease, commit.clone()));
                 if failed.await.is_ok() {
@@ -180,7 +186,7 @@ impl Driver {
                 done => return done,
             };
             if !std::mem::replace(&mut is_logged, true) {
-                tracing::warn!(task = ?self.held.lease.task, %error, "task store failed");
+                limited_event!(WARN, task = ?self.held.lease.task, %error, "task store failed");
             }
             if self.held.is_lost() {
                 return Err(StoreError::Lost);

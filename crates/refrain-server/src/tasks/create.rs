@@ -2,13 +2,13 @@
 
 use super::Tasks;
 use super::driver::{RunningTask, TaskTimers};
-use super::request::STORE_UNAVAILABLE;
+use super::request::store_error;
 use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
 use crate::limits::Permit;
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
-use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot};
+use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot, limited_event};
 use refrain_store::{Creation, Lease, NewTask, StoreError, TaskId, TaskStore};
 use refrain_wire::{Capabilities, Reply, RpcError};
 use serde::{Deserialize, Serialize};
@@ -140,7 +140,12 @@ impl TaskSeed {
                     seed: self,
                     detachment,
                 }),
-                Err(error) => Err((error, self)),
+                Err(error) => {
+                    if let StoreError::Quota(_) = error {
+                        self.tasks.services.metrics.tasks.add(TaskEvent::OverQuota);
+                    }
+                    Err((error, self))
+                }
             }
         })
     }
@@ -218,14 +223,13 @@ async fn cancel_orphan(store: Arc<dyn TaskStore>, id: TaskId, owner: Principal) 
         }
         backoff.wait().await;
     }
-    tracing::error!(task = ?id, "failed to cancel orphaned task");
+    limited_event!(ERROR, task = ?id, "failed to cancel orphaned task");
 }
 
 /// The error for a call whose task could not be created.
 pub(crate) fn cannot_create(error: &StoreError) -> RpcError {
-    tracing::error!(%error, "failed to create task");
-    RpcError::internal(match error {
-        StoreError::Unavailable(_) => STORE_UNAVAILABLE,
-        _ => "Internal error",
-    })
+    if !matches!(error, StoreError::Quota(_)) {
+        limited_event!(ERROR, %error, "failed to create task");
+    }
+    store_error(error)
 }

@@ -12,7 +12,7 @@ use crate::limits::Permit;
 use crate::metrics::{RunningTaskGuard, TaskEvent};
 use crate::server::Server;
 use crate::timer::Timer;
-use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal};
+use refrain_core::{AfterWrite, End, Event, Flow, PendingWrite, Principal, limited_event};
 use refrain_store::{Commit, Lease, Next};
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -61,9 +61,12 @@ impl Tasks {
         revision: u64,
         requested_at: Instant,
     ) {
-        let held = self
-            .leases
-            .hold(lease, revision, requested_at, self.options.lease);
+        let held = self.leases.hold(
+            (lease, &running.owner),
+            revision,
+            requested_at,
+            self.options.lease,
+        );
         self.start_renewal();
         let tasks = self.clone();
         let span = tracing::debug_span!("task", task = ?held.lease.task, tool = running.tool.tool.info.name);
@@ -112,7 +115,7 @@ pub(super) struct TaskTimers {
 impl Driver {
     async fn run(&self, mut running: RunningTask) {
         if let Err(LeaseLost) = self.drive(&mut running).await {
-            tracing::info!(task = ?self.held.lease.task, "task lease lost");
+            limited_event!(INFO, task = ?self.held.lease.task, "task lease lost");
             self.tasks.services.metrics.tasks.add(TaskEvent::Lost);
         }
         running.flow.cancel();

@@ -2,6 +2,7 @@
 
 use crate::timer::within;
 use parking_lot::Mutex;
+use refrain_core::Principal;
 use refrain_store::{Lease, TaskId};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -20,10 +21,10 @@ pub(crate) struct Leases {
     pub(crate) worker: String,
     /// Maximum number of tasks.
     limit: usize,
-    running: Mutex<HashMap<TaskId, Arc<HeldLease>>>,
+    running: Mutex<Running>,
     /// Whether a runtime task renews the leases.
     pub(super) is_renewing: AtomicBool,
-    /// Notified when capacity is freed, a wake-up is added or the last task ends.
+    /// Notified when capacity may be freed, a wake-up is added or the last task ends.
     pub(super) changed: Notify,
     /// When sleeping tasks that left memory must run again, the soonest first.
     wakeups: Mutex<BinaryHeap<Reverse<Instant>>>,
@@ -31,9 +32,25 @@ pub(crate) struct Leases {
     pub(super) is_claiming: AtomicBool,
 }
 
+#[derive(Default)]
+struct Running {
+    leases: HashMap<TaskId, Arc<HeldLease>>,
+    /// The number of leases of each owner's tasks.
+    owners: HashMap<Principal, usize>,
+}
+
+/// What this instance can claim.
+pub(super) struct Capacity {
+    /// The maximum number of tasks, for any distribution over their owners.
+    pub(super) most: usize,
+    /// The owners without capacity.
+    pub(super) except: Vec<Principal>,
+}
+
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
+    owner: Principal,
     is_lost: AtomicBool,
     hand_on_requested: AtomicBool,
     revision: AtomicU64,
@@ -58,12 +75,12 @@ impl Leases {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.running.lock().len()
+        self.running.lock().leases.len()
     }
 
     pub(super) fn hold(
         &self,
-        lease: Lease,
+        (lease, owner): (Lease, &Principal),
         revision: u64,
         requested_at: Instant,
         time: Duration,
@@ -76,23 +93,29 @@ impl Leases {
             expires: Mutex::new((requested_at + time, wall_clock_at(requested_at) + time)),
             changed: Notify::new(),
             lease,
+            owner: owner.clone(),
         });
         let mut running = self.running.lock();
-        running.insert(held.lease.task.clone(), held.clone());
+        let task = held.lease.task.clone();
+        let before = running.leases.insert(task, held.clone());
+        if before.is_none() {
+            *running.owners.entry(owner.clone()).or_default() += 1;
+        }
         held
     }
 
     pub(super) fn release(&self, held: &Arc<HeldLease>) {
         let mut running = self.running.lock();
-        let full = running.len() >= self.limit;
+        let free = running.free(self.limit);
+        let limited = running.owners.values().any(|count| *count >= free);
         // This instance may already hold a new lease of the same task.
-        let current = running.get(&held.lease.task);
+        let current = running.leases.get(&held.lease.task);
         if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
-            running.remove(&held.lease.task);
+            running.remove(held);
         }
-        let empty = running.is_empty();
+        let empty = running.leases.is_empty();
         drop(running);
-        if full || empty {
+        if limited || empty {
             self.changed.notify_one();
         }
     }
@@ -131,16 +154,52 @@ impl Leases {
         }
     }
 
-    pub(super) fn has_capacity(&self) -> bool {
-        self.len() < self.limit
+    /// Whether this instance can run another task of the owner. An owner has fewer tasks than there are free places: one
+    /// owner gets half of the places, two get a third each. So there is a place for every further owner.
+    pub(super) fn has_capacity(&self, owner: &Principal) -> bool {
+        let running = self.running.lock();
+        let count = running.owners.get(owner).copied().unwrap_or(0);
+        count < running.free(self.limit)
+    }
+
+    pub(super) fn capacity(&self) -> Capacity {
+        let running = self.running.lock();
+        let free = running.free(self.limit);
+        let (mut except, mut largest) = (Vec::new(), 0);
+        for (owner, count) in &running.owners {
+            if *count < free {
+                largest = largest.max(*count);
+            } else {
+                except.push(owner.clone());
+            }
+        }
+        // If the tasks all belong to the owner with the most, the last one still needs more free places than that.
+        let most = (free + 1 - largest.min(free)) / 2;
+        Capacity { most, except }
     }
 
     pub(super) fn all(&self) -> Vec<Arc<HeldLease>> {
-        self.running.lock().values().cloned().collect()
+        self.running.lock().leases.values().cloned().collect()
     }
 
     pub(super) fn get(&self, task: &TaskId) -> Option<Arc<HeldLease>> {
-        self.running.lock().get(task).cloned()
+        self.running.lock().leases.get(task).cloned()
+    }
+}
+
+impl Running {
+    fn free(&self, limit: usize) -> usize {
+        limit.saturating_sub(self.leases.len())
+    }
+
+    fn remove(&mut self, held: &HeldLease) {
+        self.leases.remove(&held.lease.task);
+        if let Some(count) = self.owners.get_mut(&held.owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.owners.remove(&held.owner);
+            }
+        }
     }
 }
 

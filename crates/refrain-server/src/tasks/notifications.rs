@@ -12,6 +12,7 @@ use super::worker::next_hint;
 use crate::auth::Caller;
 use crate::timer::within;
 use parking_lot::Mutex;
+use refrain_core::limited_event;
 use refrain_store::{StoreError, StoredTask, TaskId};
 use refrain_wire::{ResultBody, RpcError};
 use std::collections::{HashMap, VecDeque};
@@ -171,7 +172,7 @@ async fn watch(tasks: Arc<Tasks>) {
             // Logged once per outage.
             Err(error) => {
                 if std::mem::take(&mut is_available) {
-                    tracing::warn!(%error, "failed to read revisions of subscribed tasks");
+                    limited_event!(WARN, %error, "failed to read revisions of subscribed tasks");
                 }
             }
         }
@@ -243,7 +244,7 @@ async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) ->
             Ok(task) => task,
             // The revision stays unreported, so the next poll makes the task due again.
             Err(TaskError::Store(error)) => {
-                tracing::warn!(%error, "failed to read subscribed task");
+                limited_event!(WARN, %error, "failed to read subscribed task");
                 continue;
             }
             // The task expired, or the caller lost access.

@@ -1,12 +1,14 @@
 //! Settings for running and storing tasks.
 
 use crate::builder::BuildError;
+use refrain_store::Quota;
 use std::time::Duration;
 
 /// Settings for running and storing tasks. All instances that share a store should use the same settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskOptions {
-    /// Maximum number of tasks that one instance runs at the same time. Default 64.
+    /// Maximum number of tasks that one instance runs at the same time. One owner has at most as many as are free: half of
+    /// them, or a third for each of two owners. Default 64.
     pub concurrent: usize,
     /// The duration of a lease, which is renewed after every third of it. Default 30 seconds.
     pub lease: Duration,
@@ -28,6 +30,14 @@ pub struct TaskOptions {
     pub sweep: Duration,
     /// Maximum size of a task's journal, in bytes. Default 4 MiB.
     pub journal: usize,
+    /// Maximum number of tasks of one owner that have not ended. Further calls that need a task get an error. Default 1000.
+    pub unfinished_each: usize,
+    /// Maximum size of one owner's data in the store, in bytes: arguments, journals, asks, answers, results and spilled
+    /// tokens, each task and token rounded up to the next KiB. Ended tasks count until they are deleted. More data is
+    /// rejected, and a task whose journal needs it fails. Default 64 MiB.
+    pub bytes_each: usize,
+    /// Maximum size of the data of all owners, in bytes. Default 16 GiB.
+    pub bytes: usize,
     /// Maximum number of tasks in one subscription. Default 256.
     pub subscribed: usize,
     /// Maximum number of clients that wait for a task to end; further ones get HTTP 503. They do not count as calls in
@@ -35,13 +45,21 @@ pub struct TaskOptions {
     pub waiting: usize,
     /// Maximum number of such clients of one caller. Default 128.
     pub waiting_each: usize,
-    /// Whether to encrypt journals, arguments, asks, answers and results in the store. The key ring must keep its keys as
-    /// long as tasks live. Unencrypted tasks are rejected, so start with an empty store. Status messages, keys of asks and
-    /// the replay log are not encrypted. Default `false`.
+    /// Whether to encrypt journals, arguments, asks, answers and results in the store, and the values of the replay log. The
+    /// key ring must keep its keys as long as tasks live. Unencrypted data is rejected, so start with an empty store. Status
+    /// messages and keys of asks are not encrypted. Default `false`.
     pub seal: bool,
 }
 
 impl TaskOptions {
+    pub(super) fn quota(&self) -> Quota {
+        Quota {
+            tasks: self.unfinished_each as u64,
+            bytes: self.bytes_each as u64,
+            total_bytes: self.bytes as u64,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         let too_small = [
             ("tasks.concurrent", self.concurrent == 0),
@@ -73,6 +91,9 @@ impl Default for TaskOptions {
             keep: Duration::from_secs(3600),
             sweep: Duration::from_secs(60),
             journal: 4 * 1024 * 1024,
+            unfinished_each: 1000,
+            bytes_each: 64 * 1024 * 1024,
+            bytes: 16 * 1024 * 1024 * 1024,
             subscribed: 256,
             waiting: 1024,
             waiting_each: 128,

@@ -9,7 +9,7 @@ use crate::limits::LimitReached;
 use crate::tasks::Tasks;
 use crate::tasks::sealing::TaskPart;
 use crate::timer::within;
-use refrain_core::Principal;
+use refrain_core::{Principal, limited_event};
 use refrain_store::{StoreError, StoredStatus, StoredTask, TaskId};
 use refrain_wire::{
     AskKind, Capability, Reply, RpcError, TaskInfo, TaskMethod, TaskParams, TaskState,
@@ -52,15 +52,26 @@ impl TaskError {
             Self::Forbidden(missing) => return Err(missing),
             Self::Malformed(reason) => RpcError::invalid_params(reason),
             Self::Unreadable => RpcError::internal("Internal error"),
-            Self::Store(error @ StoreError::Unavailable(_)) => {
-                tracing::warn!(%error, "task request failed");
-                RpcError::internal(STORE_UNAVAILABLE)
-            }
             Self::Store(error) => {
-                tracing::error!(%error, "task request failed");
-                RpcError::internal("Internal error")
+                match &error {
+                    StoreError::Quota(_) => {}
+                    StoreError::Unavailable(_) => {
+                        limited_event!(WARN, %error, "task request failed")
+                    }
+                    error => limited_event!(ERROR, %error, "task request failed"),
+                }
+                store_error(&error)
             }
         })
+    }
+}
+
+/// The error that the client gets. Only a reached quota says more than that.
+pub(crate) fn store_error(error: &StoreError) -> RpcError {
+    match error {
+        StoreError::Quota(reached) => RpcError::internal(reached.to_string()),
+        StoreError::Unavailable(_) => RpcError::internal(STORE_UNAVAILABLE),
+        _ => RpcError::internal("Internal error"),
     }
 }
 
@@ -167,7 +178,7 @@ impl Tasks {
             let ask = self.json((&id, owner), TaskPart::Ask(&key), ask);
             let ask = ask.ok_or(TaskError::Unreadable)?;
             let kind = AskKind::of_request(ask.get()).ok_or_else(|| {
-                tracing::error!(task = ?id, key, "stored ask has an unknown kind");
+                limited_event!(ERROR, task = ?id, key, "stored ask has an unknown kind");
                 TaskError::Unreadable
             })?;
             check_answer_shape(kind, &answer).map_err(|reason| {
@@ -194,7 +205,7 @@ impl Tasks {
         let StoredTask { id, outcome, .. } = task;
         let outcome = || {
             let stored = outcome.or_else(|| {
-                tracing::error!(task = ?id, "ended task has no outcome");
+                limited_event!(ERROR, task = ?id, "ended task has no outcome");
                 None
             })?;
             self.json((&id, owner), TaskPart::Outcome, stored)
@@ -237,7 +248,7 @@ impl Tasks {
         let content = String::from_utf8(self.open(owned, part, stored)?).ok();
         let json = content.and_then(|text| RawValue::from_string(text).ok());
         if json.is_none() {
-            tracing::error!(task = ?owned.0, ?part, "stored task content is not JSON");
+            limited_event!(ERROR, task = ?owned.0, ?part, "stored task content is not JSON");
         }
         json
     }

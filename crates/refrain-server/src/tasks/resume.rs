@@ -8,7 +8,7 @@ use super::failures::{expired, too_many_attempts};
 use super::sealing::TaskPart;
 use crate::live::Subscribed;
 use crate::rounds::{FlowSpec, Target};
-use refrain_core::{Principal, Snapshot, Start};
+use refrain_core::{Principal, Snapshot, Start, limited_event};
 use refrain_store::{ClaimedTask, Next, StoreError, TaskId};
 use refrain_wire::{RpcError, parse_value};
 use serde_json::json;
@@ -42,7 +42,7 @@ impl Tasks {
             Ok(running) => return self.run_here(running, lease, revision, requested_at),
             Err(TaskResumeError::Failed(error)) => self.fail((&lease.task, &owner), &error),
             Err(reason) => {
-                tracing::error!(task = ?lease.task, %reason, "failed to resume task");
+                limited_event!(ERROR, task = ?lease.task, %reason, "failed to resume task");
                 state_change(Next::Suspend(Some(self.options.retry_at_most)))
             }
         };
@@ -51,7 +51,7 @@ impl Tasks {
             Err(StoreError::Lost) => {}
             // Another worker claims the task after the lease expires.
             Err(error) => {
-                tracing::warn!(task = ?lease.task, %error, "failed to write task");
+                limited_event!(WARN, task = ?lease.task, %error, "failed to write task");
             }
         }
     }

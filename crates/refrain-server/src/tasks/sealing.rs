@@ -4,7 +4,7 @@
 //! could replace it.
 
 use super::Tasks;
-use refrain_core::Principal;
+use refrain_core::{Principal, limited_event};
 use refrain_store::TaskId;
 
 const PLAIN: u8 = 0;
@@ -75,7 +75,7 @@ impl Tasks {
             }
             _ => "unknown format".to_owned(),
         };
-        tracing::error!(?task, ?part, %reason, "failed to open stored task content");
+        limited_event!(ERROR, ?task, ?part, %reason, "failed to open stored task content");
         None
     }
 }

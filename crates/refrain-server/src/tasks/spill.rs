@@ -4,7 +4,7 @@
 
 use super::Tasks;
 use super::request::STORE_UNAVAILABLE;
-use refrain_core::{Binding, SealError, Snapshot};
+use refrain_core::{Binding, Principal, SealError, Snapshot, limited_event};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
 use std::future::Future;
@@ -19,7 +19,7 @@ impl Tasks {
     /// Writes the token of a flow to the store and returns the reference. Fails if the token exceeds the store's limit too.
     pub(crate) fn spill(
         &self,
-        binding: &Binding,
+        (binding, owner): (&Binding, &Principal),
         snapshot: &Snapshot,
         version: &str,
     ) -> Result<impl Future<Output = Result<String, StoreError>> + Send + use<>, SealError> {
@@ -27,9 +27,10 @@ impl Tasks {
         let token = sealer.seal_up_to(binding, snapshot, version, self.options.journal)?;
         let id = TaskId::new(self.services.random()).to_string();
         let keep = sealer.options().ttl + sealer.options().skew;
-        let store = self.store.clone();
+        let (store, owner) = (self.store.clone(), owner.clone());
         Ok(async move {
-            store.spill(&id, token.into_bytes(), keep).await?;
+            let token = token.into_bytes();
+            store.spill(&id, &owner, token, keep).await?;
             Ok(format!("{REFERENCE_PREFIX}{id}"))
         })
     }
@@ -41,7 +42,7 @@ impl Tasks {
         let store = self.store.clone();
         Some(Box::pin(async move {
             let found = store.spilled(&id).await.map_err(|error| {
-                tracing::error!(%error, "failed to read stored token");
+                limited_event!(ERROR, %error, "failed to read stored token");
                 RpcError::internal(STORE_UNAVAILABLE)
             })?;
             let token = found.and_then(|token| String::from_utf8(token).ok());

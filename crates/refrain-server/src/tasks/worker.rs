@@ -81,7 +81,7 @@ impl Tasks {
                     () = leases.changed.notified() => break,
                     due = next_hint(&mut hints) => {
                         let due = due.is_none_or(|hint| hint.due);
-                        if due && leases.has_capacity() {
+                        if due && leases.capacity().most > 0 {
                             break;
                         }
                     }
@@ -93,8 +93,8 @@ impl Tasks {
 
     /// Claims a batch of due tasks. `true`: there may be more.
     async fn claim_batch(self: &Arc<Self>) -> bool {
-        let capacity = self.options.concurrent.saturating_sub(self.leases.len());
-        let limit = capacity.min(CLAIM_BATCH);
+        let capacity = self.leases.capacity();
+        let limit = capacity.most.min(CLAIM_BATCH);
         if limit == 0 || self.services.limits.is_draining() {
             return false;
         }
@@ -108,6 +108,7 @@ impl Tasks {
             tools: &tools,
             lease: self.options.lease,
             most: limit,
+            except: &capacity.except,
         };
         let requested_at = Instant::now();
         match self.store.claim(claim).await {

@@ -4,9 +4,27 @@ use crate::support::{
     CAPABILITIES, Instance, Request, VERSION, asked, echo, greet, names, start, text, token,
 };
 use refrain_core::{Cx, Result};
-use refrain_server::{Server, ServerLimits, Tool};
+use refrain_server::{Prompt, Server, ServerLimits, Tool};
 use refrain_wire::SamplingParams;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::json;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+enum Choice {
+    Number(#[allow(dead_code, reason = "only deserialized")] u8),
+    Flag(#[allow(dead_code, reason = "only deserialized")] bool),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+struct Pick {
+    choice: Choice,
+}
+
+async fn pick(_: Cx, pick: Pick) -> Result<String> {
+    Ok(format!("{:?}", pick.choice))
+}
 
 /// The body limit of these tests.
 const BODY: usize = 100_000;
@@ -385,6 +403,50 @@ async fn deep_nesting_is_an_error() {
     );
     assert_eq!(text(&instance.send(&request).await.reply()), "Echo: x");
     assert_alive(&instance).await;
+}
+
+/// Each request has a long text that its error message repeats.
+#[tokio::test]
+async fn error_has_only_an_excerpt_of_the_input() {
+    let builder = Server::builder("bad", "1")
+        .tool(Tool::new("echo", echo))
+        .tool(Tool::new("pick", pick))
+        .prompt(Prompt::new("quote", echo));
+    let instance = start(builder).await;
+    let long = "\u{7f}".repeat(200_000);
+    let duplicate = r#"{"text":{"KEY":1,"KEY":2}}"#.replace("KEY", &long);
+    let duplicate = Request::bytes(
+        String::from_utf8(Request::tool("echo", json!("HERE")).message())
+            .unwrap()
+            .replace("\"HERE\"", &duplicate),
+    );
+    for request in [
+        Request::rpc(&long, json!({})).header("Mcp-Method", "x"),
+        Request::tool(&long, json!({})).header("Mcp-Name", "x"),
+        Request::tool(&long, json!({})).without_header("Mcp-Name"),
+        Request::prompt("quote", json!({long.as_str(): 1})),
+        Request::tool("echo", json!({"text": {"a": long}})),
+        Request::tool("echo", json!({"text": "x"}))
+            .meta(VERSION, json!(long))
+            .header("MCP-Protocol-Version", "2026-07-28"),
+        Request::tool("echo", json!({"text": vec![long.as_str(); 3]})),
+        Request::tool("pick", json!({"choice": long})),
+        Request::tool("pick", json!({"choice": vec![0; 2000]})),
+        Request::tool("echo", json!({})).param("inputResponses", json!({long.as_str(): 1})),
+        Request::rpc(
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": long}, "argument": {"name": "a", "value": ""}}),
+        ),
+        duplicate.header("Mcp-Name", "echo"),
+    ] {
+        let response = instance.send(&request).await;
+        let reply = response.json();
+        let text = match reply.get("error") {
+            Some(error) => error["message"].as_str().unwrap(),
+            None => text(&reply),
+        };
+        assert!(text.len() < 1000, "{} bytes: {:.80}", text.len(), text);
+    }
 }
 
 #[tokio::test]

@@ -1,9 +1,17 @@
-//! Idle connections and oversized bodies.
+//! Limits of connections, idle connections, oversized heads and bodies, and clients that do not read.
 
-use crate::support::{Instance, Request, Signals, echo, signals, start, text, within};
+use crate::support::{
+    Connection, Guard, Instance, LOG_LEVEL, Request, Signals, echo, signals, start, text, within,
+};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use refrain_core::{Cx, Result};
-use refrain_server::{Server, ServerLimits, State, Tool};
+use refrain_server::{
+    AllowedHosts, BuildError, HttpService, Server, ServerBuilder, ServerLimits, State, Tool,
+};
+use refrain_wire::LogLevel;
 use serde_json::json;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -17,15 +25,31 @@ async fn held(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     Ok("let through".into())
 }
 
-async fn instance(
-    limits: ServerLimits,
-) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
+/// Logs without end.
+async fn flood(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    let _guard = Guard(Arc::clone(&signals));
+    let line = "x".repeat(50_000);
+    loop {
+        cx.log(LogLevel::Info, line.as_str());
+        tokio::task::yield_now().await;
+    }
+}
+
+fn builder(limits: ServerLimits) -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
     let (signals, received) = signals();
     let builder = Server::builder("connections", "1")
         .tool(Tool::new("echo", echo))
         .tool(Tool::new("held", held))
+        .tool(Tool::new("flood", flood))
         .state(signals.clone())
         .limits(limits);
+    (builder, signals, received)
+}
+
+async fn instance(
+    limits: ServerLimits,
+) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
+    let (builder, signals, received) = builder(limits);
     (start(builder).await, signals, received)
 }
 
@@ -96,4 +120,158 @@ async fn body_far_over_the_limit_closes_the_connection() {
     connection.write(head.as_bytes()).await;
     connection.response().await.error(413, -32600);
     connection.closed().await;
+}
+
+/// Opens a connection from 127.0.0.`host` and makes a call, if the server does not close it.
+async fn connect_from(instance: &Instance, host: u8) -> Option<Connection> {
+    let local = IpAddr::V4(Ipv4Addr::new(127, 0, 0, host));
+    let mut connection = Connection::open_from(local, instance.address).await;
+    let response = connection.try_exchange(&word()).await.ok()?;
+    assert_eq!(text(&response.reply()), "Echo: x");
+    Some(connection)
+}
+
+#[tokio::test]
+async fn connections_are_limited_per_address() {
+    let limits = ServerLimits {
+        connections_each: 2,
+        ..ServerLimits::default()
+    };
+    let (instance, ..) = instance(limits).await;
+    let first = connect_from(&instance, 1).await.expect("a connection");
+    let _second = connect_from(&instance, 1).await.expect("a connection");
+    assert!(connect_from(&instance, 1).await.is_none());
+    connect_from(&instance, 2)
+        .await
+        .expect("another address is not affected");
+    drop(first);
+    let again = async { while connect_from(&instance, 1).await.is_none() {} };
+    within("the place of a closed connection", again).await;
+}
+
+#[tokio::test]
+async fn address_with_few_connections_gets_a_place_on_a_full_port() {
+    let limits = ServerLimits {
+        connections: 4,
+        ..ServerLimits::default()
+    };
+    let (instance, signals, mut received) = instance(limits).await;
+    let mut busy = connect_from(&instance, 1).await.expect("a connection");
+    busy.send(&Request::tool("held", json!({}))).await;
+    within("the handler", received.recv()).await;
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        idle.push(connect_from(&instance, 1).await.expect("a connection"));
+    }
+    assert!(
+        connect_from(&instance, 1).await.is_none(),
+        "no place among its own connections"
+    );
+    let mut others = Vec::new();
+    for host in [2, 3] {
+        others.push(connect_from(&instance, host).await.expect("a place"));
+    }
+    assert!(
+        connect_from(&instance, 2).await.is_none(),
+        "as many connections as any other address"
+    );
+    let mut closed = 0;
+    for connection in &mut idle {
+        closed += usize::from(connection.try_exchange(&word()).await.is_err());
+    }
+    assert_eq!(closed, 2);
+    for connection in &mut others {
+        connection.exchange(&word()).await.reply();
+    }
+    signals.open();
+    let reply = busy.response().await.reply();
+    assert_eq!(text(&reply), "let through", "a busy connection stays");
+}
+
+#[tokio::test]
+async fn oversized_head_is_rejected() {
+    let limits = ServerLimits {
+        head: 20_000,
+        ..ServerLimits::default()
+    };
+    let (instance, ..) = instance(limits).await;
+    let filled = |length: usize| word().header("X-Filler", &"x".repeat(length));
+    instance.send(&filled(15_000)).await.reply();
+    assert_eq!(instance.send(&filled(25_000)).await.status, 431);
+}
+
+#[tokio::test]
+async fn call_of_a_client_that_does_not_read_is_cancelled() {
+    let limits = ServerLimits {
+        idle_time: IDLE,
+        ..ServerLimits::default()
+    };
+    let (instance, _signals, mut received) = instance(limits).await;
+    let mut connection = instance.connect().await;
+    let request = Request::tool("flood", json!({})).meta(LOG_LEVEL, json!("info"));
+    connection.send(&request).await;
+    let dropped = within("the end of the handler", received.recv()).await;
+    assert_eq!(dropped, Some("dropped"));
+    instance.at_rest().await;
+}
+
+#[tokio::test]
+async fn anonymous_clients_behind_a_proxy_are_limited_by_their_own_address() {
+    let limits = || ServerLimits {
+        concurrent_calls_each: 1,
+        ..ServerLimits::default()
+    };
+    let held = |address: &str| {
+        Request::tool("held", json!({})).header("X-Forwarded-For", &format!("10.9.9.9, {address}"))
+    };
+    for (header, status) in [(Some("X-Forwarded-For"), 200), (None, 503)] {
+        let (mut builder, signals, mut received) = builder(limits());
+        if let Some(header) = header {
+            builder = builder.client_address_header(header);
+        }
+        let instance = start(builder).await;
+        let mut first = instance.connect().await;
+        first.send(&held("192.0.2.1")).await;
+        within("the handler", received.recv()).await;
+        instance.send(&held("192.0.2.1")).await.error(503, -32603);
+        let other = word().header("X-Forwarded-For", "192.0.2.2");
+        assert_eq!(instance.send(&other).await.status, status);
+        signals.open();
+        first.response().await.reply();
+    }
+    let builder = builder(limits()).0.client_address_header("not a header");
+    let error = builder.build().expect_err("an invalid header");
+    assert!(matches!(error, BuildError::HeaderName(name) if name == "not a header"));
+}
+
+#[tokio::test]
+async fn mounted_service_takes_the_address_from_a_request_extension() {
+    let limits = ServerLimits {
+        concurrent_calls_each: 1,
+        ..ServerLimits::default()
+    };
+    let (builder, signals, mut received) = builder(limits);
+    let server = builder.build().expect("a valid server");
+    let service = HttpService::new(server, AllowedHosts::local());
+    let send = |request: &Request, address: [u8; 4]| {
+        let message = request.to_bytes("localhost");
+        let message = String::from_utf8(message).expect("text");
+        let (head, body) = message.split_once("\r\n\r\n").expect("a head");
+        let mut request = http::Request::post("/mcp");
+        for line in head.lines().skip(1) {
+            let (name, value) = line.split_once(": ").expect("a header");
+            request = request.header(name, value);
+        }
+        let request = request.extension(SocketAddr::from((address, 4711)));
+        let body = Full::new(Bytes::from(body.to_owned()));
+        let (service, request) = (service.clone(), request.body(body).expect("valid"));
+        async move { service.handle(request).await }
+    };
+    let first = tokio::spawn(send(&Request::tool("held", json!({})), [192, 0, 2, 1]));
+    within("the handler", received.recv()).await;
+    assert_eq!(send(&word(), [192, 0, 2, 1]).await.status(), 503);
+    assert_eq!(send(&word(), [192, 0, 2, 2]).await.status(), 200);
+    signals.open();
+    let first = first.await.expect("a response").collect().await;
+    assert!(first.is_ok());
 }

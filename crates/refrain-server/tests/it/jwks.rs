@@ -308,3 +308,18 @@ async fn unknown_key_causes_the_file_to_be_read() {
     assert_eq!(status(&instance, &new).await, 200);
     assert_eq!(status(&instance, &old).await, 401);
 }
+
+#[tokio::test]
+async fn key_set_with_too_many_values_is_rejected() {
+    let signer = Signer::p256("1");
+    let more = |count: usize| {
+        let zeros = vec!["0"; count].join(",");
+        jwks(&[&signer]).replacen('{', &format!(r#"{{"more":[{zeros}],"#), 1)
+    };
+    let server = KeyServer::start(Answer::Keys(more(10_000))).await;
+    let instance = serve(verifier(server.url())).await;
+    assert_eq!(status(&instance, &signer).await, 200);
+    let server = KeyServer::start(Answer::Keys(more(50_000))).await;
+    let instance = serve(verifier(server.url())).await;
+    assert_unavailable(&instance, &signer).await;
+}

@@ -324,8 +324,14 @@ async fn get_and_delete_without_a_session_are_rejected() {
     let mut without_id = session.clone();
     without_id.id.clear();
     for (method, words) in [
-        ("GET", &["POST", "missing Mcp-Session-Id", "initialize"][..]),
-        ("DELETE", &["POST", "missing Mcp-Session-Id", "initialize"]),
+        (
+            "GET",
+            &["use POST", "Mcp-Session-Id header of a legacy session"][..],
+        ),
+        (
+            "DELETE",
+            &["use POST", "Mcp-Session-Id header of a legacy session"],
+        ),
         ("PUT", &["POST"]),
     ] {
         let rejected = without_id.refused(method).await;

@@ -2,8 +2,10 @@
 
 use crate::support::{Instance, Login, Request, result, start, text, token};
 use refrain_core::{Cx, Error, KeyRing, MemoryReplayLog, Result, SystemSource};
-use refrain_server::{BuildError, Server, ServerBuilder, State, Tool};
+use refrain_server::{BuildError, Server, ServerBuilder, State, TaskOptions, Tool};
+use refrain_store::SqliteStore;
 use serde_json::{Value, json};
+use sqlx::{Connection, SqliteConnection};
 use std::sync::{Arc, Mutex};
 
 /// Idempotency keys of the effects, in order.
@@ -203,4 +205,101 @@ async fn missing_capability_does_not_consume_the_request() {
         instance.send(&bare).await.error(400, -32021);
     }
     token(&instance.send(&call).await.reply());
+}
+
+/// A server that seals its stored data in this file.
+async fn sealing(path: &std::path::Path, keys: &KeyRing, ledger: &Ledger) -> Instance {
+    let store = SqliteStore::open(path).await.expect("the store opens");
+    let store = Arc::new(store);
+    let options = TaskOptions {
+        seal: true,
+        ..TaskOptions::default()
+    };
+    let server = builder(ledger)
+        .keys(keys.clone())
+        .replay_log(store.clone())
+        .tasks(store, options)
+        .tool(Tool::new("pay", pay).single_use())
+        .tool(Tool::new("pay_once", pay_once).once());
+    start(server).await
+}
+
+/// Sets the values of the log to the result of an SQL expression.
+async fn edit_log(path: &std::path::Path, value: &'static str) {
+    let url = format!("sqlite:{}", path.display());
+    let mut connection = SqliteConnection::connect(&url).await.expect("it opens");
+    let edit = sqlx::raw_sql(value).execute(&mut connection).await;
+    let edited = edit.expect("the log is edited").rows_affected();
+    assert!(edited > 0, "there is a record");
+}
+
+#[tokio::test]
+async fn sealed_log_contains_no_plain_text() {
+    let dir = tempfile::TempDir::new().expect("a directory is created");
+    let (path, ledger) = (dir.path().join("refrain.db"), Ledger::default());
+    let keys = KeyRing::generate(&SystemSource::new());
+    let instance = sealing(&path, &keys, &ledger).await;
+    for tool in ["pay", "pay_once"] {
+        let plain = || Request::tool(tool, json!({}));
+        let state = token(&instance.send(&plain()).await.reply());
+        let again = || plain().again(&state, answers("marker-of-the-payer"));
+        let first = instance.send(&again()).await.reply();
+        let second = instance.send(&again()).await.reply();
+        assert_eq!(result(&first), result(&second));
+    }
+    for file in ["refrain.db", "refrain.db-wal"] {
+        let bytes = std::fs::read(dir.path().join(file)).expect("the file is read");
+        assert!(bytes.len() > 1000, "{file}");
+        for marker in [&b"marker-of"[..], b"paid as number", b"[false,"] {
+            let found = bytes.windows(marker.len()).any(|window| window == marker);
+            assert!(!found, "{} in {file}", String::from_utf8_lossy(marker));
+        }
+    }
+}
+
+#[tokio::test]
+async fn edited_record_of_a_sealed_log_is_rejected() {
+    let dir = tempfile::TempDir::new().expect("a directory is created");
+    let keys = KeyRing::generate(&SystemSource::new());
+    let plain_reply = r#"UPDATE refrain_log SET value = '{"result":{"content":[{"type":"text","text":"forged"}]}}'"#;
+    let plain_value = r#"UPDATE refrain_log SET value = '[false,"7"]'"#;
+    let other_record = "UPDATE refrain_log SET value = (SELECT value FROM refrain_log ORDER BY flow LIMIT 1) \
+        WHERE flow = (SELECT max(flow) FROM refrain_log)";
+    let cases = [
+        ("pay", plain_reply, "recorded reply"),
+        ("pay", other_record, "recorded reply"),
+        ("pay_once", plain_value, "recorded outcome"),
+        ("pay_once", other_record, "recorded outcome"),
+    ];
+    for (number, (tool, edit, error)) in cases.into_iter().enumerate() {
+        let path = dir.path().join(format!("{number}.db"));
+        let ledger = Ledger::default();
+        let instance = sealing(&path, &keys, &ledger).await;
+        let plain = || Request::tool(tool, json!({}));
+        let mut states = Vec::new();
+        for _ in 0..2 {
+            let state = token(&instance.send(&plain()).await.reply());
+            let again = plain().again(&state, answers("ann"));
+            instance.send(&again).await.reply();
+            states.push(state);
+        }
+        edit_log(&path, edit).await;
+        let mut errors = 0;
+        for state in states {
+            let again = plain().again(&state, answers("ann"));
+            let reply = instance.send(&again).await.json().to_string();
+            assert!(
+                !reply.contains("forged") && !reply.contains("number 7"),
+                "{reply}"
+            );
+            errors += usize::from(reply.contains(error));
+        }
+        let expected = if edit == other_record { 1 } else { 2 };
+        assert_eq!(errors, expected, "{tool}: {edit}");
+        assert_eq!(
+            ledger.lock().expect("no panic while locked").len(),
+            2,
+            "not repeated"
+        );
+    }
 }

@@ -345,6 +345,7 @@ async fn invisible_changes_are_not_reported() {
         tools: &["work".to_owned()],
         lease: LONG,
         most: 1,
+        except: &[],
     };
     let claimed = store.claim(claim).await.expect("the store is available");
     let lease = claimed[0].lease.clone();

@@ -42,13 +42,20 @@ async fn initialize_without_sessions_lists_supported_revisions() {
         json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params.clone()});
     // With 2026-07-28 metadata it is not a legacy request.
     let response = instance.send(&Request::rpc("initialize", params)).await;
-    names(&response.error(404, -32601), &["2026-07-28"]);
+    let words = [
+        "not part of 2026-07-28",
+        "leave out _meta",
+        "legacy session",
+    ];
+    names(&response.error(404, -32601), &words);
     // `handle` has no sessions, so it rejects the legacy handshake.
     let mut out = instance
         .server
         .handle(message.to_string().as_bytes(), Principal::anonymous())
         .await;
     let reply: Value = serde_json::from_slice(&out.next().await.expect("a reply")).expect("JSON");
+    let message = reply["error"]["message"].as_str().expect("a message");
+    names(message, &["supports only 2026-07-28"]);
     assert_eq!(reply["error"]["data"], json!({"supported": ["2026-07-28"]}));
     assert_eq!(reply["id"], 0);
 }

@@ -249,12 +249,24 @@ impl Subject {
         tools: &[&str],
         most: usize,
     ) -> Vec<ClaimedTask> {
+        self.claim_except(worker, tools, most, &[]).await
+    }
+
+    /// Claims tasks of other owners for an hour.
+    pub(super) async fn claim_except(
+        &self,
+        worker: &str,
+        tools: &[&str],
+        most: usize,
+        except: &[Principal],
+    ) -> Vec<ClaimedTask> {
         let tools = keys(tools);
         let claim = Claim {
             worker,
             tools: &tools,
             lease: HOUR,
             most,
+            except,
         };
         self.0.claim(claim).await.expect("no error")
     }
@@ -321,7 +333,8 @@ impl Subject {
     }
 
     pub(super) async fn spill(&self, id: &str, token: Vec<u8>, keep: Duration) {
-        self.0.spill(id, token, keep).await.expect("no error");
+        let spilled = self.0.spill(id, &alice(), token, keep).await;
+        spilled.expect("no error");
     }
 
     pub(super) async fn spilled(&self, id: &str) -> Option<Vec<u8>> {

@@ -1,5 +1,6 @@
 //! Tasks of the store in memory.
 
+use super::queue::Place;
 use crate::task::{
     ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
 };
@@ -12,6 +13,8 @@ pub(super) struct MemoryTask {
     pub(super) row: TaskRow,
     /// The sequence number of its creation.
     pub(super) number: u64,
+    /// Its place in the queue. `None`: it has ended.
+    pub(super) place: Option<Place>,
     pub(super) flow: FlowId,
     call: Vec<u8>,
     journal: Vec<u8>,
@@ -35,6 +38,11 @@ enum AskState {
     Answered(Vec<u8>),
     /// Its answer is in the journal, or it was withdrawn.
     Closed,
+}
+
+/// The bytes that count for this content.
+pub(super) fn charged(bytes: usize) -> u64 {
+    (bytes as u64 / 1024 + 1) * 1024
 }
 
 /// Limits a duration, so that it can be added to any time.
@@ -75,6 +83,7 @@ impl MemoryTask {
         Self {
             row,
             number,
+            place: None,
             flow: new.flow,
             call: new.call,
             journal: new.journal,
@@ -107,6 +116,28 @@ impl MemoryTask {
 
     pub(super) fn expires(&self) -> SystemTime {
         self.row.task.created + self.row.task.ttl
+    }
+
+    /// The bytes that count for its owner.
+    pub(super) fn bytes(&self) -> u64 {
+        let asks = self.asks.iter().map(|ask| match &ask.state {
+            AskState::Answered(answer) => ask.ask.len() + answer.len(),
+            AskState::Open | AskState::Closed => ask.ask.len(),
+        });
+        let outcome = self.row.task.outcome.as_ref().map_or(0, Vec::len);
+        charged(self.call.len() + self.journal.len() + outcome + asks.sum::<usize>())
+    }
+
+    /// The bytes that a commit adds.
+    pub(super) fn growth(&self, commit: &Commit) -> u64 {
+        let journal = commit.journal.as_ref().map_or(0, Vec::len);
+        let freed = match (&commit.next, &commit.journal) {
+            (Next::Fail(_), _) => return 0,
+            (Next::Complete(_), _) => self.call.len() + self.journal.len() + journal,
+            (_, Some(_)) => self.journal.len(),
+            (_, None) => 0,
+        };
+        (commit.new_bytes() + journal).saturating_sub(freed) as u64
     }
 
     /// The unread answers.
@@ -144,6 +175,12 @@ impl MemoryTask {
         self.ended = Some(now);
         self.row.due = None;
         self.row.worker = None;
+    }
+
+    /// Drops the data that is only needed to run the task.
+    fn clear(&mut self) {
+        self.call = Vec::new();
+        self.journal = Vec::new();
     }
 
     pub(super) fn claim(
@@ -203,6 +240,7 @@ impl MemoryTask {
         self.touch(now);
         self.fence += 1;
         self.row.task.status_message = None;
+        self.clear();
         self.end(StoredStatus::Cancelled, now);
     }
 
@@ -276,6 +314,7 @@ impl MemoryTask {
                 expires.min(after(now, wait))
             }
             Next::Complete(outcome) => {
+                self.clear();
                 self.row.task.outcome = Some(outcome);
                 return self.end(StoredStatus::Completed, now);
             }

@@ -23,8 +23,8 @@ const NOTIFY: &str = "SELECT pg_notify($1, hint) FROM unnest($2::text[]) AS hint
 const BATCH_DELAY: Duration = Duration::from_millis(5);
 /// How long a listener waits before it reconnects.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// The idle time after which a listener tests its connection. It is shorter than [`TIMEOUT`], so that the runtime wakes
-/// for this and needs no timer for the limit of each operation.
+/// The idle time after which a listener tests its connection. A new timer that ends before all others wakes the thread
+/// that waits for I/O. This time is shorter than [`TIMEOUT`], so the time limit of an operation is never such a timer.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
 
 /// Sends hints to the listeners of this instance and to other instances. When it is dropped, queued hints are still sent.
@@ -128,8 +128,8 @@ async fn receive(
     }
 }
 
-/// Encodes a hint as `+` (due) or `-`, `w` (written by the worker) or `o`, and the task id. A [`Notifier`] appends a space
-/// and its random name, and ignores hints with that name.
+/// Encodes a hint as `+` (due) or `-`, `w` (written by the task's worker) or `o` (by someone else), and the task id. A
+/// [`Notifier`] appends a space and its random name, and ignores hints with that name.
 #[derive(Clone)]
 struct Codec {
     name: Arc<str>,

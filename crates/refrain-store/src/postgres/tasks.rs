@@ -12,8 +12,9 @@
 use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
-    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, lease,
-    limit, next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    ClaimRecord, NextColumns, answers_of, claim_columns, column, commit_allowed, commit_growth,
+    committed, insert_task, lease, limit, next_turn, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued, within_quota,
 };
 use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
@@ -23,32 +24,38 @@ use sqlx::query::QueryAs;
 use std::collections::HashSet;
 use std::time::Duration;
 
+/// The maximum number of tasks that one claim makes ready.
+const MAX_PROMOTED: i64 = 1000;
+
 pub(super) const INSERT: &str = concat!(
     "WITH made AS (",
-    insert_task!(now!()),
+    insert_task!(now!(), "greatest"),
     " RETURNING id, created, worker)
     SELECT created, CASE WHEN worker IS NULL THEN pg_notify('refrain', '+w' || id) IS NULL END FROM made"
 );
 
 const ANSWER: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, due FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
+        SELECT id, due, due IS NULL OR ",
+    within_quota!("$2", "$5", "$6", "$7"),
+    " AS allowed
+        FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
     ), given AS (
         UPDATE refrain_asks a SET answer = v.answer, state = 'answered'
         FROM held, unnest($3::text[], $4::bytea[]) AS v (key, answer)
-        WHERE held.due IS NOT NULL AND a.task = held.id AND a.key = v.key AND a.state = 'open'
-        RETURNING 1
+        WHERE held.due IS NOT NULL AND held.allowed AND a.task = held.id AND a.key = v.key AND a.state = 'open'
+        RETURNING length(a.answer) AS bytes
     ), counted AS (
-        SELECT count(*) AS new FROM given
+        SELECT count(*) AS new, coalesce(sum(bytes), 0) AS bytes FROM given
     ), answered AS (
         UPDATE refrain_tasks t ",
-    set_answered!("counted.new", now!(), "greatest", "least"),
+    set_answered!("counted.new", "counted.bytes", now!(), "greatest", "least"),
     "
         FROM held, counted
         WHERE t.id = held.id AND counted.new > 0
         RETURNING t.worker IS NULL AS due
     )
-    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered)"
+    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered), EXISTS (SELECT 1 FROM held WHERE NOT allowed)"
 );
 
 const CANCEL: &str = concat!(
@@ -65,38 +72,62 @@ const CANCEL: &str = concat!(
         (SELECT pg_notify('refrain', '-o' || id) IS NULL FROM cancelled)"
 );
 
-/// The index on `due` skips waiting tasks: with 100,000 of them and ten due tasks, `EXPLAIN (ANALYZE)` reads ten rows by
-/// `Index Scan using refrain_tasks_due`, `Index Cond: (due <= ...)`.
-const CLAIM: &str = concat!(
+/// Makes tasks ready whose wait or lease has ended, at most `$1`.
+const PROMOTE: &str = concat!(
     "WITH found AS MATERIALIZED (
-        SELECT id AS task, due AS since FROM refrain_tasks
+        SELECT id, owner, due FROM refrain_tasks
         WHERE due <= ",
     now!(),
-    " AND (tool = ANY($2) OR expires <= ",
+    " AND due IS NOT NULL AND turn IS NULL
+        ORDER BY due LIMIT $1
+        FOR UPDATE SKIP LOCKED
+    ), late AS (
+        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
+        FROM found
+    )
+    UPDATE refrain_tasks t ",
+    promoted!("greatest"),
+    " FROM late WHERE t.id = late.id"
+);
+
+/// The index on `turn` contains only ready tasks, in the order of their claims. A concurrent claim may be advancing the
+/// last turn; this one then leaves it.
+const CLAIM: &str = concat!(
+    "WITH found AS MATERIALIZED (
+        SELECT id AS task, turn AS place, due AS since FROM refrain_tasks
+        WHERE turn IS NOT NULL AND due <= ",
+    now!(),
+    " AND coalesce(owner, '') <> ALL($5) AND (tool = ANY($2) OR expires <= ",
     now!(),
     ")
-        ORDER BY due LIMIT $4
+        ORDER BY turn, due LIMIT $4
         FOR UPDATE SKIP LOCKED
+    ), reached AS (
+        SELECT max(place) AS last FROM found
+    ), advanced AS (
+        UPDATE refrain_turns SET last = reached.last FROM reached
+        WHERE refrain_turns.ctid = (
+            SELECT t.ctid FROM refrain_turns t, reached WHERE t.last < reached.last FOR UPDATE OF t SKIP LOCKED)
     ), taken AS (
         UPDATE refrain_tasks
         SET worker = $1, due = ",
     now!(),
-    " + $3, fence = fence + 1, attempts = attempts + 1,
+    " + $3, turn = NULL, fence = fence + 1, attempts = attempts + 1,
             revision = revision + 1, last_commit = 0
         FROM found WHERE id = task
         RETURNING ",
     claim_columns!(),
     ", greatest(0, expires - ",
     now!(),
-    ") AS time_left, since
+    ") AS time_left, place, since
     )
     SELECT ",
     claim_columns!(),
-    ", time_left FROM taken ORDER BY since"
+    ", time_left FROM taken ORDER BY place, since"
 );
 
 const EXTEND: &str = concat!(
-    "UPDATE refrain_tasks t SET due = ",
+    "UPDATE refrain_tasks t SET turn = NULL, due = ",
     now!(),
     " + $3
     FROM unnest($1::text[], $2::bigint[]) AS v (id, fence)
@@ -106,41 +137,46 @@ const EXTEND: &str = concat!(
 
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks t ",
-    set_committed!("0", "0", now!(), "greatest", "least"),
+    set_committed!("0", "0", "0", now!(), "greatest", "least"),
     "
-    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3
+    WHERE t.id = $1 AND t.fence = $2 AND t.ended IS NULL AND t.last_commit < $3 AND ",
+    commit_allowed!("$11", "$12", "$13"),
+    "
     RETURNING t.revision, t.unread"
 );
 
 const COMMIT_WITH_ASKS: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, revision FROM refrain_tasks
-        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3
+        SELECT id, revision FROM refrain_tasks t
+        WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3 AND ",
+    commit_allowed!("$11", "$12", "$13"),
+    "
         FOR UPDATE
     ), published AS (
         INSERT INTO refrain_asks (task, key, ord, ask, state)
         SELECT held.id, v.key, (held.revision << 20) + v.n, v.ask,
-            CASE WHEN v.key = ANY($14) THEN 'withdrawn' ELSE 'open' END
-        FROM held, unnest($11::text[], $12::bytea[]) WITH ORDINALITY AS v (key, ask, n)
+            CASE WHEN v.key = ANY($17) THEN 'withdrawn' ELSE 'open' END
+        FROM held, unnest($14::text[], $15::bytea[]) WITH ORDINALITY AS v (key, ask, n)
         ON CONFLICT DO NOTHING
-        RETURNING state
+        RETURNING state, length(ask) AS bytes
     ), taken AS (
         UPDATE refrain_asks a SET state = 'taken' FROM held
-        WHERE a.task = held.id AND a.key = ANY($13) AND a.state = 'answered'
+        WHERE a.task = held.id AND a.key = ANY($16) AND a.state = 'answered'
         RETURNING 1
     ), withdrawn AS (
         UPDATE refrain_asks a SET state = 'withdrawn' FROM held
-        WHERE a.task = held.id AND a.key = ANY($14)
-            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($13)))
+        WHERE a.task = held.id AND a.key = ANY($17)
+            AND (a.state = 'open' OR (a.state = 'answered' AND a.key <> ALL($16)))
         RETURNING a.answer IS NULL AS was_open
     ), changed AS (
         SELECT
             (SELECT count(*) FROM published WHERE state = 'open')
                 - (SELECT count(*) FROM withdrawn WHERE was_open) AS open,
-            - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread
+            - (SELECT count(*) FROM taken) - (SELECT count(*) FROM withdrawn WHERE NOT was_open) AS unread,
+            (SELECT coalesce(sum(bytes), 0) FROM published) AS extra
     )
     UPDATE refrain_tasks t ",
-    set_committed!("changed.open", "changed.unread", now!(), "greatest", "least"),
+    set_committed!("changed.open", "changed.unread", "changed.extra", now!(), "greatest", "least"),
     "
     FROM held, changed WHERE t.id = held.id
     RETURNING t.revision, t.unread"
@@ -156,12 +192,19 @@ const REQUEUE: &str = concat!(
     SELECT pg_notify('refrain', '+o' || id) IS NULL FROM requeued"
 );
 
-const SPILL: &str = concat!(
-    "INSERT INTO refrain_tokens (id, bytes, until) VALUES ($1, $2, ",
+pub(super) const SPILL: &str = concat!(
+    "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, ",
     now!(),
-    " + $3)
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until"
+    " + $3, $4 WHERE ",
+    within_quota!("$4", "$5", "$6", "$7"),
+    "
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner"
 );
+
+/// This time, as a parameter of [`SPILL`].
+pub(super) fn until(keep: Duration) -> i64 {
+    micros(keep)
+}
 
 const SPILLED: &str = concat!(
     "SELECT bytes FROM refrain_tokens WHERE id = $1 AND until > ",
@@ -214,13 +257,21 @@ impl PgStore {
             .into_iter()
             .filter(|(key, _)| seen.insert(key.clone()));
         let (keys, answers) = columns(first);
+        let (quota, size) = (*self.quota.lock(), answers.iter().map(Vec::len).sum());
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
             .bind(keys)
-            .bind(answers);
-        let answered: Vec<(bool, Option<bool>)> = self.fetch(answer).await?;
-        let (exists, due) = answered.first().copied().unwrap_or_default();
+            .bind(answers)
+            .bind(limit(size))
+            .bind(column(quota.bytes))
+            .bind(column(quota.total_bytes));
+        let answered: Vec<(bool, Option<bool>, bool)> = self.fetch(answer).await?;
+        let (exists, due, over) = answered.first().copied().unwrap_or_default();
+        if over {
+            let owner = owner.id().map(written).unwrap_or_default();
+            return Err(self.quota_error(&owner, 0, size).await);
+        }
         if let Some(due) = due {
             self.hint(id, due, false);
         }
@@ -235,11 +286,17 @@ impl PgStore {
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
+        self.execute(sqlx::query(PROMOTE).bind(MAX_PROMOTED))
+            .await?;
+        let except = claim.except.iter();
+        let except = except.map(|owner| written(owner.id().unwrap_or_default()));
+        let except: Vec<_> = except.collect();
         let take = sqlx::query_as(CLAIM)
             .bind(written(claim.worker))
             .bind(texts(claim.tools))
             .bind(micros(claim.lease))
-            .bind(limit(claim.most));
+            .bind(limit(claim.most))
+            .bind(except);
         self.fetch(take).await
     }
 
@@ -257,21 +314,30 @@ impl PgStore {
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<CommitResult> {
-        let has_asks = commit.has_asks();
+    pub(super) async fn commit_task(
+        &self,
+        lease: &Lease,
+        commit: Commit,
+        number: i64,
+    ) -> Result<CommitResult> {
+        let (quota, has_asks) = (*self.quota.lock(), commit.has_asks());
+        let asks = commit.publish.iter().map(|(_, ask)| ask.len()).sum();
         let next = NextColumns::from(commit.next);
         let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
         let mut query = sqlx::query_as(sql)
             .bind(lease.task.as_str())
             .bind(column(lease.fence))
-            .bind(next_commit())
+            .bind(number)
             .bind(commit.journal)
             .bind(commit.status_message.as_deref().map(written))
             .bind(next.kind)
             .bind(next.wait)
             .bind(next.error.as_deref().map(written))
             .bind(next.outcome)
-            .bind(commit.progress);
+            .bind(commit.progress)
+            .bind(limit(asks))
+            .bind(column(quota.bytes))
+            .bind(column(quota.total_bytes));
         if has_asks {
             for (key, _) in &commit.publish {
                 indexed("ask key", key)?;
@@ -282,12 +348,6 @@ impl PgStore {
             query = query.bind(texts(&commit.withdrawn));
         }
         committed(self.fetch(query).await?)
-    }
-
-    pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
-        let id = indexed("token id", id)?;
-        let spill = sqlx::query(SPILL).bind(id).bind(token);
-        self.execute(spill.bind(micros(keep))).await.map(drop)
     }
 
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {

@@ -5,6 +5,7 @@
 /// that encodes and decodes text.
 macro_rules! impl_store {
     ($store:ident) => {
+        use crate::quota::Quota;
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
         use crate::task::{
@@ -13,7 +14,42 @@ macro_rules! impl_store {
         };
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
 
+        impl $store {
+            /// The limit that this write of an owner reached. [`StoreError::Unavailable`]: by now there is room for it.
+            async fn quota_error(&self, owner: &str, tasks: u64, bytes: usize) -> StoreError {
+                let get = sqlx::query_as(sql::USAGE).bind(owner);
+                let used = match self.fetch(get).await {
+                    Ok(used) => sql::usage(&used),
+                    Err(error) => return error,
+                };
+                let checked = self.quota.lock().check(used, tasks, bytes as u64);
+                match checked {
+                    Err(reached) => reached.into(),
+                    Ok(()) => {
+                        StoreError::Unavailable("the owner's quota was used up a moment ago".into())
+                    }
+                }
+            }
+
+            /// The error of a commit that wrote nothing: its lease is lost, or a limit is reached.
+            async fn commit_error(&self, lease: &Lease, number: i64, bytes: usize) -> StoreError {
+                let get = sqlx::query_as(sql::COMMITTABLE).bind(lease.task.as_str());
+                let get = get.bind(column(lease.fence)).bind(number);
+                match self.fetch::<(String,)>(get).await {
+                    Ok(owner) => match owner.first() {
+                        Some((owner,)) => self.quota_error(owner, 0, bytes).await,
+                        None => StoreError::Lost,
+                    },
+                    Err(error) => error,
+                }
+            }
+        }
+
         impl TaskStore for $store {
+            fn set_quota(&self, quota: Quota) {
+                *self.quota.lock() = quota;
+            }
+
             fn create(&self, new: NewTask) -> StoreFuture<'_, Creation> {
                 run(async move {
                     let owner = new.owner.id();
@@ -23,6 +59,8 @@ macro_rules! impl_store {
                         Some((worker, lease)) => (Some(text::written(worker)), micros(*lease)),
                         None => (None, 0),
                     };
+                    let quota = *self.quota.lock();
+                    let size = new.call.len() + new.journal.len();
                     let insert = sqlx::query_as(tasks::INSERT)
                         .bind(new.id.as_str())
                         .bind(&new.flow.as_bytes()[..])
@@ -34,13 +72,25 @@ macro_rules! impl_store {
                         .bind(micros(new.ttl))
                         .bind(micros(new.poll_interval))
                         .bind(lease)
-                        .bind(worker);
+                        .bind(worker)
+                        .bind(sql::limit(size))
+                        .bind(column(quota.tasks))
+                        .bind(column(quota.bytes))
+                        .bind(column(quota.total_bytes));
                     let Some(created) = self.insert(&new, insert).await? else {
                         let get = sqlx::query_as(sql::GET_EXISTING)
                             .bind(&owner)
                             .bind(new.id.as_str())
                             .bind(&new.flow.as_bytes()[..]);
-                        return sql::existing(self.fetch(get).await?, text::read);
+                        let existing = sql::tasks(self.fetch(get).await?, text::read);
+                        if let Some(existing) = existing.into_iter().next() {
+                            return Ok(Creation::Existing(existing.task));
+                        }
+                        if self.find(&new.id).await?.is_some() {
+                            return Err(StoreError::IdInUse);
+                        }
+                        let owner = owner.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(owner, 1, size).await);
                     };
                     Ok(sql::new_task(new, created))
                 })
@@ -101,7 +151,14 @@ macro_rules! impl_store {
                     let seen = commit.is_visible();
                     let handed_on = matches!(commit.next, Next::HandOn);
                     let set_down = matches!(commit.next, Next::Suspend(_));
-                    let committed = self.commit_task(lease, commit).await?;
+                    let journal = commit.journal.as_ref().map_or(0, Vec::len);
+                    let (number, bytes) = (sql::next_commit(), journal + commit.new_bytes());
+                    let committed = match self.commit_task(lease, commit, number).await {
+                        Err(StoreError::Lost) if bytes > 0 => {
+                            return Err(self.commit_error(lease, number, bytes).await);
+                        }
+                        committed => committed?,
+                    };
                     let due = handed_on || (set_down && committed.answers);
                     if seen || due {
                         self.hint(&lease.task, due, true);
@@ -136,10 +193,29 @@ macro_rules! impl_store {
             fn spill<'a>(
                 &'a self,
                 id: &'a str,
+                owner: &'a Principal,
                 token: Vec<u8>,
                 keep: Duration,
             ) -> StoreFuture<'a, ()> {
-                run(self.spill_token(id, token, keep))
+                run(async move {
+                    let id = text::indexed("token id", id)?;
+                    let owner = owner.id().map(|id| text::indexed("token owner", id));
+                    let owner = owner.transpose()?;
+                    let (quota, size) = (*self.quota.lock(), token.len());
+                    let spill = sqlx::query(tasks::SPILL)
+                        .bind(id)
+                        .bind(token)
+                        .bind(tasks::until(keep))
+                        .bind(&owner)
+                        .bind(sql::limit(size))
+                        .bind(column(quota.bytes))
+                        .bind(column(quota.total_bytes));
+                    if self.execute(spill).await? == 0 {
+                        let owner = owner.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(owner, 0, size).await);
+                    }
+                    Ok(())
+                })
             }
 
             fn spilled<'a>(&'a self, id: &'a str) -> StoreFuture<'a, Option<Vec<u8>>> {

@@ -1,5 +1,6 @@
 //! Conversion between tasks and columns.
 
+use crate::quota::Usage;
 use crate::store::StoreError;
 use crate::task::{
     ClaimedTask, CommitResult, Creation, Lease, NewTask, Next, StoredStatus, StoredTask, TaskId,
@@ -158,11 +159,15 @@ pub(crate) fn add_answers(
     }
 }
 
-/// The existing task, from the rows of [`GET_EXISTING`](super::GET_EXISTING).
-pub(crate) fn existing(records: Vec<TaskRecord>, text: DecodeText) -> Result<Creation, StoreError> {
-    let existing = tasks(records, text).into_iter().next();
-    let existing = existing.ok_or(StoreError::IdInUse)?;
-    Ok(Creation::Existing(existing.task))
+/// The usage of an owner, from the row of [`USAGE`](super::USAGE).
+pub(crate) fn usage(records: &[(i64, i64, i64)]) -> Usage {
+    let (tasks, bytes, total_bytes) = records.first().copied().unwrap_or_default();
+    let number = |number| u64::try_from(number).unwrap_or(0);
+    Usage {
+        tasks: number(tasks),
+        bytes: number(bytes),
+        total_bytes: number(total_bytes),
+    }
 }
 
 /// A new task that was created at this time.

@@ -2,11 +2,58 @@
 
 use crate::open::OpenStoreError;
 
-/// The migrations, in the order of their versions, for Postgres. Never change a released migration; append a new one.
+/// A step from one version of the tables to the next.
+pub(crate) struct Migration {
+    /// SQL for Postgres, which is translated for SQLite.
+    tables: &'static str,
+    /// SQL for one database only.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "Postgres is off")
+    )]
+    postgres: &'static str,
+    #[cfg_attr(not(feature = "sqlite"), expect(dead_code, reason = "SQLite is off"))]
+    sqlite: &'static str,
+}
+
+/// A migration without parts for one database only.
+const fn tables(tables: &'static str) -> Migration {
+    Migration {
+        tables,
+        postgres: "",
+        sqlite: "",
+    }
+}
+
+/// The bytes that count for a row of tasks: those of its call, journal, outcome, asks and answers.
+macro_rules! task_bytes {
+    ($row:literal) => {
+        concat!(
+            "((length(",
+            $row,
+            "call) + length(",
+            $row,
+            "journal) + coalesce(length(",
+            $row,
+            "outcome), 0) + ",
+            $row,
+            "extra) / 1024 + 1) * 1024"
+        )
+    };
+}
+
+/// The bytes that count for a row of tokens.
+macro_rules! token_bytes {
+    ($row:literal) => {
+        concat!("(length(", $row, "bytes) / 1024 + 1) * 1024")
+    };
+}
+
+/// The migrations, in the order of their versions. Never change a released migration; append a new one.
 ///
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
 /// its page (HOT).
-const VERSIONS: &[&str] = &["
+const VERSIONS: &[Migration] = &[tables("
 CREATE TABLE refrain_tasks (
     id             TEXT   COLLATE \"C\" NOT NULL PRIMARY KEY,
     flow           BYTEA  NOT NULL,
@@ -63,7 +110,7 @@ CREATE TABLE refrain_tokens (
     until BIGINT NOT NULL
 );
 CREATE INDEX refrain_tokens_until ON refrain_tokens (until);
-", "
+"), tables("
 CREATE TABLE refrain_notes (
     session TEXT   COLLATE \"C\" NOT NULL,
     name    TEXT   COLLATE \"C\" NOT NULL,
@@ -72,9 +119,128 @@ CREATE TABLE refrain_notes (
     PRIMARY KEY (session, name)
 );
 CREATE INDEX refrain_notes_until ON refrain_notes (until);
-", "
+"), tables("
 DROP TABLE refrain_notes;
-"];
+"), tables("
+CREATE TABLE refrain_turns (
+    last BIGINT NOT NULL
+);
+INSERT INTO refrain_turns (last) VALUES (0);
+ALTER TABLE refrain_tasks ADD COLUMN turn BIGINT;
+DROP INDEX refrain_tasks_due;
+CREATE INDEX refrain_tasks_due ON refrain_tasks (due) WHERE due IS NOT NULL AND turn IS NULL;
+CREATE INDEX refrain_tasks_turn ON refrain_tasks (turn, due) WHERE turn IS NOT NULL;
+CREATE INDEX refrain_tasks_owner ON refrain_tasks (coalesce(owner, ''), turn) WHERE turn IS NOT NULL;
+"), Migration {
+    tables: concat!("
+CREATE TABLE refrain_usage (
+    owner TEXT   COLLATE \"C\" NOT NULL,
+    slot  BIGINT NOT NULL,
+    tasks BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    PRIMARY KEY (owner, slot)
+) WITH (fillfactor = 70);
+ALTER TABLE refrain_tasks ADD COLUMN extra BIGINT NOT NULL DEFAULT 0;
+ALTER TABLE refrain_tokens ADD COLUMN owner TEXT COLLATE \"C\";
+UPDATE refrain_tasks SET extra = (
+    SELECT coalesce(sum(length(ask) + coalesce(length(answer), 0)), 0) FROM refrain_asks WHERE task = id);
+INSERT INTO refrain_usage (owner, slot, tasks, bytes)
+SELECT '=' || coalesce(owner, ''), 0, sum(CASE WHEN ended IS NULL THEN 1 ELSE 0 END), sum(", task_bytes!(""), ")
+FROM refrain_tasks GROUP BY coalesce(owner, '');
+INSERT INTO refrain_usage (owner, slot, tasks, bytes)
+SELECT '=', 1, 0, coalesce(sum(", token_bytes!(""), "), 0) FROM refrain_tokens;
+INSERT INTO refrain_usage (owner, slot, tasks, bytes)
+SELECT '*', 0, sum(tasks), sum(bytes) FROM refrain_usage;
+"),
+    postgres: POSTGRES_TRIGGERS,
+    sqlite: SQLITE_TRIGGERS,
+}];
+
+/// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each
+/// connection has a slot, so that concurrent writes of one owner rarely wait for each other. Every write locks `'*'` first,
+/// so that two connections with the same slot do not block each other.
+const POSTGRES_TRIGGERS: &str = concat!("
+CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RETURNS void LANGUAGE sql AS $$
+    INSERT INTO refrain_usage AS u (owner, slot, tasks, bytes)
+    SELECT v.owner, pg_backend_pid() % 16, more_tasks, more_bytes
+    FROM (VALUES ('*'), ('=' || coalesce(who, ''))) AS v (owner)
+    WHERE more_tasks <> 0 OR more_bytes <> 0
+    ON CONFLICT (owner, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes
+$$;
+CREATE FUNCTION refrain_count_task() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    tasks BIGINT := 0;
+    bytes BIGINT := 0;
+    who TEXT;
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        who := OLD.owner;
+        tasks := - (OLD.ended IS NULL)::int;
+        bytes := - ", task_bytes!("OLD."), ";
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        who := NEW.owner;
+        tasks := tasks + (NEW.ended IS NULL)::int;
+        bytes := bytes + ", task_bytes!("NEW."), ";
+    END IF;
+    IF tasks <> 0 OR bytes <> 0 THEN
+        PERFORM refrain_count(who, tasks, bytes);
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE FUNCTION refrain_count_token() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        PERFORM refrain_count(OLD.owner, 0, - ", token_bytes!("OLD."), ");
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        PERFORM refrain_count(NEW.owner, 0, ", token_bytes!("NEW."), ");
+    END IF;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER refrain_count AFTER INSERT OR DELETE OR UPDATE OF call, journal, outcome, extra, ended
+    ON refrain_tasks FOR EACH ROW EXECUTE FUNCTION refrain_count_task();
+CREATE TRIGGER refrain_count AFTER INSERT OR DELETE OR UPDATE OF bytes
+    ON refrain_tokens FOR EACH ROW EXECUTE FUNCTION refrain_count_token();
+");
+
+/// Adds to the usage of an owner and of all owners.
+macro_rules! sqlite_count {
+    ($owner:literal, $tasks:expr, $bytes:expr) => {
+        concat!(
+            "INSERT INTO refrain_usage (owner, slot, tasks, bytes)
+            VALUES ('=' || coalesce(", $owner, ", ''), 0, ", $tasks, ", ", $bytes, "), ('*', 0, ", $tasks, ", ", $bytes, ")
+            ON CONFLICT (owner, slot) DO UPDATE SET tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes;"
+        )
+    };
+}
+
+const SQLITE_TRIGGERS: &str = concat!("
+CREATE TRIGGER refrain_count_new_task AFTER INSERT ON refrain_tasks BEGIN
+    ", sqlite_count!("NEW.owner", "(NEW.ended IS NULL)", task_bytes!("NEW.")), "
+END;
+CREATE TRIGGER refrain_count_task AFTER UPDATE OF call, journal, outcome, extra, ended ON refrain_tasks
+WHEN (OLD.ended IS NULL) <> (NEW.ended IS NULL) OR ", task_bytes!("OLD."), " <> ", task_bytes!("NEW."), " BEGIN
+    ", sqlite_count!(
+        "NEW.owner",
+        "(NEW.ended IS NULL) - (OLD.ended IS NULL)",
+        concat!(task_bytes!("NEW."), " - ", task_bytes!("OLD."))
+    ), "
+END;
+CREATE TRIGGER refrain_count_old_task AFTER DELETE ON refrain_tasks BEGIN
+    ", sqlite_count!("OLD.owner", "- (OLD.ended IS NULL)", concat!("- ", task_bytes!("OLD."))), "
+END;
+CREATE TRIGGER refrain_count_new_token AFTER INSERT ON refrain_tokens BEGIN
+    ", sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")), "
+END;
+CREATE TRIGGER refrain_count_token AFTER UPDATE OF bytes ON refrain_tokens BEGIN
+    ", sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))), "
+    ", sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")), "
+END;
+CREATE TRIGGER refrain_count_old_token AFTER DELETE ON refrain_tokens BEGIN
+    ", sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))), "
+END;
+");
 
 /// Replacements that translate the migrations for SQLite, where the database numbers the asks.
 #[cfg(feature = "sqlite")]
@@ -95,18 +261,25 @@ pub(crate) const ADD_SCHEMA_VERSION: &str = "INSERT INTO refrain_schema (version
 /// The migrations after version `found`, with their versions.
 pub(crate) fn pending_migrations(
     found: Option<i64>,
-) -> Result<impl Iterator<Item = (i64, &'static str)>, OpenStoreError> {
+) -> Result<impl Iterator<Item = (i64, &'static Migration)>, OpenStoreError> {
     let (found, known) = (found.unwrap_or(0), VERSIONS.len() as i64);
     if found > known {
         return Err(OpenStoreError::Newer { found, known });
     }
-    let all = (1..).zip(VERSIONS.iter().copied());
+    let all = (1..).zip(VERSIONS);
     Ok(all.filter(move |(version, _)| *version > found))
 }
 
-/// A migration for SQLite.
-#[cfg(feature = "sqlite")]
-pub(crate) fn for_sqlite(migration: &str) -> String {
-    let replace = |sql: String, (from, to): (&str, &str)| sql.replace(from, to);
-    SQLITE.into_iter().fold(migration.to_owned(), replace)
+impl Migration {
+    #[cfg(feature = "postgres")]
+    pub(crate) fn for_postgres(&self) -> String {
+        format!("{}{}", self.tables, self.postgres)
+    }
+
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn for_sqlite(&self) -> String {
+        let replace = |sql: String, (from, to): (&str, &str)| sql.replace(from, to);
+        let tables = SQLITE.into_iter().fold(self.tables.to_owned(), replace);
+        format!("{tables}{}", self.sqlite)
+    }
 }

@@ -2,6 +2,8 @@
 //! mixing `$1` and `?1`.
 //!
 //! In `SET`, columns on the right have the values before the statement. A task that has not ended has `due` and no `ended`.
+//! A ready task, which is due and may be claimed, has a `turn`. A statement that makes a task due at once gives it one; a
+//! task whose wait or lease ends gets it with the next claim. An expired lease is held until the claim.
 
 /// Selects [`TaskRecord`](super::TaskRecord)s: tasks `t` of a table or query, and their open asks `a`.
 macro_rules! select_tasks {
@@ -25,31 +27,90 @@ macro_rules! claim_columns {
     };
 }
 
-/// Inserts a task at the time `$now`. The parameters from `$1`: id, flow, owner, tool, call, journal, message, TTL, poll
-/// interval, lease, worker.
+/// The turn of a task of this owner that becomes ready: after the owner's other ready tasks, and after the last claimed
+/// turn. So each owner has one task in each turn, and tasks of a new owner come next.
+macro_rules! next_turn {
+    ($owner:literal, $greatest:literal) => {
+        concat!(
+            "(1 + ",
+            $greatest,
+            "((SELECT last FROM refrain_turns), coalesce((
+                SELECT r.turn FROM refrain_tasks r
+                WHERE coalesce(r.owner, '') = coalesce(",
+            $owner,
+            ", '') AND r.turn IS NOT NULL
+                ORDER BY r.turn DESC LIMIT 1), 0)))"
+        )
+    };
+}
+
+/// Whether the owner, and the store, may have this many more bytes.
+macro_rules! within_quota {
+    ($owner:literal, $growth:expr, $bytes:literal, $total:literal) => {
+        concat!(
+            "(coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(", $owner, ", '')), 0) + ",
+            $growth, " <= ", $bytes, "
+                AND coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '*'), 0) + ",
+            $growth, " <= ", $total, ")"
+        )
+    };
+}
+
+/// The bytes that a commit adds to a task `t`; `$asks` is the size of new asks. A completed task keeps only its outcome.
+macro_rules! commit_growth {
+    ($asks:literal) => {
+        concat!(
+            "(coalesce(length($9), 0) + ",
+            $asks,
+            " + CASE
+                WHEN $6 = 'complete' THEN - length(t.call) - length(t.journal)
+                ELSE coalesce(length($4) - length(t.journal), 0) END)"
+        )
+    };
+}
+
+/// Whether the quota allows a commit to a task `t`. A task may fail in any case.
+macro_rules! commit_allowed {
+    ($asks:literal, $bytes:literal, $total:literal) => {
+        concat!(
+            "($6 = 'fail' OR ",
+            commit_growth!($asks),
+            " <= 0 OR ",
+            within_quota!("t.owner", commit_growth!($asks), $bytes, $total),
+            ")"
+        )
+    };
+}
+
+/// Inserts a task at the time `$now`, within the quota. The parameters from `$1`: id, flow, owner, tool, call, journal,
+/// message, TTL, poll interval, lease, worker, size, and the limits of tasks, bytes and all bytes.
 macro_rules! insert_task {
-    ($now:expr) => {
+    ($now:expr, $greatest:literal) => {
         concat!(
             "INSERT INTO refrain_tasks
                 (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl,
-                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread)
-            VALUES
-                ($1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
+                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn)
+            SELECT $1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
                  $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
-                 CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0)
+                 CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0,
+                 CASE WHEN $11 IS NULL THEN ", next_turn!("$3", $greatest), " END
+            WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || coalesce($3, '')), 0) < $13
+                AND ", within_quota!("$3", "$12", "$14", "$15"), "
             ON CONFLICT DO NOTHING"
         )
     };
 }
 
-/// The `SET` clause that updates a task `t` after `$new` new answers.
+/// The `SET` clause that updates a task `t` after `$new` new answers of `$bytes` bytes.
 macro_rules! set_answered {
-    ($new:literal, $now:expr, $greatest:literal, $least:literal) => {
+    ($new:literal, $bytes:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
             "SET open = t.open - ",
             $new,
             ", unread = t.unread + ",
             $new,
+            ", extra = t.extra + ",
+            $bytes,
             ",
                 status = CASE WHEN t.open > ",
             $new,
@@ -63,12 +124,15 @@ macro_rules! set_answered {
             $least,
             "(t.due, ",
             $now,
-            ") ELSE t.due END"
+            ") ELSE t.due END,
+                turn = CASE WHEN t.worker IS NULL AND t.turn IS NULL THEN ",
+            next_turn!("t.owner", $greatest),
+            " ELSE t.turn END"
         )
     };
 }
 
-/// The `SET` clause that cancels a task.
+/// The `SET` clause that cancels a task. It drops the data that is only needed to run the task.
 macro_rules! set_cancelled {
     ($now:expr, $greatest:literal) => {
         concat!(
@@ -77,9 +141,10 @@ macro_rules! set_cancelled {
             "(updated, ",
             $now,
             "),
-                ended = ",
+                call = coalesce(substr(call, 1, 0), call),
+                journal = coalesce(substr(journal, 1, 0), journal), ended = ",
             $now,
-            ", due = NULL, worker = NULL, fence = fence + 1, revision = revision + 1"
+            ", due = NULL, turn = NULL, worker = NULL, fence = fence + 1, revision = revision + 1"
         )
     };
 }
@@ -94,6 +159,8 @@ macro_rules! set_requeued {
                 status_message = CASE WHEN due IS NOT NULL THEN status_message END,
                 ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
             $now,
+            ", turn = ",
+            next_turn!("refrain_tasks.owner", $greatest),
             ",
                 status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
                 fence = fence + 1, revision = revision + 1, updated = ",
@@ -106,12 +173,15 @@ macro_rules! set_requeued {
     };
 }
 
-/// The `SET` clause that writes a commit to a task `t`; `$open` and `$unread` are the changes of these columns. The
+/// The `SET` clause that writes a commit to a task `t`; `$open`, `$unread` and `$extra` are the changes of these columns.
+/// A completed task keeps only its outcome. The
 /// parameters from `$3`: commit number, journal, message, the variant of `Next`, wait, error, outcome, progress.
 macro_rules! set_committed {
-    ($open:literal, $unread:literal, $now:expr, $greatest:literal, $least:literal) => {
+    ($open:literal, $unread:literal, $extra:literal, $now:expr, $greatest:literal, $least:literal) => {
         concat!(
-            "SET journal = coalesce($4, t.journal),
+            "SET journal = CASE WHEN $6 = 'complete' THEN coalesce(substr(t.journal, 1, 0), t.journal) ELSE coalesce($4, t.journal) END,
+                call = CASE WHEN $6 = 'complete' THEN coalesce(substr(t.call, 1, 0), t.call) ELSE t.call END,
+                extra = t.extra + ", $extra, ",
                 attempts = CASE WHEN $10 THEN 0
                     WHEN $6 IN ('suspend', 'hand_on') THEN ", $greatest, "(t.attempts - 1, 0) ELSE t.attempts END,
                 status_message = CASE WHEN $6 = 'complete' THEN $5 ELSE coalesce($5, t.status_message) END,
@@ -123,10 +193,24 @@ macro_rules! set_committed {
                 due = CASE WHEN $6 = 'keep' THEN t.due
                     WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0) THEN ", $now, "
                     WHEN $6 IN ('suspend', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
+                turn = CASE WHEN $6 = 'keep' THEN t.turn
+                    WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0)
+                    THEN ", next_turn!("t.owner", $greatest), " END,
                 worker = CASE WHEN $6 = 'keep' THEN t.worker END,
                 ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
                 outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
                 revision = t.revision + 1, last_commit = $3"
+        )
+    };
+}
+
+/// The `SET` clause that makes a task ready whose wait or lease has ended, from the rows `late` of the owner and the rank
+/// among that owner's rows.
+macro_rules! promoted {
+    ($greatest:literal) => {
+        concat!(
+            "SET turn = late.rank - 1 + ",
+            next_turn!("late.owner", $greatest)
         )
     };
 }
@@ -150,8 +234,8 @@ macro_rules! answers_of {
 }
 
 pub(crate) use {
-    answers_of, claim_columns, insert_task, revisions, set_answered, set_cancelled, set_committed,
-    set_requeued,
+    answers_of, claim_columns, commit_allowed, commit_growth, insert_task, next_turn, promoted,
+    revisions, set_answered, set_cancelled, set_committed, set_requeued, within_quota,
 };
 
 /// The task `$1` of the owner `$2`.
@@ -172,6 +256,17 @@ pub(crate) const FIND: &str = concat!(
     select_tasks!("refrain_tasks"),
     " WHERE t.id = $1 ORDER BY a.ord"
 );
+
+/// The usage of the owner `$1`, and the bytes of all owners.
+pub(crate) const USAGE: &str = "
+SELECT CAST(coalesce(sum(CASE WHEN owner <> '*' THEN tasks END), 0) AS BIGINT),
+    CAST(coalesce(sum(CASE WHEN owner <> '*' THEN bytes END), 0) AS BIGINT),
+    CAST(coalesce(sum(CASE WHEN owner = '*' THEN bytes END), 0) AS BIGINT)
+FROM refrain_usage WHERE owner IN ('=' || $1, '*')";
+
+/// The owner of the task `$1`, if it can take the commit `$3` with the fence `$2`.
+pub(crate) const COMMITTABLE: &str = "
+SELECT coalesce(owner, '') FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
 
 /// The latest tasks with the status `$1` and the tool `$2`, at most `$3`.
 pub(crate) const LIST: &str = concat!(

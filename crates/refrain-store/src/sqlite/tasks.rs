@@ -4,9 +4,11 @@
 //! on disk.
 
 use super::{Result, SqliteStore, begin, now};
+use crate::quota::Quota;
 use crate::sql::{
-    ClaimRecord, NextColumns, answers_of, claim_columns, column, committed, insert_task, limit,
-    next_commit, revisions, set_answered, set_cancelled, set_committed, set_requeued,
+    ClaimRecord, NextColumns, USAGE, answers_of, claim_columns, column, commit_allowed,
+    commit_growth, committed, insert_task, limit, next_turn, promoted, revisions, set_answered,
+    set_cancelled, set_committed, set_requeued, usage, within_quota,
 };
 use crate::store::{StoreError, TaskStore};
 use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, Next, SweepCounts, TaskId};
@@ -20,7 +22,10 @@ use std::time::Duration;
 /// The maximum number of tasks of one claim.
 const MAX_CLAIM: i64 = 1000;
 
-pub(super) const INSERT: &str = concat!(insert_task!("$12"), " RETURNING created");
+/// Advances the last claimed turn to `$1`.
+const ADVANCE: &str = "UPDATE refrain_turns SET last = $1 WHERE last < $1";
+
+pub(super) const INSERT: &str = concat!(insert_task!("$16", "max"), " RETURNING created");
 
 const CANCEL: &str = concat!(
     "UPDATE refrain_tasks ",
@@ -33,34 +38,52 @@ UPDATE refrain_asks SET answer = $3, state = 'answered' WHERE task = $1 AND key 
 
 const ANSWERED: &str = concat!(
     "UPDATE refrain_tasks AS t ",
-    set_answered!("$2", "$3", "max", "min"),
+    set_answered!("$2", "$4", "$3", "max", "min"),
     " WHERE id = $1 RETURNING worker IS NULL"
 );
 
-/// Claims the tasks `$4` that are still due.
+/// Makes tasks ready whose wait or lease ended by `$1`, at most `$2`.
+const PROMOTE: &str = concat!(
+    "UPDATE refrain_tasks AS t ",
+    promoted!("max"),
+    "
+    FROM (
+        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
+        FROM (SELECT id, owner, due FROM refrain_tasks
+            WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL ORDER BY due LIMIT $2)
+    ) AS late
+    WHERE t.id = late.id"
+);
+
+const IS_LATE: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL)";
+
+/// Claims the tasks `$4` that are still ready.
 const CLAIM: &str = concat!(
     "UPDATE refrain_tasks
-    SET worker = $1, due = $2 + $3, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
-    WHERE due <= $2 AND id IN (SELECT value FROM json_each($4))
+    SET worker = $1, due = $2 + $3, turn = NULL, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
+    WHERE due <= $2 AND turn IS NOT NULL AND id IN (SELECT value FROM json_each($4))
     RETURNING ",
     claim_columns!(),
     ", max(0, expires - $2)"
 );
 
 const EXTEND: &str = "
-UPDATE refrain_tasks SET due = $3
+UPDATE refrain_tasks SET due = $3, turn = NULL
 WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND worker IS NOT NULL";
 
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks AS t ",
-    set_committed!("$11", "$12", "$13", "max", "min"),
-    " WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 RETURNING revision, unread"
+    set_committed!("$11", "$12", "$14", "$13", "max", "min"),
+    " WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 AND ",
+    commit_allowed!("$14", "$15", "$16"),
+    " RETURNING revision, unread"
 );
 
 /// A commit without asks by a worker that keeps the task, with the parameters of [`COMMIT`]. SQLite updates the indexes of
 /// all columns that a statement sets, so this one omits unchanged columns.
-const KEEP: &str = "
-UPDATE refrain_tasks
+const KEEP: &str = concat!(
+    "
+UPDATE refrain_tasks AS t
 SET journal = coalesce($4, journal),
     attempts = CASE WHEN $10 THEN 0 ELSE attempts END,
     status_message = coalesce($5, status_message),
@@ -68,8 +91,11 @@ SET journal = coalesce($4, journal),
     updated = max(updated, $13),
     revision = revision + 1,
     last_commit = $3
-WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3
-RETURNING revision, unread";
+WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 AND ",
+    commit_allowed!("$14", "$15", "$16"),
+    "
+RETURNING revision, unread"
+);
 
 const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = $1 AND fence = $2 AND due IS NOT NULL";
 
@@ -78,9 +104,17 @@ pub(super) const ANSWERS_OF: &str = answers_of!("IN (SELECT value FROM json_each
 
 const REQUEUE: &str = concat!("UPDATE refrain_tasks ", set_requeued!("$2", "max"));
 
-const SPILL: &str = "
-INSERT INTO refrain_tokens (id, bytes, until) VALUES ($1, $2, $3)
-ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until";
+pub(super) const SPILL: &str = concat!(
+    "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, $3, $4 WHERE ",
+    within_quota!("$4", "$5", "$6", "$7"),
+    "
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner"
+);
+
+/// The end of this time, as a parameter of [`SPILL`].
+pub(super) fn until(keep: Duration) -> i64 {
+    now() + micros(keep)
+}
 
 /// Tasks that ended by `$2` and expired by `$1`.
 macro_rules! ended {
@@ -130,16 +164,27 @@ impl SqliteStore {
         if ended != Some(false) {
             return Ok(ended.is_some());
         }
-        let mut new = 0;
+        let size = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
+        let owner = owner.id().unwrap_or_default();
+        let used = sqlx::query_as(USAGE)
+            .bind(owner)
+            .fetch_all(&mut *tx)
+            .await?;
+        let quota = *self.quota.lock();
+        quota.check(usage(&used), 0, size)?;
+        let (mut new, mut bytes) = (0, 0);
         for (key, answer) in answers {
+            let size = limit(answer.len());
             let answer = sqlx::query(ANSWER).bind(id.as_str()).bind(key).bind(answer);
-            new += answer.execute(&mut *tx).await?.rows_affected() as i64;
+            if answer.execute(&mut *tx).await?.rows_affected() > 0 {
+                (new, bytes) = (new + 1, bytes + size);
+            }
         }
         if new == 0 {
             return Ok(true);
         }
         let answered = sqlx::query_scalar(ANSWERED).bind(id.as_str());
-        let answered = answered.bind(new).bind(now());
+        let answered = answered.bind(new).bind(now()).bind(bytes);
         let due: Vec<bool> = answered.fetch_all(&mut *tx).await?;
         tx.commit().await?;
         self.hint(id, due == [true], false);
@@ -159,39 +204,61 @@ impl SqliteStore {
         // A worker that loses a race retries a few times.
         for _ in 0..5 {
             // Usually nothing is due, and a reading connection can find that out.
-            let found = self.find_due(claim).await?;
-            if found.is_empty() {
+            self.promote().await?;
+            let found = self.find_ready(claim).await?;
+            let Some((_, last)) = found.last() else {
                 break;
-            }
+            };
+            let ids: Vec<String> = found.iter().map(|(id, _)| id.clone()).collect();
             let mut writer = self.writer().await?;
+            let mut tx = begin(&mut writer).await?;
             let take = sqlx::query_as(CLAIM)
                 .bind(claim.worker)
                 .bind(now())
                 .bind(micros(claim.lease))
-                .bind(id_list(&found));
-            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *writer).await?;
+                .bind(id_list(&ids));
+            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *tx).await?;
+            sqlx::query(ADVANCE).bind(last).execute(&mut *tx).await?;
+            tx.commit().await?;
             drop(writer);
             if !records.is_empty() {
-                records.sort_by_key(|record| found.iter().position(|id| *id == record.0));
+                records.sort_by_key(|record| ids.iter().position(|id| *id == record.0));
                 return Ok(records);
             }
         }
         Ok(Vec::new())
     }
 
-    /// The tasks that this worker may claim, longest due first. The index on `due` skips waiting tasks.
-    async fn find_due(&self, claim: Claim<'_>) -> Result<Vec<String>> {
+    /// Makes tasks ready whose wait or lease has ended.
+    async fn promote(&self) -> Result<()> {
+        let late = sqlx::query_scalar(IS_LATE).bind(now());
+        if late.fetch_one(&self.readers).await? {
+            let promote = sqlx::query(PROMOTE).bind(now()).bind(MAX_CLAIM);
+            self.execute(promote).await?;
+        }
+        Ok(())
+    }
+
+    /// The tasks that this worker may claim, in their order, with their turns.
+    async fn find_ready(&self, claim: Claim<'_>) -> Result<Vec<(String, i64)>> {
         let now = now();
-        let mut find = QueryBuilder::new("SELECT id FROM refrain_tasks WHERE due <= ");
-        find.push_bind(now).push(" AND (expires <= ").push_bind(now);
-        find.push(" OR tool IN (");
+        let mut find =
+            QueryBuilder::new("SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL");
+        find.push(" AND due <= ").push_bind(now);
+        find.push(" AND coalesce(owner, '') NOT IN (");
+        let mut owners = find.separated(", ");
+        for owner in claim.except {
+            owners.push_bind(owner.id().unwrap_or_default());
+        }
+        find.push(") AND (tool IN (");
         let mut tools = find.separated(", ");
         for tool in claim.tools {
             tools.push_bind(tool);
         }
-        find.push(")) ORDER BY due LIMIT ");
+        find.push(") OR expires <= ").push_bind(now);
+        find.push(") ORDER BY turn, due LIMIT ");
         find.push_bind(limit(claim.most).min(MAX_CLAIM));
-        Ok(find.build_query_scalar().fetch_all(&self.readers).await?)
+        Ok(find.build_query_as().fetch_all(&self.readers).await?)
     }
 
     pub(super) async fn extend_leases(
@@ -214,27 +281,27 @@ impl SqliteStore {
         Ok(held)
     }
 
-    pub(super) async fn commit_task(&self, lease: &Lease, commit: Commit) -> Result<CommitResult> {
+    pub(super) async fn commit_task(
+        &self,
+        lease: &Lease,
+        commit: Commit,
+        number: i64,
+    ) -> Result<CommitResult> {
+        let lease = (lease, number, *self.quota.lock());
         let mut writer = self.writer().await?;
         if !commit.has_asks() {
             let keeps = commit.next == Next::Keep;
             let sql = if keeps { KEEP } else { COMMIT };
-            return write(&mut writer, sql, lease, commit, (0, 0)).await;
+            return write(&mut writer, sql, lease, commit, (0, 0, 0)).await;
         }
         let mut tx = begin(&mut writer).await?;
-        let held = sqlx::query(HELD).bind(lease.task.as_str());
-        let held = held.bind(column(lease.fence)).fetch_optional(&mut *tx);
+        let held = sqlx::query(HELD).bind(lease.0.task.as_str());
+        let held = held.bind(column(lease.0.fence)).fetch_optional(&mut *tx);
         held.await?.ok_or(StoreError::Lost)?;
-        let changed = write_asks(&mut tx, &lease.task, &commit).await?;
+        let changed = write_asks(&mut tx, &lease.0.task, &commit).await?;
         let committed = write(&mut tx, COMMIT, lease, commit, changed).await?;
         tx.commit().await?;
         Ok(committed)
-    }
-
-    pub(super) async fn spill_token(&self, id: &str, token: Vec<u8>, keep: Duration) -> Result<()> {
-        let spill = sqlx::query(SPILL).bind(id).bind(token);
-        let spill = spill.bind(now() + micros(keep));
-        self.execute(spill).await.map(drop)
     }
 
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
@@ -276,19 +343,19 @@ pub(super) fn id_list(ids: &[String]) -> String {
     format!("{ids:?}")
 }
 
-/// Writes a commit to its task, with the changes of its numbers of open and unread asks.
+/// Writes a commit to its task, with the changes of its numbers of open asks, unread asks and bytes of asks.
 async fn write(
     writer: &mut SqliteConnection,
     sql: &'static str,
-    lease: &Lease,
+    (lease, number, quota): (&Lease, i64, Quota),
     commit: Commit,
-    (open, unread): (i64, i64),
+    (open, unread, bytes): (i64, i64, i64),
 ) -> Result<CommitResult> {
     let next = NextColumns::from(commit.next);
     let write = sqlx::query_as(sql)
         .bind(lease.task.as_str())
         .bind(column(lease.fence))
-        .bind(next_commit())
+        .bind(number)
         .bind(commit.journal)
         .bind(commit.status_message)
         .bind(next.kind)
@@ -298,16 +365,19 @@ async fn write(
         .bind(commit.progress)
         .bind(open)
         .bind(unread)
-        .bind(now());
+        .bind(now())
+        .bind(bytes)
+        .bind(column(quota.bytes))
+        .bind(column(quota.total_bytes));
     committed(write.fetch_all(writer).await?)
 }
 
-/// Writes the asks of a commit, and returns the changes of the numbers of open and unread asks.
+/// Writes the asks of a commit, and returns the changes of the numbers of open asks, unread asks and bytes.
 async fn write_asks(
     writer: &mut SqliteConnection,
     task: &TaskId,
     commit: &Commit,
-) -> Result<(i64, i64)> {
+) -> Result<(i64, i64, i64)> {
     const PUBLISH: &str = "
         INSERT INTO refrain_asks (task, key, ask, state) VALUES ($1, $2, $3, 'open')
         ON CONFLICT DO NOTHING";
@@ -317,10 +387,12 @@ async fn write_asks(
         UPDATE refrain_asks SET state = 'withdrawn'
         WHERE task = $1 AND key = $2 AND state IN ('open', 'answered')
         RETURNING answer IS NULL";
-    let (mut open, mut unread) = (0, 0);
+    let (mut open, mut unread, mut bytes) = (0, 0, 0);
     for (key, ask) in &commit.publish {
         let query = sqlx::query(PUBLISH).bind(task.as_str()).bind(key).bind(ask);
-        open += query.execute(&mut *writer).await?.rows_affected() as i64;
+        if query.execute(&mut *writer).await?.rows_affected() > 0 {
+            (open, bytes) = (open + 1, bytes + limit(ask.len()));
+        }
     }
     for key in &commit.taken {
         let query = sqlx::query(TAKE).bind(task.as_str()).bind(key);
@@ -334,5 +406,5 @@ async fn write_asks(
             None => {}
         }
     }
-    Ok((open, unread))
+    Ok((open, unread, bytes))
 }

@@ -44,6 +44,7 @@ async fn claim(store: &MemoryStore) -> Option<ClaimedTask> {
         tools: &tools,
         lease: Duration::from_secs(30),
         most: 1,
+        except: &[],
     };
     store.claim(claim).await.expect("it answers").pop()
 }

@@ -1,8 +1,8 @@
 //! The store in Postgres: contract, fleets, restarts, lost connections.
 
 use super::support::{
-    HOUR, assert_failed, assert_late_failures_are_reported, assert_unavailable, create_leased,
-    new_task,
+    HOUR, UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_failed,
+    assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
 };
 use refrain_core::Principal;
 use refrain_store::test_postgres::TestPostgres;
@@ -88,11 +88,11 @@ async fn concurrent_opens_of_a_new_database_succeed() {
         .fetch_all(&mut connect(&url).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3]);
+    assert_eq!(versions, [1, 2, 3, 4, 5]);
 }
 
 #[tokio::test]
-async fn session_notes_of_an_earlier_version_are_dropped() {
+async fn earlier_version_is_upgraded() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let task = new_task(1);
@@ -104,13 +104,20 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     for statement in [
         notes,
         "INSERT INTO refrain_notes VALUES ('s', 'level', '\\x01', 1)",
-        "DELETE FROM refrain_schema WHERE version = 3",
-    ] {
-        connection.execute(statement).await.unwrap();
+        "DROP FUNCTION refrain_count_task CASCADE",
+        "DROP FUNCTION refrain_count_token CASCADE",
+        "DROP FUNCTION refrain_count",
+    ]
+    .iter()
+    .chain(UNDO_MIGRATIONS)
+    {
+        connection.execute(*statement).await.unwrap();
     }
     let store = open(&url).await.unwrap();
     let found = store.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
+    assert_claimable(&*store, &task.id).await;
+    assert_counted(&*store, 2).await;
     let gone: bool = sqlx::query_scalar("SELECT to_regclass('refrain_notes') IS NULL")
         .fetch_one(&mut connection)
         .await
@@ -133,7 +140,7 @@ async fn newer_schema_is_not_changed() {
             error,
             OpenStoreError::Newer {
                 found: 99,
-                known: 3
+                known: 5
             }
         ),
         "{error}"
@@ -262,6 +269,7 @@ async fn answer_written_during_a_commit_is_not_lost() {
             tools: &tools,
             lease: HOUR,
             most: 10,
+            except: &[],
         };
         let claimed = store.claim(claim).await.unwrap();
         assert_eq!(claimed.len(), 1, "and the task is due");
@@ -406,6 +414,7 @@ async fn lost_connection_is_unavailable_and_does_not_hang() {
         tools: &tools,
         lease: HOUR,
         most: 10,
+        except: &[],
     };
     let claimed = direct.claim(claim).await.unwrap();
     let claimed = claimed.iter().find(|one| one.lease.task == lease.task);
@@ -482,18 +491,30 @@ async fn failure_at_commit_is_reported() {
     assert_failed(&store.extend(std::slice::from_ref(&lease), HOUR).await);
 }
 
-/// With 100,000 waiting tasks, a claim reads only the due ones.
+/// With 100,000 tasks that wait for an answer and 100,000 ready tasks, a claim reads only the tasks that it takes.
 #[tokio::test]
 async fn claim_does_not_read_waiting_tasks() {
     let postgres = TestPostgres::shared().unwrap();
     let url = postgres.database().await.unwrap();
     let store = open(&url).await.unwrap();
     let mut connection = connect(&url).await;
+    let uncounted = "ALTER TABLE refrain_tasks DISABLE TRIGGER refrain_count";
+    connection.execute(uncounted).await.unwrap();
     sqlx::query(
         "INSERT INTO refrain_tasks (id, flow, tool, call, journal, status, created, updated, ttl, \
             poll_interval, expires, due, fence, attempts, revision, last_commit, open, unread) \
          SELECT 'task' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'tool', '', '', 'input_required', \
             0, 0, 0, 0, 9000000000000000, 9000000000000000, 0, 0, 1, 0, 1, 0 \
+         FROM generate_series(1, 100000) n",
+    )
+    .execute(&mut connection)
+    .await
+    .unwrap();
+    sqlx::query(
+        "INSERT INTO refrain_tasks (id, flow, owner, tool, call, journal, status, created, updated, ttl, \
+            poll_interval, expires, due, fence, attempts, revision, last_commit, open, unread, turn) \
+         SELECT 'ready' || n, decode(lpad(to_hex(n), 32, '0'), 'hex'), 'alice', 'tool', '', '', 'working', \
+            0, 0, 0, 0, 9000000000000000, n, 0, 0, 1, 0, 0, 0, n \
          FROM generate_series(1, 100000) n",
     )
     .execute(&mut connection)
@@ -509,17 +530,18 @@ async fn claim_does_not_read_waiting_tasks() {
     let plan = sqlx::query(
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) \
          SELECT id FROM refrain_tasks \
-         WHERE due <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint \
+         WHERE turn IS NOT NULL AND due <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint \
+            AND coalesce(owner, '') <> ALL('{bob}') \
             AND (tool = ANY('{tool}') OR expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
-         ORDER BY due LIMIT 100 FOR UPDATE SKIP LOCKED",
+         ORDER BY turn, due LIMIT 10 FOR UPDATE SKIP LOCKED",
     )
     .fetch_all(&mut connection)
     .await
     .unwrap();
     let plan: Vec<String> = plan.iter().map(|row| row.get(0)).collect();
     let plan = plan.join("\n");
-    let scan = "Index Scan using refrain_tasks_due on refrain_tasks (actual rows=10 ";
+    let scan = "Index Scan using refrain_tasks_turn on refrain_tasks (actual rows=10 ";
     assert!(plan.contains(scan), "{plan}");
-    assert!(plan.contains("Index Cond: (due <= "), "{plan}");
+    assert!(!plan.contains("Rows Removed"), "{plan}");
     println!("{plan}");
 }

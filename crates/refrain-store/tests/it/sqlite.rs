@@ -1,7 +1,8 @@
 //! The store in a SQLite file: contract, sharing, locking.
 
 use super::support::{
-    assert_late_failures_are_reported, assert_unavailable, create_leased, new_task,
+    UNDO_MIGRATIONS, assert_claimable, assert_counted, assert_late_failures_are_reported,
+    assert_unavailable, create_leased, new_task,
 };
 use refrain_store::{Creation, OpenStoreError, SqliteStore, Store, StoreError, contract};
 use sqlx::{Connection, SqliteConnection};
@@ -56,7 +57,7 @@ async fn task_survives_a_restart() {
 }
 
 #[tokio::test]
-async fn session_notes_of_an_earlier_version_are_dropped() {
+async fn earlier_version_is_upgraded() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("refrain.db");
     let task = new_task(1);
@@ -67,15 +68,26 @@ async fn session_notes_of_an_earlier_version_are_dropped() {
     for statement in [
         "CREATE TABLE refrain_notes (session TEXT, name TEXT, value BLOB, until INTEGER, PRIMARY KEY (session, name))",
         "INSERT INTO refrain_notes VALUES ('s', 'level', x'01', 1)",
-        "DELETE FROM refrain_schema WHERE version = 3",
-    ] {
-        sqlx::query(statement)
+        "DROP TRIGGER refrain_count_new_task",
+        "DROP TRIGGER refrain_count_task",
+        "DROP TRIGGER refrain_count_old_task",
+        "DROP TRIGGER refrain_count_new_token",
+        "DROP TRIGGER refrain_count_token",
+        "DROP TRIGGER refrain_count_old_token",
+    ]
+    .iter()
+    .chain(UNDO_MIGRATIONS)
+    {
+        sqlx::query(*statement)
             .execute(&mut connection)
             .await
             .unwrap();
     }
-    let found = open(&path).await.get(&task.id, &task.owner).await.unwrap();
+    let store = open(&path).await;
+    let found = store.get(&task.id, &task.owner).await.unwrap();
     assert_eq!(found.unwrap().id, task.id);
+    assert_claimable(&*store, &task.id).await;
+    assert_counted(&*store, 2).await;
     let tables: i64 =
         sqlx::query_scalar("SELECT count(*) FROM sqlite_master WHERE name LIKE 'refrain_notes%'")
             .fetch_one(&mut connection)
@@ -104,7 +116,7 @@ async fn concurrent_opens_of_a_new_file_succeed() {
         .fetch_all(&mut connect(&path).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3]);
+    assert_eq!(versions, [1, 2, 3, 4, 5]);
     let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
         .fetch_one(&mut connect(&path).await)
         .await
@@ -127,7 +139,7 @@ async fn newer_schema_is_not_changed() {
             error,
             OpenStoreError::Newer {
                 found: 99,
-                known: 3
+                known: 5
             }
         ),
         "{error}"
@@ -223,13 +235,13 @@ async fn claim_does_not_read_waiting_tasks() {
     let path = dir.path().join("refrain.db");
     drop(open(&path).await);
     let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
-        "EXPLAIN QUERY PLAN SELECT id FROM refrain_tasks \
-         WHERE due <= ?1 AND (expires <= ?2 OR tool IN (?3, ?4)) ORDER BY due LIMIT ?5",
+        "EXPLAIN QUERY PLAN SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL AND due <= ?1 \
+         AND coalesce(owner, '') NOT IN (?2) AND (tool IN (?3, ?4) OR expires <= ?5) ORDER BY turn, due LIMIT ?6",
     )
     .fetch_all(&mut connect(&path).await)
     .await
     .unwrap();
     let plan: Vec<&str> = plan.iter().map(|step| step.3.as_str()).collect();
-    let found = "SEARCH refrain_tasks USING INDEX refrain_tasks_due (due<?)";
+    let found = "SEARCH refrain_tasks USING INDEX refrain_tasks_turn (turn>?)";
     assert_eq!(plan, [found]);
 }

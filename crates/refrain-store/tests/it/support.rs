@@ -1,11 +1,27 @@
 //! Helpers for the tests of the databases.
 
 use refrain_core::{FlowId, Principal};
-use refrain_store::{Commit, Creation, Lease, NewTask, Next, Store, StoreError, TaskId};
+use refrain_store::{
+    Claim, Commit, Creation, Lease, NewTask, Next, Quota, Store, StoreError, TaskId,
+};
 use std::fmt::Debug;
 use std::time::Duration;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Statements that undo the migrations after version 2, apart from triggers and the deletion of the session notes.
+pub(crate) const UNDO_MIGRATIONS: &[&str] = &[
+    "DROP TABLE refrain_usage",
+    "ALTER TABLE refrain_tasks DROP COLUMN extra",
+    "ALTER TABLE refrain_tokens DROP COLUMN owner",
+    "DROP INDEX refrain_tasks_turn",
+    "DROP INDEX refrain_tasks_owner",
+    "DROP INDEX refrain_tasks_due",
+    "ALTER TABLE refrain_tasks DROP COLUMN turn",
+    "CREATE INDEX refrain_tasks_due ON refrain_tasks (due) WHERE due IS NOT NULL",
+    "DROP TABLE refrain_turns",
+    "DELETE FROM refrain_schema WHERE version > 2",
+];
 
 pub(crate) fn new_task(id: u8) -> NewTask {
     NewTask {
@@ -60,4 +76,33 @@ pub(crate) async fn assert_late_failures_are_reported(store: &dyn Store, lease: 
         assert_failed(&store.commit(lease, asks).await);
     }
     assert_failed(&store.create(new_task(2)).await);
+}
+
+/// Claims the only task that is due.
+pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
+    let claim = Claim {
+        worker: "worker",
+        tools: &["tool".to_owned()],
+        lease: HOUR,
+        most: 10,
+        except: &[],
+    };
+    let claimed = store.claim(claim).await.unwrap();
+    assert_eq!(claimed.len(), 1);
+    assert_eq!(claimed[0].lease.task, *id);
+}
+
+/// Asserts that the owner of [`new_task`] has one task less than `limit`.
+pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
+    store.set_quota(Quota {
+        tasks: limit,
+        ..Quota::default()
+    });
+    let created = store.create(new_task(201)).await;
+    assert!(matches!(created, Ok(Creation::New(..))), "{created:?}");
+    let rejected = store.create(new_task(202)).await;
+    assert!(
+        matches!(rejected, Err(StoreError::Quota(_))),
+        "{rejected:?}"
+    );
 }

@@ -1,7 +1,7 @@
 //! A raw HTTP/1.1 client: it sends exactly the bytes of a request and returns the response as received.
 
 use super::Request;
-use super::wait::success;
+use super::wait::{success, within};
 use serde_json::Value;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -110,6 +110,16 @@ impl Connection {
     pub async fn exchange(&mut self, request: &Request) -> Response {
         self.send(request).await;
         self.response().await
+    }
+
+    /// Sends a request and returns the response, or an error if the server closes the connection.
+    pub async fn try_exchange(&mut self, request: &Request) -> io::Result<Response> {
+        let bytes = request.to_bytes(&self.host);
+        within("an exchange", async {
+            self.stream.write_all(&bytes).await?;
+            self.whole().await
+        })
+        .await
     }
 
     pub async fn response(&mut self) -> Response {

@@ -14,6 +14,7 @@ use super::{
 use crate::call::CallKind;
 use crate::envelope::{Id, Message, Rejection, parse};
 use crate::error::RpcError;
+use crate::excerpt::Excerpt;
 use crate::legacy::SessionSettings;
 use crate::meta::{CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY};
 
@@ -381,7 +382,8 @@ fn unwrap_answers(name: &str, answers: Value) -> Result<Object, RpcError> {
         match result.and_then(|answer| answer.shift_remove("result")) {
             Some(result) => Ok((key, result)),
             None => Err(RpcError::invalid_params(format!(
-                "{name}[{key:?}] must be an object with a result"
+                "{name}[{:?}] must be an object with a result",
+                Excerpt(key)
             ))),
         }
     };

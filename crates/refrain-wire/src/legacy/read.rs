@@ -91,7 +91,10 @@ fn read_capabilities(declared: &Reader<'_>, revision: Revision) -> Result<Capabi
 fn read_meta<'a>(params: &Reader<'a>, session: SessionSettings) -> Result<Meta<'a>, JsonError> {
     let (mut progress_token, mut trace) = (None::<ProgressToken<'a>>, RawTrace::default());
     if let Some(meta) = params.object("_meta")? {
-        progress_token = meta.value("progressToken", "a string or an integer")?;
+        progress_token = meta.value(
+            "progressToken",
+            "a string or an integer of up to 8192 bytes",
+        )?;
         trace = RawTrace {
             parent: meta.raw("traceparent")?,
             state: meta.raw("tracestate")?,

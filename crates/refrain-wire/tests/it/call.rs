@@ -231,6 +231,7 @@ fn all_meta_members_are_decoded() {
 #[test]
 fn optional_meta_of_wrong_type_is_rejected() {
     let long = format!(r#","{CALL_ID_KEY}":"{}""#, "x".repeat(129));
+    let long_token = format!(r#","progressToken":"{}""#, "x".repeat(8191));
     let cases = [
         (
             r#","io.modelcontextprotocol/logLevel":"loud""#,
@@ -248,6 +249,7 @@ fn optional_meta_of_wrong_type_is_rejected() {
             r#","progressToken":null"#,
             "progressToken must be a string or an integer",
         ),
+        (&long_token, "integer of up to 8192 bytes"),
         (
             r#","progressToken":1,"progressToken":1"#,
             "progressToken is given twice",

@@ -50,7 +50,8 @@ fn ids_are_strings_or_integers_and_kept_verbatim() {
         };
         assert_eq!(read.as_json(), id);
     }
-    for id in ["null", "1.5", "1.0", "1e3", "true", "{}", "[1]"] {
+    let long = format!("\"{}\"", "x".repeat(8191));
+    for id in ["null", "1.5", "1.0", "1e3", "true", "{}", "[1]", &long] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
         let (code, message, echoed) = rejection(&text);
         assert_eq!(code, ErrorCode::InvalidRequest, "{id}");

@@ -2,7 +2,7 @@
 
 use super::{ServerConnection, print_asks};
 use crate::client::exit::CommandError;
-use crate::client::options::ServerTarget;
+use crate::client::options::{BearerSource, ServerTarget};
 use crate::client::sanitize::one_line;
 use crate::client::saved_call::SavedCall;
 use crate::client::stderr;
@@ -70,7 +70,7 @@ impl ServerConnection {
             (None, None) => Continuation::None,
         };
         if let ErrorKind::Unanswered(unanswered) = &error.kind {
-            let asks = unanswered_asks(pending.asks(), self.unanswered_asks(), unanswered);
+            let asks = unanswered_asks(pending.asks(), self.take_unanswered(), unanswered);
             return self.unanswered(report, pending, &asks, &continuation);
         }
         self.with_hints(report, &error.kind, pending, &continuation, is_own)
@@ -85,23 +85,10 @@ impl ServerConnection {
         continuation: &Continuation<'_>,
         is_own: bool,
     ) -> CommandError {
-        let mut flags = "";
-        if is_invalid_params(kind) && pending.round() > 0 && !is_task(continuation) {
-            report = report.hint(
-                "the call may have expired, or this server may not share the keys or the store of the server that asked: \
-                 continue on the right server, or make a new call",
-            );
-            let answered = answered(pending);
-            if !answered.is_empty() {
-                report = report.hint(format!(
-                    "the server may have rejected the answer to {}: pass another with --answer KEY=JSON",
-                    one_line(&answered.join(", "))
-                ));
-            }
-            // With --stdio, the command is part of the hint anyway.
-            if let ServerTarget::Url(_) = self.target {
-                flags = " --url URL";
-            }
+        let is_round_rejected =
+            is_invalid_params(kind) && pending.round() > 0 && !is_task(continuation);
+        if is_round_rejected {
+            report = with_rejection_reasons(report, kind, pending);
         }
         if matches!(kind, ErrorKind::DeadlineExceeded(_)) {
             report = report.hint("set a later deadline with --deadline SECONDS");
@@ -117,12 +104,18 @@ impl ServerConnection {
                     "remove the file, or continue with\n  {}",
                     self.resume_command(file, "")
                 )),
-            Continuation::File(file) => report
-                .note(format!("the call is saved in {}", file.display()))
-                .hint(format!(
-                    "continue with\n  {}",
-                    self.resume_command(file, flags)
-                )),
+            Continuation::File(file) => {
+                let hint = match is_round_rejected {
+                    true => format!(
+                        "make a new call, or continue at the server that asked:\n  {}",
+                        self.resume_elsewhere_command(file)
+                    ),
+                    false => format!("continue with\n  {}", self.resume_command(file, "")),
+                };
+                report
+                    .note(format!("the call is saved in {}", file.display()))
+                    .hint(hint)
+            }
             Continuation::Task(id) if is_own && matches!(kind, ErrorKind::Stopped) => {
                 self.cancel(report, id).await
             }
@@ -131,7 +124,10 @@ impl ServerConnection {
                 .note("the request was sent before and may have been accepted; that response was lost"),
             Continuation::None if pending.round() > 0 => report
                 .note("the call is lost")
-                .hint("with --save FILE, a call can be continued by `refrain resume FILE`"),
+                .hint(format!(
+                    "with --save FILE, a call can be continued by `{}`",
+                    self.resume_command(Path::new("FILE"), "")
+                )),
             Continuation::None => report,
         }
     }
@@ -202,7 +198,10 @@ impl ServerConnection {
                 };
                 report
                     .hint(format!("call again with{also}\n {flags}"))
-                    .hint("with --save FILE, you can answer later with `refrain resume FILE`")
+                    .hint(format!(
+                        "with --save FILE, you can answer later with `{}`",
+                        self.resume_command(Path::new("FILE"), "")
+                    ))
             }
         }
     }
@@ -231,30 +230,56 @@ impl ServerConnection {
             CallKind::Resource => ("resources", "the resources"),
         };
         let command = match &self.target {
-            ServerTarget::Url(url) => format!("refrain {list} {}", quoted(url)),
+            ServerTarget::Url(url) => self.with_command(&format!("{list} {}", quoted(url))),
             ServerTarget::Command(_) => self.with_command(list),
         };
         report.hint(format!("`{command}` lists {content}"))
     }
 
-    /// The command that resumes a saved call. The file contains the protocol.
+    /// The command that resumes a saved call on this server. The file contains the protocol and the address, but
+    /// `$REFRAIN_TOKEN` is sent only with `--url`.
     fn resume_command(&self, file: &Path, flags: &str) -> String {
+        let url = match (&self.target, &self.bearer) {
+            (ServerTarget::Url(url), Some(BearerSource::Environment)) => {
+                format!(" --url {}", quoted(url))
+            }
+            _ => String::new(),
+        };
         let file = quoted(&file.display().to_string());
-        self.with_command(&format!("resume {file}{flags}"))
+        self.with_command(&format!("resume {file}{url}{flags}"))
+    }
+
+    /// The command that resumes a saved call on another server.
+    fn resume_elsewhere_command(&self, file: &Path) -> String {
+        // With --stdio, the command is part of the hint anyway.
+        let url = match self.target {
+            ServerTarget::Url(_) => " --url URL",
+            ServerTarget::Command(_) => "",
+        };
+        let file = quoted(&file.display().to_string());
+        self.with_command(&format!("resume {file}{url}"))
     }
 
     fn watch_command(&self, id: &str, flags: &str) -> String {
         let task = format!("{}{}{flags}", quoted(id), self.protocol.flag());
         match &self.target {
-            ServerTarget::Url(url) => format!("refrain task watch {} {task}", quoted(url)),
+            ServerTarget::Url(url) => {
+                self.with_command(&format!("task watch {} {task}", quoted(url)))
+            }
             ServerTarget::Command(_) => self.with_command(&format!("task watch {task}")),
         }
     }
 
-    /// The command line with these words, and with `--stdio` if that was used.
+    /// The command line with these words, and with `--bearer-file` or `--stdio` if that was used.
     fn with_command(&self, words: &str) -> String {
         match &self.target {
-            ServerTarget::Url(_) => format!("refrain {words}"),
+            ServerTarget::Url(_) => match &self.bearer {
+                Some(BearerSource::File(file)) => {
+                    let file = quoted(&file.display().to_string());
+                    format!("refrain {words} --bearer-file {file}")
+                }
+                Some(BearerSource::Environment) | None => format!("refrain {words}"),
+            },
             ServerTarget::Command(command) => {
                 let command = command.iter().map(|word| quoted(&word.to_string_lossy()));
                 let command: Vec<String> = command.collect();
@@ -277,6 +302,25 @@ pub(super) fn answered(pending: &PendingCall) -> Vec<String> {
         .collect()
 }
 
+/// Adds why the server may have rejected a round. A message about the state is not about the answers.
+fn with_rejection_reasons(
+    report: CommandError,
+    kind: &ErrorKind,
+    pending: &PendingCall,
+) -> CommandError {
+    let report = report.note(
+        "the call may have expired, or this server may not share the keys or the store of the server that asked",
+    );
+    let answered = answered(pending);
+    match answered.is_empty() || is_about_state(kind) {
+        true => report,
+        false => report.hint(format!(
+            "the server may have rejected the answer to {}: pass another with --answer KEY=JSON",
+            one_line(&answered.join(", "))
+        )),
+    }
+}
+
 fn is_task(continuation: &Continuation<'_>) -> bool {
     matches!(continuation, Continuation::Task(_))
 }
@@ -288,6 +332,10 @@ fn is_repeat_rejected(kind: &ErrorKind, pending: &PendingCall) -> bool {
         ErrorKind::Rpc(_) | ErrorKind::InvalidTool { .. } | ErrorKind::InvalidArgument(_)
     );
     is_rejected && pending.round() == 0 && pending.is_delivery_unknown()
+}
+
+fn is_about_state(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Rpc(failure) if failure.message.contains("requestState"))
 }
 
 fn is_invalid_params(kind: &ErrorKind) -> bool {

@@ -172,7 +172,10 @@ async fn invalid_answer_is_not_sent() {
     assert_says(
         &elsewhere,
         3,
-        &[r#"unused answer "githublogin""#, "github_login"],
+        &[
+            r#"unused answer "githublogin": the server did not ask for it"#,
+            "github_login",
+        ],
     );
     for (bad, part) in [
         ("github_login={name: Ada}", "neither JSON nor one of"),
@@ -266,7 +269,7 @@ async fn url_ask_is_accepted_and_repeated_under_another_key() {
                 "call again with your other answers, if any, and\n  --answer 'connect#2=accept'\n",
             ],
         );
-        let left = r#"unused answer "connect""#;
+        let left = r#"unused answer "connect": the server asked for it only once"#;
         assert_eq!(said.err.contains(left), once.len() > 2, "{said:?}");
         let said = run([&call[..], once, &["--json"]].concat()).await;
         assert_eq!(json(&said)["asked"][0]["key"], "connect#2");
@@ -321,11 +324,18 @@ async fn access_tokens_come_from_a_file_or_the_environment() {
     assert_says(
         &without,
         5,
-        &["access token", "--bearer-file", "$REFRAIN_TOKEN"],
+        &[
+            "error: the server requires an access token\n",
+            "hint: put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN\n",
+        ],
     );
     let file = |path: &std::path::Path| path.display().to_string();
     let said = run([&call[..], &["--bearer-file", &file(&wrong)]].concat()).await;
-    assert_says(&said, 5, &["access token"]);
+    let rejected = [
+        "error: the server rejected the access token: unknown bearer token\n",
+        "hint: get a new token, and put it into the file of --bearer-file or into $REFRAIN_TOKEN\n",
+    ];
+    assert_says(&said, 5, &rejected);
     assert!(!said.err.contains("secret-of-nobody"), "{said:?}");
     let said = run([&call[..], &["--bearer-file", &file(&broken)]].concat()).await;
     assert_says(&said, 2, &["visible ASCII"]);

@@ -1,7 +1,7 @@
 //! Faulty servers: each error has a message and an exit code, and no call is lost.
 
 use super::assert_says;
-use crate::support::{FakeServer, Files, Respond, program, run, within};
+use crate::support::{FakeServer, Files, Respond, Serve, program, run, within};
 use refrain_client::PendingCall;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -55,6 +55,16 @@ async fn unreachable_server_is_reported() {
         ],
     );
     assert!(!Path::new(&file).exists(), "no call was made");
+}
+
+#[tokio::test]
+async fn server_without_tls_is_reported() {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let said = run(["tools", &url.replace("http://", "https://")]).await;
+    let hint = format!("hint: if the server does not use TLS, try {url}\n");
+    assert_says(&said, 4, &["the server did not respond with TLS\n", &hint]);
+    assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
 }
 
 #[tokio::test]

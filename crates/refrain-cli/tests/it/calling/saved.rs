@@ -338,6 +338,7 @@ async fn server_without_the_keys_keeps_the_saved_call() {
             1,
             &["the keys or the store", "make a new call", &again],
         );
+        assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
         assert!(file.exists(), "another server may continue it");
     }
 }
@@ -617,12 +618,49 @@ async fn environment_token_is_not_sent_to_a_saved_address() {
         assert_says(&said, 5, &["--bearer-file"]);
         let withheld = "$REFRAIN_TOKEN is not sent";
         assert_eq!(said.err.contains(withheld), sent.is_none(), "{said:?}");
+        let rejected = "the server rejected the access token";
+        assert_eq!(said.err.contains(rejected), sent.is_some(), "{said:?}");
+        assert_eq!(said.err.matches("hint:").count(), 1, "{said:?}");
         let received = server.all();
         let received = received.last().expect("a request");
         match sent {
             Some(sent) => assert_eq!(received.header("authorization"), Some(sent)),
             None => assert!(!format!("{received:?}").contains("of-mine"), "{received:?}"),
         }
+    }
+}
+
+#[tokio::test]
+async fn printed_resume_command_sends_the_access_token() {
+    const SECRET: &str = "secret-of-alice-1";
+    let files = Files::new();
+    let tokens = files.write("tokens", &format!("alice {SECRET}\n"));
+    let instance = Serve::new().tokens(&tokens).start().await;
+    let url = instance.url();
+    let token = files.write("token", SECRET).display().to_string();
+    let in_environment: &[(&str, &str)] = &[("REFRAIN_TOKEN", SECRET)];
+    for (name, env, flags) in [
+        ("environment", in_environment, &[][..]),
+        ("file", &[], &["--bearer-file", &token]),
+    ] {
+        let file = files.path(name).display().to_string();
+        let mut command = program();
+        command.args(["call", &url, "place_order", "item=lamp", "--save", &file]);
+        command.args(flags).envs(env.iter().copied());
+        let asked = said(command).await;
+        assert_eq!(asked.code, 3, "{asked:?}");
+        let mut lines = asked.err.lines();
+        let resume = lines.find_map(|line| line.strip_prefix("  refrain "));
+        let resume = resume.expect("a command");
+
+        let mut command = tokio::process::Command::new("sh");
+        let script = format!("exec \"$0\" {resume}");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_refrain")]);
+        command
+            .env_remove("REFRAIN_TOKEN")
+            .envs(env.iter().copied());
+        let done = said(command).await;
+        assert_eq!(done.code, 0, "{resume}: {done:?}");
     }
 }
 

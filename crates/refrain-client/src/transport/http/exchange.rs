@@ -5,12 +5,14 @@ use super::{HttpLink, is_stream, retry_after, status_error};
 use crate::error::ErrorKind;
 use crate::transport::events::EventParser;
 use crate::transport::{
-    IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage, read,
+    IncomingMessage, LinkError, LinkResult, OutgoingMessage, ReplyTranslator, WireMessage,
+    check_message, read,
 };
 use http::header::{LOCATION, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use refrain_wire::client::{ReadError, split_messages};
 use std::collections::VecDeque;
+use std::string::FromUtf8Error;
 use std::sync::Arc;
 
 /// How many characters of an invalid body an error repeats.
@@ -22,6 +24,8 @@ pub(crate) struct HttpExchange {
     id: Option<u64>,
     response: reqwest::Response,
     events: Option<EventParser>,
+    /// The bytes that the response may still have; `None` for no limit.
+    remaining: Option<usize>,
     ready: VecDeque<String>,
     resume: Option<StreamResumption>,
     translate: Option<ReplyTranslator>,
@@ -34,12 +38,14 @@ impl HttpExchange {
         message: &OutgoingMessage,
         response: reqwest::Response,
     ) -> Self {
+        let is_limited = message.id.is_some() && !message.is_subscription;
         let resume = || StreamResumption::new(message.headers.clone());
         Self {
             link: Arc::clone(link),
             id: message.id,
             events: is_stream(&response).then(EventParser::default),
             response,
+            remaining: is_limited.then_some(link.limits.response),
             ready: VecDeque::new(),
             resume: message.is_resumable.then(resume),
             translate: message.translate.clone(),
@@ -131,9 +137,16 @@ impl HttpExchange {
             Ok(None) => return self.resume(stream_ended()).await,
             Err(error) => return self.resume(connection_lost(error)).await,
         };
+        let limits = &self.link.limits;
+        if let Some(remaining) = &mut self.remaining {
+            let rest = remaining.checked_sub(chunk.len());
+            let limit = limits.response;
+            let too_large = || ErrorKind::too_large("response", limit, "bytes", "response");
+            *remaining = rest.ok_or_else(|| LinkError::Final(too_large()))?;
+        }
         let complete = events.push(&chunk);
-        if events.buffered() > self.link.message_max {
-            return Err(self.too_large());
+        if events.buffered() > limits.message {
+            return Err(LinkError::Final(limits.too_large("message")));
         }
         for event in complete {
             if let Some(resume) = &mut self.resume {
@@ -141,6 +154,7 @@ impl HttpExchange {
             }
             if !event.data.is_empty() {
                 let text = String::from_utf8(event.data).map_err(ReadError::from)?;
+                check_message(&text, limits).map_err(LinkError::Final)?;
                 self.ready.extend(split_messages(text));
             }
         }
@@ -161,21 +175,24 @@ impl HttpExchange {
     async fn whole_body(&mut self) -> LinkResult<String> {
         let mut body = Vec::new();
         while let Some(chunk) = self.response.chunk().await.map_err(connection_lost)? {
-            if body.len() + chunk.len() > self.link.message_max {
-                return Err(self.too_large());
+            if body.len() + chunk.len() > self.link.limits.message {
+                return Err(LinkError::Final(self.link.limits.too_large("message")));
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(String::from_utf8_lossy(&body).into_owned())
+        let lossy = |error: FromUtf8Error| String::from_utf8_lossy(error.as_bytes()).into_owned();
+        Ok(String::from_utf8(body).unwrap_or_else(lossy))
     }
 
     /// Checks that a body is a message. Otherwise the HTTP status determines the error.
     fn check(&self, body: &str) -> LinkResult<()> {
         let status = self.status();
+        let size = check_message(body, &self.link.limits);
         let is_message = if status.is_success() {
+            size.map_err(LinkError::Final)?;
             self.id.is_none() || body.trim_start().starts_with(['{', '['])
         } else {
-            read(body, None, self.translate.as_ref()).is_ok()
+            size.is_ok() && read(body, None, self.translate.as_ref()).is_ok()
         };
         let excerpt: String = body.chars().take(EXCERPT_MAX).collect();
         // A gateway may send 503 for a request that the server was executing. With `Retry-After` it was not executed.
@@ -207,15 +224,7 @@ impl HttpExchange {
             _ => LinkError::Final(status_error(status, excerpt)),
         })
     }
-
-    fn too_large(&self) -> LinkError {
-        LinkError::Final(ErrorKind::TooLarge {
-            what: "message",
-            limit: self.link.message_max,
-        })
-    }
 }
-
 fn stream_ended() -> LinkError {
     let why = "the stream ended without a response";
     LinkError::Lost(ErrorKind::ConnectionLost(why.into()))

@@ -168,7 +168,7 @@ async fn write(
 }
 
 async fn read(stdout: ChildStdout, shared: &ProcessState) {
-    let mut lines = OutputLines::new(stdout, shared.setup.message_max);
+    let mut lines = OutputLines::new(stdout, shared.setup.limits.message);
     while let Some((line, is_truncated)) = lines.next().await {
         if is_truncated {
             shared.fail_too_long();

@@ -11,9 +11,13 @@ use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
-use tokio::sync::mpsc;
+use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 const QUEUE_MAX: usize = 1024;
+/// The maximum size of the queued notifications and requests of one request, in bytes. A larger message needs an empty
+/// queue.
+const QUEUE_SIZE_MAX: usize = 4 * 1024 * 1024;
 /// Queue slots reserved for responses and errors, which are never dropped.
 const RESERVED: usize = 64;
 const UNKNOWN_IDS_LOGGED: u32 = 10;
@@ -45,9 +49,17 @@ pub(super) struct Router {
     pub(super) exit_status: Option<String>,
 }
 
-struct PendingRequest {
-    queue: mpsc::Sender<LinkResult<IncomingMessage>>,
-    open_asks: Vec<IncomingMessage>,
+pub(super) struct QueuedMessage {
+    pub(super) message: LinkResult<IncomingMessage>,
+    _size: Option<OwnedSemaphorePermit>,
+}
+
+pub(super) struct PendingRequest {
+    queue: mpsc::Sender<QueuedMessage>,
+    free_bytes: Arc<Semaphore>,
+    /// Whether the server has responded, maybe with an invalid message.
+    pub(super) has_response: bool,
+    pub(super) open_asks: Vec<IncomingMessage>,
     is_call: bool,
     is_silent: bool,
     translate: Option<ReplyTranslator>,
@@ -113,10 +125,12 @@ impl Router {
         &mut self,
         id: u64,
         message: &OutgoingMessage,
-    ) -> mpsc::Receiver<LinkResult<IncomingMessage>> {
+    ) -> mpsc::Receiver<QueuedMessage> {
         let (queue, messages) = mpsc::channel(QUEUE_MAX + RESERVED);
         let route = PendingRequest {
             queue,
+            free_bytes: Arc::new(Semaphore::new(QUEUE_SIZE_MAX)),
+            has_response: false,
             open_asks: Vec::new(),
             is_call: message.is_call,
             is_silent: message.is_silent,
@@ -127,10 +141,9 @@ impl Router {
         messages
     }
 
-    /// Removes a request. Returns its unanswered asks.
-    pub(super) fn close(&mut self, id: u64) -> Vec<IncomingMessage> {
-        let route = self.by_id.remove(&id);
-        route.map(|route| route.open_asks).unwrap_or_default()
+    /// Removes a request.
+    pub(super) fn close(&mut self, id: u64) -> Option<PendingRequest> {
+        self.by_id.remove(&id)
     }
 
     /// Records the exit of the process, and closes all requests.
@@ -175,10 +188,13 @@ impl Router {
     pub(super) fn fail_request_of(
         &mut self,
         line: &str,
-        error: ReadError,
-    ) -> Result<(), ReadError> {
+        error: ErrorKind,
+    ) -> Result<(), ErrorKind> {
         match response_id(line).and_then(|id| self.by_id.get_mut(&id)) {
-            Some(route) => route.fail(error.into()),
+            Some(route) => {
+                route.has_response = true;
+                route.fail(error);
+            }
             None => return Err(error),
         }
         Ok(())
@@ -207,18 +223,49 @@ impl Router {
 
 impl PendingRequest {
     fn push(&mut self, message: IncomingMessage) {
-        if self.queue.capacity() <= RESERVED && !matches!(message, IncomingMessage::Response(_)) {
-            tracing::warn!("request queue full; message dropped");
+        if self.has_response {
+            tracing::debug!("message after the response ignored");
             return;
         }
+        let size = match &message {
+            IncomingMessage::Response(_) => {
+                self.has_response = true;
+                None
+            }
+            IncomingMessage::KeepAlive => None,
+            IncomingMessage::Notification { params, .. }
+            | IncomingMessage::Request { params, .. } => {
+                let size = params.as_ref().map_or(0, |params| params.get().len());
+                let Some(size) = self.reserve(size) else {
+                    tracing::warn!("request queue full; message dropped");
+                    return;
+                };
+                Some(size)
+            }
+        };
         if let IncomingMessage::Request { .. } = message {
             self.open_asks.push(message.clone());
         }
-        let _ = self.queue.try_send(Ok(message));
+        self.send(Ok(message), size);
+    }
+
+    /// Reserves room in the queue for a message that may be dropped.
+    fn reserve(&self, size: usize) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(size.min(QUEUE_SIZE_MAX)).ok()?;
+        let has_slot = self.queue.capacity() > RESERVED;
+        let free = Arc::clone(&self.free_bytes);
+        free.try_acquire_many_owned(bytes).ok().filter(|_| has_slot)
     }
 
     fn fail(&mut self, why: ErrorKind) {
-        let _ = self.queue.try_send(Err(LinkError::Final(why)));
+        self.send(Err(LinkError::Final(why)), None);
+    }
+
+    fn send(&self, message: LinkResult<IncomingMessage>, size: Option<OwnedSemaphorePermit>) {
+        let _ = self.queue.try_send(QueuedMessage {
+            message,
+            _size: size,
+        });
     }
 }
 
@@ -247,4 +294,46 @@ fn named_request(params: Option<&RawValue>) -> Option<u64> {
     let id = params.progress_token.as_ref().or(subscription);
     let id = id.or(params.request_id.as_ref())?;
     id.as_u64().or_else(|| id.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::LinkResponse;
+    use serde_json::value::to_raw_value;
+
+    fn notification(size: usize) -> IncomingMessage {
+        IncomingMessage::Notification {
+            method: "notifications/progress".to_owned(),
+            params: to_raw_value(&"x".repeat(size)).ok(),
+        }
+    }
+
+    fn response() -> IncomingMessage {
+        IncomingMessage::Response(LinkResponse {
+            outcome: to_raw_value(&()).map_err(|_| unreachable!()),
+            status: None,
+            has_request_id: true,
+        })
+    }
+
+    #[test]
+    fn queued_messages_are_limited_by_size() {
+        let mut router = Router::default();
+        let mut queue = router.open(1, &OutgoingMessage::default());
+        for _ in 0..10 {
+            router.push(1, notification(QUEUE_SIZE_MAX / 3));
+        }
+        router.push(1, response());
+        router.push(1, response());
+        assert_eq!(queue.len(), 3, "two notifications and one response");
+        while queue.try_recv().is_ok() {}
+        let mut queue = router.open(2, &OutgoingMessage::default());
+        router.push(2, notification(2 * QUEUE_SIZE_MAX));
+        router.push(2, notification(1));
+        assert_eq!(queue.len(), 1);
+        queue.try_recv().expect("the large message");
+        router.push(2, notification(1));
+        assert_eq!(queue.len(), 1);
+    }
 }

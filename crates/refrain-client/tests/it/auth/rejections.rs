@@ -91,6 +91,67 @@ async fn redirects_are_not_followed() {
 }
 
 #[tokio::test]
+async fn metadata_of_a_parent_is_rejected_unless_allowed() {
+    for parent in ["", "/"] {
+        let server = OAuthServer::start().await;
+        let resource = format!("{}{parent}", server.origin);
+        server.change(|does| does.resource = json!({"resource": resource}));
+        let error = failure(&server).await;
+        assert_matches!(error, AuthError::ResourceMismatch { .. });
+        assert_eq!(server.asked("/token").len(), 0);
+
+        let oauth = by_browser().allow_parent_resource().build().unwrap();
+        let status = request(&oauth, &server.url()).await.expect("a response");
+        assert!(status.is_success(), "{status}");
+        assert_eq!(server.asked("/token")[0].params["resource"], resource);
+    }
+    let server = OAuthServer::start().await;
+    let resource = format!("{}/another", server.origin);
+    server.change(|does| does.resource = json!({"resource": resource}));
+    let oauth = by_browser().allow_parent_resource().build().unwrap();
+    let outcome = request(&oauth, &server.url()).await;
+    assert_matches!(outcome, Err(AuthError::ResourceMismatch { .. }));
+}
+
+#[tokio::test]
+async fn metadata_at_the_root_may_be_for_the_root() {
+    let root = "/.well-known/oauth-protected-resource";
+    let metadata = |server: &OAuthServer, path: &str| {
+        let resource = format!("{}{path}", server.origin);
+        let metadata = json!({"resource": resource, "authorization_servers": [server.origin]});
+        server.instead(root, 200, metadata.to_string());
+    };
+    let server = OAuthServer::start().await;
+    server.instead("/.well-known/oauth-protected-resource/mcp", 404, "");
+    server.instead("/mcp", 401, "");
+    metadata(&server, "/another");
+    let error = failure(&server).await;
+    assert_matches!(error, AuthError::ResourceMismatch { .. });
+    assert_eq!(server.asked("/token").len(), 0);
+    for path in ["", "/mcp"] {
+        metadata(&server, path);
+        // The server rejects every token; only the token request matters.
+        assert_matches!(failure(&server).await, AuthError::Unauthorized);
+        let tokens = server.asked("/token");
+        let resource = format!("{}{path}", server.origin);
+        assert_eq!(
+            tokens.last().expect("a request").params["resource"],
+            resource
+        );
+    }
+
+    // A challenge is about the server itself, wherever its document is.
+    metadata(&server, "");
+    let challenge = format!("Bearer resource_metadata=\"{}{root}\"", server.origin);
+    server.answer(
+        "/mcp",
+        Answer::new(401).header("www-authenticate", challenge),
+    );
+    let error = failure(&server).await;
+    assert_matches!(error, AuthError::ResourceMismatch { .. });
+}
+
+#[tokio::test]
 async fn server_without_metadata_is_its_own_authorization_server() {
     let server = OAuthServer::start().await;
     server.instead("/.well-known/oauth-protected-resource/mcp", 404, "");
@@ -99,7 +160,7 @@ async fn server_without_metadata_is_its_own_authorization_server() {
     let url = server.url();
     // The server rejects every token; only the token request matters.
     let outcome = request(&oauth, &url).await;
-    assert_matches!(outcome, Err(AuthError::Unauthorized));
+    assert_matches!(outcome, Err(AuthError::TokenRejected(None)));
     assert_eq!(server.asked("/token")[0].params["resource"], url.as_str());
 
     server.instead("/.well-known/oauth-authorization-server", 404, "");
@@ -197,7 +258,7 @@ async fn repeated_rejections_are_given_up() {
     // The server rejects every token.
     let server = OAuthServer::start().await;
     server.instead("/mcp", 401, "");
-    assert!(matches!(failure(&server).await, AuthError::Unauthorized));
+    assert_matches!(failure(&server).await, AuthError::TokenRejected(None));
     assert_eq!(server.asked("/authorize").len(), 1);
     assert_eq!(server.asked("/token").len(), 1);
 

@@ -109,7 +109,7 @@ async fn resource_of_a_root_server_has_no_slash() {
     let root = Url::parse(&server.origin).unwrap();
     // The server rejects every token; only the requested resource matters.
     let outcome = request(&by_browser().build().unwrap(), &root).await;
-    assert_matches!(outcome, Err(AuthError::Unauthorized));
+    assert_matches!(outcome, Err(AuthError::TokenRejected(None)));
     for path in ["/authorize", "/token"] {
         assert_eq!(server.asked(path)[0].params["resource"], server.origin);
     }

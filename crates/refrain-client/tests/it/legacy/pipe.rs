@@ -29,6 +29,10 @@ async fn output_of_a_non_server_is_reported() {
         .unwrap_err();
     assert_matches!(error.kind, ErrorKind::NotMcp { .. });
     assert!(
+        error.to_string().ends_with("; check the command"),
+        "{error}"
+    );
+    assert!(
         error.to_string().contains("usage: something else"),
         "{error}"
     );

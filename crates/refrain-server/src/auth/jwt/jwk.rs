@@ -9,6 +9,7 @@ use aws_lc_rs::signature::{
 };
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, DecodingKeyKind};
+use refrain_wire::{TooManyValues, check_values};
 use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
@@ -79,16 +80,29 @@ fn strip_zeros(bytes: &[u8]) -> &[u8] {
     &bytes[zeros..]
 }
 
+/// Maximum number of JSON values in a JWK set.
+const MAX_VALUES: usize = 50_000;
+
+/// The reason why a document is not a JWK set.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeySetError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Values(#[from] TooManyValues),
+}
+
 #[derive(Clone, Default)]
 pub(super) struct KeySet(Vec<Arc<VerificationKey>>);
 
 impl KeySet {
     /// Parses a JWK set. Ignores malformed keys and keys for other purposes.
-    pub(super) fn parse(json: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         #[derive(Deserialize)]
         struct Set {
             keys: Vec<Value>,
         }
+        check_values(json, MAX_VALUES)?;
         let set: Set = serde_json::from_slice(json)?;
         let keys = set
             .keys

@@ -1,13 +1,14 @@
-//! The key cache of an authorization server.
+//! A cache of an authorization server's public keys.
 //!
 //! Keys are read again when they reach the maximum age and when a token names an unknown key. There is one read at a time,
 //! and at most one per interval. If a read fails, the cached keys remain valid. Only requests with unknown keys wait.
 
 use super::fetch::{FetchError, JwksDocument};
-use super::jwk::{KeySet, VerificationKey};
+use super::jwk::{KeySet, KeySetError, VerificationKey};
 use super::validation::TokenError;
 use jsonwebtoken::Algorithm;
 use parking_lot::Mutex;
+use refrain_core::limited_event;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,7 +51,7 @@ pub(super) enum KeyReadError {
     #[error("failed to fetch keys from {host}: {error}")]
     Fetch { host: String, error: FetchError },
     #[error("not a JWK set: {0}")]
-    Json(#[from] serde_json::Error),
+    Document(#[from] KeySetError),
     #[error("no usable key")]
     Empty,
 }
@@ -103,7 +104,7 @@ impl KeyCache {
         if let Some(task) = self.start_read(reading, attempts)
             && let Err(error) = task.await
         {
-            tracing::error!(%error, "failed to read keys");
+            limited_event!(ERROR, %error, "failed to read keys");
         }
         self.state.lock().keys.find(id, algorithm)
     }
@@ -134,14 +135,14 @@ impl KeyCache {
                 Ok(keys) => {
                     tracing::debug!(keys = keys.len(), "keys read");
                     if keys.len() == 0 {
-                        tracing::warn!("key set has no usable key, all tokens are rejected");
+                        limited_event!(WARN, "key set has no usable key: requests get HTTP 503");
                     }
                     state.keys = keys;
                     state.read_at = Some(Instant::now());
                 }
                 Err(error) => {
                     let cached = state.keys.len();
-                    tracing::warn!(%error, cached, "failed to read keys");
+                    limited_event!(WARN, %error, cached, "failed to read keys");
                 }
             }
         }))

@@ -78,7 +78,7 @@ async fn rejected_requests_are_counted_by_reason() {
         (401, word()),
         (
             413,
-            Request::tool("echo", json!({"text": "x".repeat(2000)})),
+            alice(Request::tool("echo", json!({"text": "x".repeat(2000)}))),
         ),
         (400, alice(Request::bytes("not JSON"))),
         (400, alice(Request::bytes("[]"))),
@@ -99,7 +99,7 @@ async fn rejected_requests_are_counted_by_reason() {
     let mut broken = instance.connect().await;
     let head = format!(
         "POST /mcp HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n\
-         Transfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+         Authorization: Bearer alice-0123456789abcdef\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
         instance.address
     );
     broken.write(head.as_bytes()).await;

@@ -1,0 +1,255 @@
+//! Servers that try to exhaust the memory or the time of a client. The limits are the defaults unless a test sets them.
+
+use crate::support::{FakeServer, Respond, within};
+use refrain_client::{Client, ClientLimits, Error, ErrorKind};
+use serde_json::{Value, json};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Small values whose text is a hundred times smaller than the memory they need.
+fn small_values() -> Value {
+    vec![json!({"": 0}); 70_000].into()
+}
+
+async fn connect(server: &FakeServer) -> Client {
+    let connected = Client::builder().connect(&server.url).await;
+    connected.expect("a server")
+}
+
+async fn call(server: &FakeServer) -> Error {
+    let client = connect(server).await;
+    let called = client.call_tool("t", json!({})).await;
+    called.expect_err("the response exceeds a limit")
+}
+
+fn assert_limit(error: &Error, expected: &str) {
+    assert_matches!(error.kind, ErrorKind::TooLarge { .. });
+    assert!(error.to_string().contains(expected), "{error}");
+}
+
+const VALUES: &str =
+    "a message with more than 150000 JSON values, the limit set by `ClientLimits::values`";
+
+#[tokio::test]
+async fn message_with_too_many_values_is_rejected() {
+    let result =
+        json!({"resultType": "complete", "content": [], "structuredContent": small_values()});
+    let asks = json!({"k": {"method": "x", "params": small_values()}});
+    for response in [
+        result.clone(),
+        json!({"resultType": "input_required", "inputRequests": asks}),
+    ] {
+        let server = FakeServer::start(move |_| Respond::Result(response.clone())).await;
+        assert_limit(&call(&server).await, VALUES);
+    }
+    let server =
+        FakeServer::start(move |request| Respond::stream(request, &[json!({"result": result})]))
+            .await;
+    assert_limit(&call(&server).await, VALUES);
+    let server = FakeServer::start(|request| {
+        let error = json!({"code": -32000, "message": "m", "data": small_values()});
+        Respond::Json(
+            200,
+            json!({"jsonrpc": "2.0", "id": request["id"], "error": error}),
+        )
+    })
+    .await;
+    assert_limit(&call(&server).await, VALUES);
+    let batch = json!(vec![0; 250_000]);
+    let server = FakeServer::start(move |_| Respond::Json(200, batch.clone())).await;
+    assert_limit(&call(&server).await, VALUES);
+}
+
+#[tokio::test]
+async fn http_error_with_too_many_values_is_reported_by_its_status() {
+    let server = FakeServer::start(|_| Respond::Json(500, small_values())).await;
+    let error = call(&server).await;
+    assert_matches!(error.kind, ErrorKind::HttpStatus { status: 500, .. });
+}
+
+#[tokio::test]
+async fn discovery_with_too_many_values_is_rejected() {
+    let server = FakeServer::start_raw(|request| {
+        let info = json!({"resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": {}, "_meta": {"x": small_values()}});
+        Respond::Json(
+            200,
+            json!({"jsonrpc": "2.0", "id": request["id"], "result": info}),
+        )
+    })
+    .await;
+    let error = Client::builder().connect(&server.url).await.unwrap_err();
+    assert_limit(&error, VALUES);
+}
+
+/// A server with an endless list; each page has these tools.
+async fn endless_list(page: impl Fn() -> Vec<Value> + Send + Sync + 'static) -> FakeServer {
+    let pages = AtomicUsize::new(0);
+    FakeServer::start(move |_| {
+        let next = pages.fetch_add(1, Ordering::Relaxed).to_string();
+        Respond::Result(json!({"resultType": "complete", "tools": page(), "nextCursor": next}))
+    })
+    .await
+}
+
+async fn list(server: &FakeServer) -> Error {
+    let listed = connect(server).await.tools().await;
+    listed.expect_err("the list exceeds a limit")
+}
+
+#[tokio::test]
+async fn list_with_too_many_entries_is_rejected() {
+    let tool = json!({"name": "t", "inputSchema": {"type": "object"}});
+    let server = endless_list(move || vec![tool.clone(); 3000]).await;
+    assert_limit(&list(&server).await, "a list with more than 10000 entries");
+    // Invalid entries count too.
+    let server = endless_list(|| vec![json!(0); 6000]).await;
+    assert_limit(&list(&server).await, "a list with more than 10000 entries");
+    assert_eq!(server.requests("tools/list").len(), 2);
+}
+
+#[tokio::test]
+async fn list_with_too_many_bytes_is_rejected() {
+    let text = "d".repeat(3_000_000);
+    let tool = json!({"name": "t", "description": text, "inputSchema": {"type": "object"}});
+    let server = endless_list(move || vec![tool.clone()]).await;
+    assert_limit(&list(&server).await, "a list with more than 16777216 bytes");
+    assert_eq!(server.requests("tools/list").len(), 6);
+}
+
+#[tokio::test]
+async fn list_with_too_many_values_is_rejected() {
+    let values = vec![json!({"": 0}); 20_000];
+    let tool = json!({"name": "t", "inputSchema": {"type": "object", "x": values}});
+    let server = endless_list(move || vec![tool.clone()]).await;
+    assert_limit(
+        &list(&server).await,
+        "a list with more than 150000 JSON values",
+    );
+    assert_eq!(server.requests("tools/list").len(), 3);
+}
+
+#[tokio::test]
+async fn cached_pages_count_towards_the_limits_of_a_list() {
+    let server = FakeServer::start(|request| {
+        let tools = vec![json!({"name": "t", "inputSchema": {"type": "object"}}); 6000];
+        let cursor = request["params"]["cursor"].as_str();
+        let next = if cursor.is_none() { "2" } else { "3" };
+        Respond::Result(
+            json!({"resultType": "complete", "tools": tools, "nextCursor": next,
+            "ttlMs": 60_000, "cacheScope": "private"}),
+        )
+    })
+    .await;
+    let client = connect(&server).await;
+    for _ in 0..2 {
+        let error = client.tools().await.unwrap_err();
+        assert_limit(&error, "10000 entries");
+    }
+    assert_eq!(server.requests("tools/list").len(), 2);
+}
+
+#[tokio::test]
+async fn endless_notifications_end_the_call() {
+    let text = "x".repeat(1_000_000);
+    let notification =
+        json!({"method": "notifications/message", "params": {"level": "info", "data": text}});
+    let server = FakeServer::start(move |request| {
+        let mut messages = vec![notification.clone(); 70];
+        messages.push(json!({"result": {"resultType": "complete", "content": []}}));
+        Respond::stream(request, &messages)
+    })
+    .await;
+    let error = call(&server).await;
+    assert_limit(
+        &error,
+        "a response with more than 67108864 bytes, the limit set by `ClientLimits::response`",
+    );
+    let limits = ClientLimits {
+        response: 80_000_000,
+        ..ClientLimits::default()
+    };
+    let client = Client::builder().limits(limits).connect(&server.url).await;
+    let called = client.unwrap().call_tool("t", json!({})).await;
+    called.expect("the limit is higher");
+}
+
+#[tokio::test]
+async fn long_error_message_is_truncated() {
+    let text = "é".repeat(1_000_000);
+    let server = FakeServer::start(move |request| {
+        let error = json!({"code": -32000, "message": text});
+        Respond::Json(
+            200,
+            json!({"jsonrpc": "2.0", "id": request["id"], "error": error}),
+        )
+    })
+    .await;
+    let error = call(&server).await;
+    let ErrorKind::Rpc(failure) = error.kind else {
+        panic!("{error}");
+    };
+    assert_eq!(failure.message.len(), 64 * 1024);
+}
+
+#[tokio::test]
+async fn task_that_asks_in_a_loop_is_given_up() {
+    let polls = AtomicUsize::new(0);
+    let server = FakeServer::start(move |request| match request["method"].as_str() {
+        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
+        Some("tasks/get") => {
+            let key = polls.fetch_add(1, Ordering::Relaxed).to_string();
+            let asks = json!({key: {"method": "roots/list", "params": {}}});
+            Respond::Result(
+                json!({"resultType": "complete", "taskId": "t1", "pollIntervalMs": 1,
+                "status": "input_required", "inputRequests": asks}),
+            )
+        }
+        Some("tasks/update") => Respond::Result(json!({"resultType": "complete"})),
+        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+    })
+    .await;
+    let limits = ClientLimits {
+        asks: 3,
+        rounds: 2,
+        ..ClientLimits::default()
+    };
+    let builder = Client::builder().limits(limits);
+    let builder = builder.on_roots(|_| async { Ok(Vec::new()) });
+    let client = builder.connect(&server.url).await.unwrap();
+    let called = within("the error", client.call_tool("t", json!({}))).await;
+    let error = called.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 7, limit: 6 });
+}
+
+#[tokio::test]
+async fn ask_with_a_long_key_is_rejected() {
+    let key = "k".repeat(5000);
+    let server = FakeServer::start(move |_| {
+        let mut asks = json!({});
+        asks[&key] = json!({"method": "roots/list", "params": {}});
+        Respond::asks(asks, None)
+    })
+    .await;
+    let error = call(&server).await;
+    assert_matches!(error.kind, ErrorKind::InvalidResponse(_));
+    assert!(error.to_string().contains("4096 bytes"), "{error}");
+}
+
+#[tokio::test]
+async fn tool_that_is_no_longer_listed_is_forgotten() {
+    let lists = AtomicUsize::new(0);
+    let server = FakeServer::start(move |_| {
+        let name = lists.fetch_add(1, Ordering::Relaxed).to_string();
+        let schema = json!({"type": "object"});
+        let tool = json!({"name": name, "inputSchema": schema, "outputSchema": schema});
+        Respond::Result(json!({"resultType": "complete", "tools": [tool]}))
+    })
+    .await;
+    let client = connect(&server).await;
+    client.tools().await.unwrap();
+    let invalid = json!({"structuredContent": 7});
+    assert!(client.output_schema_mismatch("0", &invalid).is_some());
+    client.tools().await.unwrap();
+    assert!(client.output_schema_mismatch("1", &invalid).is_some());
+    assert_eq!(client.output_schema_mismatch("0", &invalid), None);
+}

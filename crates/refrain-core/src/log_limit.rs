@@ -1,0 +1,93 @@
+//! Log events with a limited rate, for events that a caller can cause.
+
+use parking_lot::Mutex;
+use std::time::{Duration, Instant};
+
+/// A line of code logs at most `EVENTS` events in each `INTERVAL`.
+const EVENTS: u32 = 10;
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Logs an event like `tracing::event!`, at most ten times in ten seconds from one line of code. After that, the next event
+/// has the field `suppressed` with the number of events that were not logged.
+///
+/// ```ignore
+/// limited_event!(WARN, %error, "relayed request rejected");
+/// ```
+#[macro_export]
+#[doc(hidden)]
+macro_rules! limited_event {
+    ($level:ident, $($event:tt)+) => {
+        // A disabled event does not count.
+        if $crate::log_limit::enabled!($crate::log_limit::Level::$level) {
+            static LIMIT: $crate::log_limit::LogLimit = $crate::log_limit::LogLimit::new();
+            if let Some(suppressed) = LIMIT.admit() {
+                let suppressed = (suppressed > 0).then_some(suppressed);
+                $crate::log_limit::event!($crate::log_limit::Level::$level, suppressed, $($event)+);
+            }
+        }
+    };
+}
+
+#[doc(hidden)]
+pub use tracing::{Level, enabled, event};
+
+/// The events that one line of code logged.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct LogLimit(Mutex<Window>);
+
+#[derive(Debug)]
+struct Window {
+    start: Option<Instant>,
+    logged: u32,
+    suppressed: u64,
+}
+
+impl LogLimit {
+    #[expect(clippy::new_without_default, reason = "`default` is not const")]
+    pub const fn new() -> Self {
+        Self(Mutex::new(Window {
+            start: None,
+            logged: 0,
+            suppressed: 0,
+        }))
+    }
+
+    /// Counts an event. Returns the number of suppressed events if this one is to be logged.
+    pub fn admit(&self) -> Option<u64> {
+        self.admit_at(Instant::now())
+    }
+
+    fn admit_at(&self, now: Instant) -> Option<u64> {
+        let mut window = self.0.lock();
+        let is_over = |start| now.saturating_duration_since(start) >= INTERVAL;
+        if window.start.is_none_or(is_over) {
+            window.start = Some(now);
+            window.logged = 0;
+        }
+        if window.logged == EVENTS {
+            window.suppressed += 1;
+            return None;
+        }
+        window.logged += 1;
+        Some(std::mem::take(&mut window.suppressed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_over_the_limit_are_counted_in_the_next_event() {
+        let (limit, start) = (LogLimit::new(), Instant::now());
+        for _ in 0..EVENTS {
+            assert_eq!(limit.admit_at(start), Some(0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(limit.admit_at(start + INTERVAL / 2), None);
+        }
+        assert_eq!(limit.admit_at(start + INTERVAL), Some(1000));
+        assert_eq!(limit.admit_at(start + INTERVAL), Some(0));
+    }
+}

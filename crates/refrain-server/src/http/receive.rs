@@ -1,0 +1,314 @@
+//! Receiving a request: authentication from the head, then the body.
+//!
+//! Invariants: a request that is rejected by its head costs no body buffer. A body that arrives in one piece is neither
+//! copied nor counted. All other bodies have a permit for their bytes while they are in memory.
+
+use super::idle::Activity;
+use super::{BoxedResponse, Headers, HttpService};
+use crate::auth::Caller;
+use crate::limits::{InstanceLimits, LimitReached, Permit};
+use crate::metrics::Refusal;
+use crate::relay::RelayClaims;
+use crate::timer::within;
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, EXPECT};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http_body::Body;
+use http_body_util::BodyExt;
+use refrain_wire::{RpcError, find_request_id};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+
+/// The permit of a body grows in steps of this many bytes.
+const PERMIT_STEP: usize = 16 << 10;
+
+/// A request body in memory.
+#[derive(Default)]
+pub(super) struct ReceivedBody {
+    pub(super) bytes: Bytes,
+    _permit: Option<Permit>,
+}
+
+enum BodyError<E> {
+    TooLarge,
+    Unreadable(E),
+    TimedOut,
+    LimitReached(LimitReached),
+}
+
+impl<E> From<LimitReached> for BodyError<E> {
+    fn from(reached: LimitReached) -> Self {
+        Self::LimitReached(reached)
+    }
+}
+
+impl HttpService {
+    /// Authenticates the caller, then reads the body.
+    pub(super) async fn receive<B>(
+        &self,
+        parts: &Parts,
+        headers: &Headers<'_>,
+        body: B,
+        claims: Option<RelayClaims>,
+        activity: Option<&Activity>,
+    ) -> Result<(ReceivedBody, Caller), BoxedResponse>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        self.check_head(parts, headers, claims.is_some())?;
+        let mut body = pin!(body);
+        let caller = match &claims {
+            Some(claims) => claims.caller(),
+            None => self.authenticate(parts, body.as_mut(), activity).await?,
+        };
+        if parts.method != Method::POST {
+            return match claims {
+                Some(claims) if !claims.is_for(&parts.method, &parts.headers, b"") => {
+                    Err(self.reject_relay())
+                }
+                _ => Ok((ReceivedBody::default(), caller)),
+            };
+        }
+        let limits = &self.server.0.services.limits;
+        let received = receive_body(body.as_mut(), limits, &caller, activity.is_some()).await;
+        let received = match received {
+            Ok(received) => received,
+            Err(error) => return Err(self.reject_body(parts, body, error).await),
+        };
+        let bytes = &received.bytes;
+        if let Some(claims) = claims
+            && !claims.is_for(&parts.method, &parts.headers, bytes)
+        {
+            return Err(self.reject_relay());
+        }
+        self.server.check_values(bytes).map_err(|error| {
+            let (status, id) = (StatusCode::PAYLOAD_TOO_LARGE, find_request_id(bytes));
+            Box::new(self.error(status, id, &error))
+        })?;
+        Ok((received, caller))
+    }
+
+    async fn authenticate<B: Body<Data = Bytes>>(
+        &self,
+        parts: &Parts,
+        body: Pin<&mut B>,
+        activity: Option<&Activity>,
+    ) -> Result<Caller, BoxedResponse> {
+        let authenticated = self.server.0.auth.authenticate(&parts.headers).await;
+        match authenticated {
+            Ok(caller) => Ok(Caller {
+                address: self.client_address(parts, activity).or(caller.address),
+                ..caller
+            }),
+            Err(rejection) => {
+                let limits = &self.server.0.services.limits;
+                self.discard(parts, body, limits.discard.min(limits.body))
+                    .await;
+                Err(Box::new(self.reject_unauthenticated(&rejection)))
+            }
+        }
+    }
+
+    /// The client's address: from the proxy's header if there is one, otherwise from the connection.
+    fn client_address(&self, parts: &Parts, activity: Option<&Activity>) -> Option<IpAddr> {
+        let header = self.server.0.client_address_header.as_ref();
+        let forwarded = header.and_then(|name| forwarded_address(&parts.headers, name));
+        forwarded.or_else(|| match activity {
+            Some(activity) => activity.address,
+            None => parts.extensions.get().map(SocketAddr::ip),
+        })
+    }
+
+    async fn reject_body<B>(
+        &self,
+        parts: &Parts,
+        body: Pin<&mut B>,
+        error: BodyError<B::Error>,
+    ) -> BoxedResponse
+    where
+        B: Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
+        let limits = &self.server.0.services.limits;
+        match error {
+            BodyError::Unreadable(error) => {
+                let error = RpcError::parse(format!("failed to read the request body: {error}"));
+                let status = StatusCode::BAD_REQUEST;
+                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
+            }
+            BodyError::TimedOut => {
+                let seconds = limits.body_time.as_secs_f64();
+                let reason =
+                    format!("request body took longer than {seconds} seconds (`body_seconds`)");
+                let status = StatusCode::REQUEST_TIMEOUT;
+                let mut response = self.reject(Refusal::Timeout, status, reason);
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(CONNECTION, close);
+                response
+            }
+            BodyError::TooLarge => {
+                self.discard(parts, body, limits.discard).await;
+                let limit = limits.body;
+                let reason =
+                    format!("request body exceeds the limit of {limit} bytes (`body_bytes`)");
+                self.reject(Refusal::TooLarge, StatusCode::PAYLOAD_TOO_LARGE, reason)
+            }
+            BodyError::LimitReached(reached) => {
+                self.discard(parts, body, limits.discard).await;
+                let metrics = &self.server.0.services.metrics;
+                metrics.request_refused(Refusal::Busy);
+                Box::new(self.busy(None, &reached.into()))
+            }
+        }
+    }
+
+    /// Discards the rest of a body, because most clients read the response only after sending all of it. A connection
+    /// that sends more than `limit` bytes, or sends them slowly, is closed.
+    async fn discard<B: Body<Data = Bytes>>(
+        &self,
+        parts: &Parts,
+        mut body: Pin<&mut B>,
+        limit: usize,
+    ) {
+        let mut left = limit as u64;
+        // A client that sent `Expect` reads the response without sending the body.
+        if parts.headers.contains_key(EXPECT) || body.size_hint().lower() > left {
+            return;
+        }
+        let discarding = async {
+            while let Some(Ok(frame)) = body.frame().await {
+                let size = frame.data_ref().map_or(0, Bytes::len) as u64;
+                let Some(rest) = left.checked_sub(size) else {
+                    return;
+                };
+                left = rest;
+            }
+        };
+        within(self.server.0.services.limits.body_time, discarding).await;
+    }
+}
+
+/// Reads a body. `has_idle_check`: the connection is closed if the client sends nothing.
+async fn receive_body<B: Body<Data = Bytes>>(
+    mut body: Pin<&mut B>,
+    limits: &InstanceLimits,
+    caller: &Caller,
+    has_idle_check: bool,
+) -> Result<ReceivedBody, BodyError<B::Error>> {
+    if body.size_hint().lower() > limits.body as u64 {
+        return Err(BodyError::TooLarge);
+    }
+    // A timer for each small request would cost more than the periodic check.
+    let first = match has_idle_check {
+        true => next_data(body.as_mut()).await,
+        false => within(limits.body_time, next_data(body.as_mut()))
+            .await
+            .unwrap_or(Err(BodyError::TimedOut)),
+    };
+    let Some(first) = first? else {
+        return Ok(ReceivedBody::default());
+    };
+    if first.len() > limits.body {
+        return Err(BodyError::TooLarge);
+    }
+    if body.is_end_stream() {
+        return Ok(ReceivedBody {
+            bytes: first,
+            _permit: None,
+        });
+    }
+    let rest = receive_rest(first, body, limits, caller);
+    let received = within(limits.body_time, rest).await;
+    received.unwrap_or(Err(BodyError::TimedOut))
+}
+
+/// Reads the rest of a body that arrives in pieces.
+async fn receive_rest<B: Body<Data = Bytes>>(
+    first: Bytes,
+    mut body: Pin<&mut B>,
+    limits: &InstanceLimits,
+    caller: &Caller,
+) -> Result<ReceivedBody, BodyError<B::Error>> {
+    let step = |length: usize| length.next_multiple_of(PERMIT_STEP).min(limits.body);
+    let units = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
+    let mut reserved = step(first.len());
+    let mut permit = limits
+        .bodies
+        .acquire_many(caller.limit_key(), units(reserved))?;
+    let (mut bytes, mut joined) = (first, BytesMut::new());
+    while let Some(data) = next_data(body.as_mut()).await? {
+        let length = bytes.len() + joined.len() + data.len();
+        if length > limits.body {
+            return Err(BodyError::TooLarge);
+        }
+        if length > reserved {
+            permit.grow(units(step(length) - reserved))?;
+            reserved = step(length);
+        }
+        joined.extend_from_slice(&std::mem::take(&mut bytes));
+        joined.extend_from_slice(&data);
+    }
+    if !joined.is_empty() {
+        bytes = joined.freeze();
+    }
+    Ok(ReceivedBody {
+        bytes,
+        _permit: Some(permit),
+    })
+}
+
+async fn next_data<B: Body<Data = Bytes>>(
+    mut body: Pin<&mut B>,
+) -> Result<Option<Bytes>, BodyError<B::Error>> {
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(BodyError::Unreadable)?.into_data() {
+            return Ok(Some(data));
+        }
+    }
+    Ok(None)
+}
+
+/// The last address in this header: the one that the nearest proxy added.
+fn forwarded_address(headers: &HeaderMap, name: &HeaderName) -> Option<IpAddr> {
+    let last = headers.get_all(name).iter().next_back()?.to_str().ok()?;
+    let last = last.rsplit(',').next()?.trim();
+    let with_port = || last.parse().map(|address: SocketAddr| address.ip());
+    let bracketed = || last.strip_prefix('[')?.strip_suffix(']')?.parse().ok();
+    last.parse()
+        .or_else(|_| with_port())
+        .ok()
+        .or_else(bracketed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_address_is_the_last_one_of_the_header() {
+        let name = HeaderName::from_static("x-forwarded-for");
+        let read = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(&name, value.parse().unwrap());
+            }
+            forwarded_address(&headers, &name).map(|address| address.to_string())
+        };
+        for (values, expected) in [
+            (&["192.0.2.1"][..], Some("192.0.2.1")),
+            (&["192.0.2.1, 192.0.2.2"], Some("192.0.2.2")),
+            (&["192.0.2.1", "192.0.2.2,192.0.2.3 "], Some("192.0.2.3")),
+            (&["192.0.2.1:4711"], Some("192.0.2.1")),
+            (&["2001:db8::1"], Some("2001:db8::1")),
+            (&["[2001:db8::1]:4711"], Some("2001:db8::1")),
+            (&["[2001:db8::1]"], Some("2001:db8::1")),
+            (&["192.0.2.1, unknown"], None),
+            (&[""], None),
+            (&[], None),
+        ] {
+            assert_eq!(read(values).as_deref(), expected, "{values:?}");
+        }
+    }
+}

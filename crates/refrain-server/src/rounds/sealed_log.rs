@@ -1,0 +1,60 @@
+//! A replay log with sealed values.
+//!
+//! A value opens only for the server and the record that it was sealed for. Other values are rejected: otherwise anyone
+//! with write access to the log could replace a reply.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention, Sealer};
+use std::sync::Arc;
+
+pub(crate) struct SealedLog {
+    log: Arc<dyn ReplayLog>,
+    sealer: Arc<Sealer>,
+}
+
+impl SealedLog {
+    pub(crate) fn new(log: Arc<dyn ReplayLog>, sealer: Arc<Sealer>) -> Self {
+        Self { log, sealer }
+    }
+
+    fn context(&self, key: &LogKey) -> Vec<u8> {
+        let audience = &self.sealer.options().audience;
+        let (length, flow, name) = (audience.len(), key.flow(), key.name());
+        format!("replay log of {length}:{audience} flow {flow} work {name}").into_bytes()
+    }
+
+    fn seal(&self, key: &LogKey, value: &str) -> String {
+        let sealed = self.sealer.seal_bytes(&self.context(key), value.as_bytes());
+        URL_SAFE_NO_PAD.encode(sealed)
+    }
+
+    fn open(&self, key: &LogKey, value: &str) -> Result<String, LogError> {
+        let unreadable = |source| LogError::Unreadable { source };
+        let sealed = URL_SAFE_NO_PAD.decode(value);
+        let sealed = sealed.map_err(|error| unreadable(error.into()))?;
+        let opened = self.sealer.open_bytes(&self.context(key), sealed);
+        let opened = opened.map_err(|error| unreadable(error.into()))?;
+        String::from_utf8(opened).map_err(|error| unreadable(error.into()))
+    }
+}
+
+impl ReplayLog for SealedLog {
+    fn begin<'a>(&'a self, key: &'a LogKey, retention: Retention) -> LogFuture<'a, RecordState> {
+        Box::pin(async move {
+            Ok(match self.log.begin(key, retention).await? {
+                RecordState::Done(value) => RecordState::Done(self.open(key, &value)?),
+                state => state,
+            })
+        })
+    }
+
+    fn finish<'a>(&'a self, key: &'a LogKey, value: &'a str) -> LogFuture<'a, ()> {
+        let sealed = self.seal(key, value);
+        Box::pin(async move { self.log.finish(key, &sealed).await })
+    }
+
+    fn forget<'a>(&'a self, key: &'a LogKey) -> LogFuture<'a, ()> {
+        self.log.forget(key)
+    }
+}

@@ -1,0 +1,197 @@
+//! Request bodies: authentication before the body, bytes in flight, and slow clients.
+
+use crate::support::{Connection, Instance, Request, Signals, echo, signals, start, text, within};
+use bytes::Bytes;
+use http_body_util::StreamBody;
+use refrain_core::Principal;
+use refrain_server::{
+    AllowedHosts, AuthFuture, AuthRejection, Authenticator, BearerTokens, HttpService, Server,
+    ServerBuilder, ServerLimits, Tool,
+};
+use serde_json::json;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ALICE: &str = "alice-0123456789abcdef";
+const BOB: &str = "bob-0123456789abcdef";
+
+fn builder(limits: ServerLimits) -> ServerBuilder {
+    Server::builder("bodies", "1")
+        .tool(Tool::new("echo", echo))
+        .limits(limits)
+}
+
+async fn instance(limits: ServerLimits) -> Instance {
+    let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
+    start(builder(limits).authenticator(tokens)).await
+}
+
+/// The head of a POST with a body of this length.
+fn head(length: usize, headers: &str) -> String {
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n{headers}\r\n"
+    )
+}
+
+fn bearer(token: &str) -> String {
+    format!("Authorization: Bearer {token}\r\n")
+}
+
+fn word(token: &str, length: usize) -> Request {
+    Request::tool("echo", json!({"text": "x".repeat(length)}))
+        .header("Authorization", &format!("Bearer {token}"))
+}
+
+struct Announced(Arc<Signals>);
+
+impl Authenticator for Announced {
+    fn authenticate<'a>(&'a self, headers: &'a http::HeaderMap) -> AuthFuture<'a> {
+        self.0.say("authenticated");
+        let known = headers.contains_key("x-user");
+        let caller = known.then(|| Principal::new("alice").into());
+        Box::pin(async { caller.ok_or(AuthRejection::Missing("missing X-User header".into())) })
+    }
+}
+
+#[tokio::test]
+async fn caller_is_authenticated_before_the_body_is_sent() {
+    let (signals, mut received) = signals();
+    let announced = Announced(signals.clone());
+    let instance = start(builder(ServerLimits::default()).authenticator(announced)).await;
+    let mut connection = instance.connect().await;
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "nonsense"}).to_string();
+    let head = head(body.len(), "X-User: alice\r\n");
+    connection.write(head.as_bytes()).await;
+    let authenticated = within("the authenticator", received.recv()).await;
+    assert_eq!(authenticated, Some("authenticated"));
+    connection.write(body.as_bytes()).await;
+    assert_eq!(connection.response().await.json()["id"], 1);
+}
+
+#[tokio::test]
+async fn rejected_request_is_answered_without_its_body() {
+    let instance = instance(ServerLimits::default()).await;
+    let expect = |headers: &str| head(1_000_000, &format!("Expect: 100-continue\r\n{headers}"));
+    for (sent, status) in [
+        (expect(""), 401),
+        (expect(&bearer("nonsense")), 401),
+        (
+            head(1_000_000, "").replace("localhost", "evil.example"),
+            403,
+        ),
+        (head(1_000_000, "Refrain-Relay: nonsense\r\n"), 403),
+        // More than is discarded of a request without authentication.
+        (head(4 * 1024 * 1024 + 1, ""), 401),
+    ] {
+        let mut connection = instance.connect().await;
+        connection.write(sent.as_bytes()).await;
+        let response = connection.response().await;
+        assert_eq!(response.status, status, "{sent}");
+        connection.closed().await;
+    }
+}
+
+#[tokio::test]
+async fn client_that_sends_all_of_its_body_reads_the_authentication_error() {
+    let instance = instance(ServerLimits::default()).await;
+    let mut connection = instance.connect().await;
+    let large = word("nonsense", 2_000_000);
+    connection.exchange(&large).await.error(401, -32600);
+    let reply = connection.exchange(&word(ALICE, 1)).await.reply();
+    assert_eq!(text(&reply), "Echo: x", "the connection stays open");
+}
+
+/// Sends a body of 60,000 bytes except for its last byte.
+async fn hold(instance: &Instance, token: &str) -> Connection {
+    let mut connection = instance.connect().await;
+    connection
+        .write(head(60_000, &bearer(token)).as_bytes())
+        .await;
+    connection.write(&vec![b' '; 59_999]).await;
+    connection
+}
+
+/// Repeats the request until it has this status.
+async fn until_status(instance: &Instance, request: &Request, status: u16) -> String {
+    let repeated = async {
+        loop {
+            let response = instance.send(request).await;
+            if response.status == status {
+                assert_eq!(response.header("retry-after"), Some("1"));
+                return response.error(status, -32603);
+            }
+        }
+    };
+    within("the status", repeated).await
+}
+
+#[tokio::test]
+async fn body_bytes_in_flight_are_limited_per_caller() {
+    let limits = ServerLimits {
+        body: 100_000,
+        body_each: 100_000,
+        ..ServerLimits::default()
+    };
+    let instance = instance(limits).await;
+    let mut first = hold(&instance, ALICE).await;
+    let message = until_status(&instance, &word(ALICE, 90_000), 503).await;
+    let expected = "this caller is at its limit of 100000 bytes of request bodies on this instance";
+    assert!(message.starts_with(expected), "{message}");
+    // Another caller and small bodies are not affected.
+    instance.send(&word(BOB, 90_000)).await.reply();
+    instance.send(&word(ALICE, 10)).await.reply();
+    first.write(b"x").await;
+    first.response().await.error(400, -32700);
+    instance.send(&word(ALICE, 90_000)).await.reply();
+}
+
+#[tokio::test]
+async fn body_bytes_in_flight_are_limited_in_total() {
+    let limits = ServerLimits {
+        body: 100_000,
+        body_all: 120_000,
+        ..ServerLimits::default()
+    };
+    let instance = instance(limits).await;
+    let _held = hold(&instance, ALICE).await;
+    let message = until_status(&instance, &word(BOB, 90_000), 503).await;
+    let expected = "this instance is at its limit of 120000 bytes of request bodies";
+    assert!(message.starts_with(expected), "{message}");
+}
+
+#[tokio::test]
+async fn slow_body_times_out() {
+    let limits = ServerLimits {
+        body_time: Duration::from_millis(100),
+        ..ServerLimits::default()
+    };
+    let instance = instance(limits).await;
+    let mut slow = hold(&instance, ALICE).await;
+    let message = slow.response().await.error(408, -32600);
+    assert!(message.contains("`body_seconds`"), "{message}");
+    slow.closed().await;
+    // Without authentication, the rest of the body is not waited for.
+    let mut stranger = hold(&instance, "nonsense").await;
+    stranger.response().await.error(401, -32600);
+    stranger.closed().await;
+}
+
+#[tokio::test]
+async fn missing_body_times_out_in_a_mounted_service() {
+    let limits = ServerLimits {
+        body_time: Duration::from_millis(50),
+        ..ServerLimits::default()
+    };
+    let server = builder(limits).build().expect("a valid server");
+    let service = HttpService::new(server, AllowedHosts::local());
+    let endless = futures_util::stream::pending::<Result<http_body::Frame<Bytes>, Infallible>>();
+    let request = http::Request::post("/mcp")
+        .header("host", "localhost")
+        .header("content-type", "application/json")
+        .body(StreamBody::new(endless))
+        .expect("a valid request");
+    let response = within("a response", service.handle(request)).await;
+    assert_eq!(response.status(), 408);
+}

@@ -1,0 +1,231 @@
+//! Tasks of several owners: fair claims and quotas.
+
+use crate::support::tasks::{about, eager};
+use crate::support::{
+    Guard, Instance, Login, Request, Signals, asked, names, result, signals, start, within,
+};
+use refrain_core::{Cx, Result, ok};
+use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
+use refrain_store::MemoryStore;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+const ALICE: &str = "alice-0123456789abcdef";
+const BOB: &str = "bob-0123456789abcdef";
+const CAROL: &str = "carol-0123456789abcdef";
+
+/// Runs until the test opens the signals.
+async fn long(_: Cx, signals: State<Arc<Signals>>) -> Result<&'static str> {
+    let _guard = Guard((*signals).clone());
+    signals.pass().await;
+    Ok("long")
+}
+
+async fn short(_: Cx) -> Result<&'static str> {
+    Ok("short")
+}
+
+/// Has a large journal.
+async fn hoard(cx: Cx) -> Result<String> {
+    cx.step("one", async { ok("x".repeat(60_000)) }).await?;
+    cx.step("two", async { ok("x".repeat(60_000)) }).await?;
+    cx.step("three", async { ok("done".to_owned()) }).await
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Text {
+    text: String,
+}
+
+async fn read(_: Cx, signals: State<Arc<Signals>>, args: Text) -> Result<String> {
+    signals.pass().await;
+    Ok(format!("{} bytes", args.text.len()))
+}
+
+/// Has a large token.
+async fn asks(cx: Cx) -> Result<String> {
+    cx.step("one", async { ok("x".repeat(60_000)) }).await?;
+    let login: Login = cx.elicit("login", "Who are you?").await?;
+    Ok(login.name)
+}
+
+fn of(request: Request, bearer: &str) -> Request {
+    request.header("Authorization", &format!("Bearer {bearer}"))
+}
+
+fn call(tool: &str, bearer: &str) -> Request {
+    of(Request::tool(tool, json!({})).declares_tasks(), bearer)
+}
+
+async fn instance(options: TaskOptions) -> (Instance, Arc<Signals>) {
+    let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
+    let (signals, _) = signals();
+    let server = Server::builder("tasks", "1")
+        .tasks(Arc::new(MemoryStore::new()), options)
+        .authenticator(tokens.with("carol", CAROL))
+        .state(signals.clone())
+        .tool(Tool::new("long", long).task())
+        .max_token(1000)
+        .tool(Tool::new("short", short).task())
+        .tool(Tool::new("hoard", hoard).task())
+        .tool(Tool::new("read", read).task())
+        .tool(Tool::new("asks", asks));
+    (start(server).await, signals)
+}
+
+/// Sends a call that becomes a task, and returns its id.
+async fn start_task(instance: &Instance, tool: &str, bearer: &str) -> String {
+    let reply = instance.send(&call(tool, bearer)).await.reply();
+    let result = result(&reply);
+    assert_eq!(result["resultType"], "task", "{reply}");
+    let id = result["taskId"].as_str();
+    id.expect("taskId is a string").to_owned()
+}
+
+/// Waits until the task has ended.
+async fn ended(instance: &Instance, id: &str, bearer: &str) -> Value {
+    let polling = async {
+        loop {
+            let request = of(about("tasks/get", id), bearer);
+            let task = result(&instance.send(&request).await.reply()).clone();
+            if task["status"] != "working" {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the end of the task", polling).await
+}
+
+async fn wait_for_running(instance: &Instance, count: usize) {
+    let polling = async {
+        while instance.server.running_tasks() != count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the running tasks", polling).await;
+}
+
+#[tokio::test]
+async fn task_runs_while_another_owner_has_many_long_ones() {
+    let (instance, _signals) = instance(TaskOptions::default()).await;
+    for _ in 0..300 {
+        start_task(&instance, "long", ALICE).await;
+    }
+    // One owner takes half of the places.
+    wait_for_running(&instance, 32).await;
+    let id = start_task(&instance, "short", BOB).await;
+    let task = ended(&instance, &id, BOB).await;
+    assert_eq!(task["status"], "completed", "{task}");
+    assert_eq!(instance.server.running_tasks(), 32);
+}
+
+#[tokio::test]
+async fn last_place_is_left_to_an_owner_without_running_tasks() {
+    let options = TaskOptions {
+        concurrent: 4,
+        ..eager()
+    };
+    let (instance, signals) = instance(options).await;
+    let mut ids = Vec::new();
+    for bearer in [ALICE, BOB] {
+        for _ in 0..3 {
+            ids.push((start_task(&instance, "long", bearer).await, bearer));
+        }
+    }
+    // Alice has two of four places, Bob has one of the other two.
+    wait_for_running(&instance, 3).await;
+    let id = start_task(&instance, "long", CAROL).await;
+    wait_for_running(&instance, 4).await;
+    ids.push((id, CAROL));
+    for _ in &ids {
+        signals.open();
+    }
+    for (id, bearer) in &ids {
+        let task = ended(&instance, id, bearer).await;
+        assert_eq!(task["status"], "completed", "{task}");
+    }
+}
+
+/// The error of a call.
+async fn rejected(instance: &Instance, request: &Request) -> String {
+    let reply = instance.send(request).await.reply();
+    assert_eq!(reply["error"]["code"], -32603, "{reply}");
+    let message = reply["error"]["message"].as_str();
+    message.expect("the message is a string").to_owned()
+}
+
+#[tokio::test]
+async fn unfinished_tasks_of_an_owner_are_limited() {
+    let options = TaskOptions {
+        unfinished_each: 2,
+        ..eager()
+    };
+    let (instance, signals) = instance(options).await;
+    let first = start_task(&instance, "long", ALICE).await;
+    start_task(&instance, "long", ALICE).await;
+    let error = rejected(&instance, &call("short", ALICE)).await;
+    names(&error, &["limit of 2 unfinished tasks", "try again"]);
+    // Other owners are not affected.
+    let id = start_task(&instance, "short", BOB).await;
+    assert_eq!(ended(&instance, &id, BOB).await["status"], "completed");
+    signals.open();
+    signals.open();
+    ended(&instance, &first, ALICE).await;
+    start_task(&instance, "short", ALICE).await;
+}
+
+#[tokio::test]
+async fn stored_bytes_of_an_owner_are_limited() {
+    let options = TaskOptions {
+        bytes_each: 100_000,
+        ..eager()
+    };
+    let (instance, _signals) = instance(options).await;
+    let large = |bearer| {
+        let arguments = json!({"text": "x".repeat(40_000)});
+        of(Request::tool("read", arguments).declares_tasks(), bearer)
+    };
+    for _ in 0..2 {
+        let reply = instance.send(&large(ALICE)).await.reply();
+        assert_eq!(result(&reply)["resultType"], "task", "{reply}");
+    }
+    let error = rejected(&instance, &large(ALICE)).await;
+    names(&error, &["limit of 100000 bytes in the store", "try again"]);
+    let reply = instance.send(&large(BOB)).await.reply();
+    assert_eq!(result(&reply)["resultType"], "task", "{reply}");
+}
+
+#[tokio::test]
+async fn task_whose_journal_exceeds_the_quota_fails() {
+    let options = TaskOptions {
+        bytes_each: 100_000,
+        ..eager()
+    };
+    let (instance, _signals) = instance(options).await;
+    let id = start_task(&instance, "hoard", ALICE).await;
+    let task = ended(&instance, &id, ALICE).await;
+    assert_eq!(task["status"], "failed", "{task}");
+    let error = task["error"]["message"].as_str();
+    let error = error.expect("the message is a string");
+    names(error, &["could not be stored", "limit of 100000 bytes"]);
+}
+
+#[tokio::test]
+async fn stored_tokens_of_an_owner_are_limited() {
+    let options = TaskOptions {
+        bytes_each: 100_000,
+        ..eager()
+    };
+    let (instance, _signals) = instance(options).await;
+    let ask = |bearer| of(Request::tool("asks", json!({})), bearer);
+    let reply = instance.send(&ask(ALICE)).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+    let error = rejected(&instance, &ask(ALICE)).await;
+    names(&error, &["limit of 100000 bytes in the store"]);
+    let reply = instance.send(&ask(BOB)).await.reply();
+    assert_eq!(asked(&reply), ["login"]);
+}

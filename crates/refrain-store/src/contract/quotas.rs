@@ -1,0 +1,232 @@
+//! Limits of tasks and bytes.
+
+use super::support::{HOUR, Subject, alice, asks, bob, id, keep, new, next, until};
+use crate::{Creation, Lease, NewTask, Next, Quota, QuotaReached, StoreError, StoredStatus};
+use std::fmt::Debug;
+use std::time::Duration;
+
+const KIB: usize = 1024;
+
+#[track_caller]
+fn assert_reached<T: Debug>(done: Result<T, StoreError>, limit: QuotaReached) {
+    match done {
+        Err(StoreError::Quota(reached)) => assert_eq!(reached, limit),
+        other => panic!("the quota allows it: {other:?}"),
+    }
+}
+
+impl Subject {
+    fn limit_tasks(&self, tasks: u64) -> QuotaReached {
+        self.0.set_quota(Quota {
+            tasks,
+            ..Quota::default()
+        });
+        QuotaReached::Tasks(tasks)
+    }
+
+    fn limit_kib(&self, kib: u64) -> QuotaReached {
+        let bytes = kib * 1024;
+        self.0.set_quota(Quota {
+            bytes,
+            ..Quota::default()
+        });
+        QuotaReached::Bytes(bytes)
+    }
+
+    async fn claimed(&self, new: NewTask) -> Lease {
+        self.create_claimed(new, "worker", HOUR).await
+    }
+}
+
+/// A task of about this size.
+fn large(kib: usize) -> NewTask {
+    let call = vec![7; kib * KIB - 100];
+    NewTask { call, ..new() }
+}
+
+fn text(kib: usize) -> String {
+    "x".repeat(kib * KIB)
+}
+
+pub(super) async fn unfinished_tasks_are_limited(store: Subject) {
+    let reached = store.limit_tasks(2);
+    let given = new();
+    store.create(given.clone()).await;
+    let lease = store.claimed(new()).await;
+    assert_reached(store.0.create(new()).await, reached);
+    // The limit does not affect other owners, and not the task that exists.
+    store.create_again(given).await;
+    store.create(new().owner(&bob())).await;
+    store.then(&lease, Next::Complete(b"r".to_vec())).await;
+    let created = store.create(new()).await;
+    assert_reached(store.0.create(new()).await, reached);
+    store.cancel(&created.id).await;
+    let failing = store.claimed(new()).await;
+    store.then(&failing, Next::Fail(b"e".to_vec())).await;
+    store.create(new()).await;
+    assert_reached(store.0.create(new()).await, reached);
+    // Without a limit again.
+    store.0.set_quota(Quota::default());
+    store.create(new()).await;
+}
+
+pub(super) async fn bytes_of_tasks_are_limited(store: Subject) {
+    let reached = store.limit_kib(64);
+    for _ in 0..3 {
+        store.create(large(20)).await;
+    }
+    assert_reached(store.0.create(large(20)).await, reached);
+    store.create(large(2)).await;
+    store.create(large(20).owner(&bob())).await;
+    let journal = vec![7; 20 * KIB];
+    let task = NewTask { journal, ..new() };
+    assert_reached(store.0.create(task).await, reached);
+}
+
+pub(super) async fn bytes_of_tokens_are_limited(store: Subject) {
+    let reached = store.limit_kib(64);
+    let spill = async |id: &str| {
+        let token = vec![7; 20 * KIB];
+        store.0.spill(id, &alice(), token, HOUR).await
+    };
+    for id in ["a", "b", "c"] {
+        spill(id).await.expect("the quota allows it");
+    }
+    assert_reached(spill("d").await, reached);
+    assert_eq!(store.spilled("d").await, None);
+    assert_reached(store.0.create(large(20)).await, reached);
+    let bobs = store.0.spill("e", &bob(), vec![7; 20 * KIB], HOUR).await;
+    bobs.expect("the quota allows it");
+}
+
+pub(super) async fn bytes_of_commits_are_limited(store: Subject) {
+    let reached = store.limit_kib(64);
+    let lease = store.claimed(new()).await;
+    store.commit(&lease, keep().journal(&text(40))).await;
+    // The new journal replaces the old one.
+    store.commit(&lease, keep().journal(&text(50))).await;
+    let before = store.get(&lease.task).await;
+    for commit in [
+        keep().journal(&text(100)),
+        keep().journal(&text(100)).suspend(),
+        asks(&["a"]).journal(&text(100)),
+        next(Next::Complete(text(200).into())),
+    ] {
+        assert_reached(store.0.commit(&lease, commit).await, reached);
+    }
+    let task = store.get(&lease.task).await;
+    assert_eq!(task.revision, before.revision, "nothing was written");
+    assert_eq!(
+        (task.status, task.asks),
+        (StoredStatus::Working, Vec::new())
+    );
+    // The task is still held, and may write less.
+    store.commit(&lease, keep().journal(&text(10))).await;
+    store.commit(&lease, asks(&["b"])).await;
+    store.then(&lease, Next::Complete(text(30).into())).await;
+}
+
+pub(super) async fn task_over_its_quota_can_fail(store: Subject) {
+    let lease = store.claimed(large(30)).await;
+    store.limit_kib(10);
+    store
+        .commit(&lease, keep().message("a commit without data"))
+        .await;
+    store
+        .then(&lease, Next::Fail(b"over its quota".to_vec()))
+        .await;
+    assert_eq!(store.get(&lease.task).await.status, StoredStatus::Failed);
+}
+
+pub(super) async fn bytes_of_answers_are_limited(store: Subject) {
+    let lease = store.asking(&["a", "b"]).await;
+    let reached = store.limit_kib(64);
+    let answer = async |key: &str, kib| {
+        let answers = vec![(key.to_owned(), text(kib).into_bytes())];
+        store.0.answer(&lease.task, &alice(), answers).await
+    };
+    assert_reached(answer("a", 70).await, reached);
+    assert!(store.answers(&lease).await.is_empty());
+    assert!(answer("a", 40).await.expect("the quota allows it"));
+    assert_reached(answer("b", 40).await, reached);
+    assert_reached(store.0.create(large(40)).await, reached);
+    assert_eq!(store.answers(&lease).await.len(), 1);
+}
+
+pub(super) async fn bytes_of_all_owners_are_limited(store: Subject) {
+    store.0.set_quota(Quota {
+        total_bytes: 64 * 1024,
+        ..Quota::default()
+    });
+    let reached = QuotaReached::TotalBytes(64 * 1024);
+    store.create(large(30)).await;
+    store.create(large(30).owner(&bob())).await;
+    assert_reached(store.0.create(large(30)).await, reached);
+    let spilled = store.0.spill("a", &bob(), vec![7; 30 * KIB], HOUR).await;
+    assert_reached(spilled, reached);
+}
+
+pub(super) async fn ended_task_keeps_only_its_result(store: Subject) {
+    let reached = store.limit_kib(64);
+    for end in [Some(Next::Complete(b"r".to_vec())), None] {
+        for _ in 0..3 {
+            let lease = store.claimed(large(50)).await;
+            assert_reached(store.0.create(large(50)).await, reached);
+            match &end {
+                Some(end) => store.then(&lease, end.clone()).await,
+                None => store.cancel(&lease.task).await,
+            }
+        }
+    }
+    // A failed task may run again, and keeps everything.
+    let lease = store.claimed(large(50)).await;
+    store.then(&lease, Next::Fail(b"e".to_vec())).await;
+    assert_reached(store.0.create(large(50)).await, reached);
+    store.requeue(&lease.task).await;
+    assert_eq!(store.claim().await.call.len(), 50 * KIB - 100);
+}
+
+pub(super) async fn deleted_data_does_not_count(store: Subject) {
+    let reached = store.limit_kib(64);
+    let none = Duration::ZERO;
+    for round in 0..3 {
+        let lease = store.claimed(large(20).ttl(none)).await;
+        store.commit(&lease, asks(&["a"])).await;
+        store.answer(&lease, &[("a", &text(10))]).await;
+        store.then(&lease, Next::Fail(text(1).into())).await;
+        let token = format!("token {round}");
+        store.spill(&token, vec![7; 20 * KIB], none).await;
+        assert_reached(store.0.create(large(20)).await, reached);
+        let mut swept = (0, 0);
+        let sweep = async || {
+            let counts = store.sweep(none, 100).await;
+            swept = (swept.0 + counts.tasks, swept.1 + counts.tokens);
+            (swept == (1, 1)).then_some(())
+        };
+        until(sweep).await;
+    }
+    let all = store.claimed(large(60)).await;
+    store.cancel(&all.task).await;
+}
+
+/// Concurrent writes may pass the check together, but not many times.
+pub(super) async fn concurrent_creations_stay_within_the_quota(store: Subject) {
+    store.limit_tasks(10);
+    let create = async |store: Subject| {
+        let mut created = 0;
+        for _ in 0..20 {
+            let task = NewTask { id: id(), ..new() };
+            match store.0.create(task).await {
+                Ok(Creation::New(..)) => created += 1,
+                other => assert_reached(other, QuotaReached::Tasks(10)),
+            }
+        }
+        created
+    };
+    let created: usize = store
+        .concurrently(|store, _| create(store))
+        .await
+        .iter()
+        .sum();
+    assert!((10..=18).contains(&created), "{created}");
+}

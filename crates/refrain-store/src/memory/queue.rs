@@ -1,0 +1,106 @@
+//! The order in which tasks are claimed.
+//!
+//! Each owner has one task in each turn, so the tasks of an owner with many come behind the first tasks of others.
+
+use super::entry::MemoryTask;
+use crate::task::{Claim, TaskId};
+use refrain_core::Principal;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::SystemTime;
+
+/// The key of a task in its index. The number of its creation makes it unique.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// It may be claimed.
+    Ready {
+        turn: u64,
+        due: SystemTime,
+        number: u64,
+    },
+    /// Its wait or its lease ends at this time.
+    Waiting { due: SystemTime, number: u64 },
+}
+
+#[derive(Default)]
+pub(super) struct ClaimQueue {
+    /// All tasks that have not ended. Ready tasks come first, in the order of their claims.
+    tasks: BTreeMap<Place, TaskId>,
+    /// The turns of an owner's ready tasks.
+    turns: HashMap<Principal, BTreeSet<u64>>,
+    /// The last claimed turn.
+    last: u64,
+}
+
+impl ClaimQueue {
+    /// Puts a new or changed task in its place.
+    pub(super) fn update(&mut self, entry: &mut MemoryTask, now: SystemTime) {
+        let (owner, number) = (&entry.row.owner, entry.number);
+        let place = match (entry.row.due, entry.place) {
+            (None, _) => None,
+            (Some(due), _) if due > now => Some(Place::Waiting { due, number }),
+            (Some(_), ready @ Some(Place::Ready { .. })) => ready,
+            (Some(due), _) => {
+                let turns = self.turns.get(owner);
+                let turn = turns.and_then(BTreeSet::last).max(Some(&self.last));
+                let turn = turn.map_or(1, |turn| turn + 1);
+                Some(Place::Ready { turn, due, number })
+            }
+        };
+        if place != entry.place {
+            self.remove(entry);
+            if let Some(Place::Ready { turn, .. }) = place {
+                self.turns.entry(owner.clone()).or_default().insert(turn);
+            }
+            if let Some(place) = place {
+                self.tasks.insert(place, entry.row.task.id.clone());
+            }
+            entry.place = place;
+        }
+    }
+
+    fn remove(&mut self, entry: &MemoryTask) {
+        let Some(place) = entry.place else { return };
+        self.tasks.remove(&place);
+        if let Place::Ready { turn, .. } = place
+            && let Some(turns) = self.turns.get_mut(&entry.row.owner)
+        {
+            turns.remove(&turn);
+            if turns.is_empty() {
+                self.turns.remove(&entry.row.owner);
+            }
+        }
+    }
+
+    /// The tasks whose wait or lease has ended by now.
+    pub(super) fn late(&self, now: SystemTime) -> Vec<TaskId> {
+        let due = SystemTime::UNIX_EPOCH;
+        let waiting = self.tasks.range(Place::Waiting { due, number: 0 }..);
+        let late = waiting
+            .take_while(|(place, _)| matches!(place, Place::Waiting { due, .. } if *due <= now));
+        late.map(|(_, id)| id.clone()).collect()
+    }
+
+    /// The tasks that this worker may claim, in their order.
+    pub(super) fn find(
+        &mut self,
+        claim: Claim<'_>,
+        tasks: &HashMap<TaskId, MemoryTask>,
+        now: SystemTime,
+    ) -> Vec<TaskId> {
+        let ready = self.tasks.iter().map_while(|(place, id)| match place {
+            Place::Ready { turn, .. } => Some((*turn, id)),
+            Place::Waiting { .. } => None,
+        });
+        let wanted = |(_, id): &(u64, &TaskId)| {
+            tasks.get(id).is_some_and(|entry| {
+                let known = claim.tools.contains(&entry.row.task.tool);
+                (known || entry.expires() <= now) && !claim.except.contains(&entry.row.owner)
+            })
+        };
+        let found: Vec<(u64, &TaskId)> = ready.filter(wanted).take(claim.most).collect();
+        let last = found.last().map_or(0, |(turn, _)| *turn);
+        let found = found.into_iter().map(|(_, id)| id.clone()).collect();
+        self.last = self.last.max(last);
+        found
+    }
+}

@@ -1,0 +1,58 @@
+//! The numbers of tasks and bytes of each owner.
+
+use super::entry::{MemoryTask, charged};
+use crate::quota::{Quota, QuotaReached, Usage};
+use refrain_core::Principal;
+use std::collections::HashMap;
+
+#[derive(Default)]
+pub(super) struct UsageTable {
+    pub(super) quota: Quota,
+    /// The numbers of tasks and bytes.
+    owners: HashMap<Principal, (u64, u64)>,
+    total_bytes: u64,
+}
+
+/// The share of one task or token.
+type Share = (u64, u64);
+
+pub(super) fn task_share(entry: &MemoryTask) -> Share {
+    (u64::from(entry.ended.is_none()), entry.bytes())
+}
+
+pub(super) fn token_share(token: &[u8]) -> Share {
+    (0, charged(token.len()))
+}
+
+impl UsageTable {
+    pub(super) fn check(
+        &self,
+        owner: &Principal,
+        tasks: u64,
+        bytes: u64,
+    ) -> Result<(), QuotaReached> {
+        let (used_tasks, used_bytes) = self.owners.get(owner).copied().unwrap_or_default();
+        let used = Usage {
+            tasks: used_tasks,
+            bytes: used_bytes,
+            total_bytes: self.total_bytes,
+        };
+        self.quota.check(used, tasks, bytes)
+    }
+
+    pub(super) fn add(&mut self, owner: &Principal, (tasks, bytes): Share) {
+        let used = self.owners.entry(owner.clone()).or_default();
+        *used = (used.0 + tasks, used.1 + bytes);
+        self.total_bytes += bytes;
+    }
+
+    pub(super) fn subtract(&mut self, owner: &Principal, (tasks, bytes): Share) {
+        if let Some(used) = self.owners.get_mut(owner) {
+            *used = (used.0 - tasks, used.1 - bytes);
+            if *used == (0, 0) {
+                self.owners.remove(owner);
+            }
+        }
+        self.total_bytes -= bytes;
+    }
+}
