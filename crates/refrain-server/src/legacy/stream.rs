@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - Unread asks and replies are never dropped while the stream is open. A resuming client may miss notifications, but
-//!   never asks or replies.
+//!   never asks or replies. The exception is a batch whose caller is over its limit: its client does not read.
 //! - Events that were read stay available until the size limit is reached.
 
 use super::EventId;
@@ -27,6 +27,8 @@ pub(super) struct Stream {
     pub(super) purpose: Option<Arc<str>>,
     pub(super) limit: usize,
     pub(super) caller: LimitKey,
+    /// Whether several requests share the stream.
+    pub(super) is_batch: bool,
     /// The current size of all streams, and of those of the caller.
     pub(super) stored: [Arc<AtomicUsize>; 2],
     pub(super) state: Mutex<StreamState>,
@@ -120,6 +122,22 @@ impl Stream {
         let before = state.bytes;
         state.shrink_to(before.saturating_sub(excess));
         self.update_stored(&state, before);
+    }
+
+    /// Drops the oldest events of this total size, unread ones included, except the last event.
+    pub(super) fn cut(&self, mut excess: usize) {
+        let mut state = self.state.lock();
+        let before = state.bytes;
+        while excess > 0 && state.events.len() > 1 {
+            let Some(event) = state.events.pop_front() else {
+                break;
+            };
+            excess = excess.saturating_sub(event.message.len());
+            state.bytes -= event.message.len();
+            state.last_dropped = event.sequence;
+        }
+        self.update_stored(&state, before);
+        wake(state);
     }
 
     /// Updates the size of all streams. `before` is the previous size of this one.

@@ -105,6 +105,7 @@ impl Streams {
             instance: self.instance.clone(),
             number,
             session: session.key.clone(),
+            is_batch: purpose.is_none(),
             purpose: purpose.and_then(Purpose::text).map(Arc::from),
             limit: self.stream_limit,
             caller,
@@ -118,13 +119,19 @@ impl Streams {
     pub(super) fn push(&self, stream: &Stream, kind: MessageKind, message: Vec<u8>) {
         stream.push(kind, message);
         if !self.evict_ended(&stream.caller) {
-            let limits = [self.total_limit, self.caller_limit].into_iter();
-            let excess = |(stored, limit): (&Arc<AtomicUsize>, usize)| {
-                stored.load(Ordering::Relaxed).saturating_sub(limit)
-            };
-            let excess = stream.stored.iter().zip(limits).map(excess).max();
-            stream.shrink(excess.unwrap_or_default());
+            let [of_all, of_caller] = self.excess(stream);
+            stream.shrink(of_all.max(of_caller));
+            if stream.is_batch {
+                stream.cut(self.excess(stream)[1]);
+            }
         }
+    }
+
+    /// The bytes above the limits of all streams and of those of the caller.
+    fn excess(&self, stream: &Stream) -> [usize; 2] {
+        let [all, of_caller] = stream.stored.each_ref();
+        [(all, self.total_limit), (of_caller, self.caller_limit)]
+            .map(|(stored, limit)| stored.load(Ordering::Relaxed).saturating_sub(limit))
     }
 
     /// Makes this the notification stream of its session. Removes the previous one.
@@ -182,7 +189,13 @@ impl Streams {
             let oldest = oldest.and_then(|oldest| open.streams.get(oldest).cloned());
             drop(open);
             match oldest {
-                Some(oldest) => self.forget(&oldest),
+                Some(oldest) => {
+                    if oldest.is_batch {
+                        // A client that does not read must not keep the replies in memory.
+                        oldest.cut(usize::MAX);
+                    }
+                    self.forget(&oldest);
+                }
                 None => return false,
             }
         }

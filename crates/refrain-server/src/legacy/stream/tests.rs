@@ -1,4 +1,5 @@
 use super::*;
+use crate::legacy::Purpose;
 use crate::legacy::session::tests::open as session;
 use crate::legacy::streams::{MAX_STREAMS, MAX_STREAMS_EACH, StreamResumeError};
 use crate::limits::ServerLimits;
@@ -195,6 +196,29 @@ fn streams_of_one_caller_do_not_evict_those_of_others() {
     assert!(!can_resume(&own[3]) && can_resume(&other));
     let stored = streams.open.lock().streams.len();
     assert_eq!(stored, MAX_STREAMS_EACH + 1);
+}
+
+#[test]
+fn unread_replies_of_a_batch_are_cut_at_the_limit_of_the_caller() {
+    let server = server_with(ServerLimits {
+        resume_bytes_each: 1000,
+        ..ServerLimits::default()
+    });
+    let (streams, session) = (&server.0.legacy.streams, session(&server));
+    let batch = streams.open_stream(&session, caller(), None);
+    let reader = batch.read();
+    for _ in 0..10 {
+        streams.push(&batch, MessageKind::Reply, vec![0; 400]);
+    }
+    assert_eq!(streams.stored.load(Ordering::Relaxed), 800);
+    assert_eq!(read_all(reader), [], "the stream ends at the gap");
+    // The only reply of a call is never cut.
+    let purpose = Purpose::Call("1".to_owned());
+    let stream = streams.open_stream(&session, caller(), Some(&purpose));
+    let reader = stream.read();
+    streams.push(&stream, MessageKind::Reply, vec![0; 2000]);
+    streams.end(&stream);
+    assert_eq!(read_all(reader), [(MessageKind::Reply, 2000)]);
 }
 
 #[test]
