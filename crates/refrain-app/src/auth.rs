@@ -30,6 +30,7 @@ pub(crate) struct JwtTable {
     leeway_seconds: Option<Seconds<0>>,
     max_age_seconds: Option<Seconds<0>>,
     min_interval_seconds: Option<Seconds<0>>,
+    dpop: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -249,10 +250,17 @@ impl JwtTable {
         if let Some(interval) = self.min_interval_seconds {
             builder = builder.min_interval(interval.seconds());
         }
+        if let Some(resource) = resource {
+            builder = builder.resource(resource.as_str());
+        }
+        if self.dpop == Some(true) {
+            builder = builder.require_dpop();
+        }
         let built = builder.build().map_err(|error| {
             let setting = match error {
                 JwtVerifierError::Issuer { .. } => "auth.jwt.issuer",
                 JwtVerifierError::Audience => "auth.jwt.audience",
+                JwtVerifierError::Resource { .. } => "auth.jwt.dpop",
                 _ => "auth.jwt.jwks",
             };
             errors.push(invalid(setting, error));

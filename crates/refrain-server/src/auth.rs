@@ -39,7 +39,7 @@ pub use url::HttpUrlError;
 use crate::limits::LimitKey;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use refrain_core::Principal;
 use std::borrow::Cow;
 use std::future::Future;
@@ -91,6 +91,9 @@ pub enum AuthRejection {
     /// The bearer token is invalid: HTTP 401 with `invalid_token`.
     #[error("{0}")]
     InvalidToken(Cow<'static, str>),
+    /// The DPoP proof is invalid: HTTP 401 with `invalid_dpop_proof`.
+    #[error("{0}")]
+    InvalidProof(Cow<'static, str>),
     /// No credentials for a scheme other than `Bearer`: HTTP 401 with this challenge.
     #[error("{reason}")]
     Challenged {
@@ -137,9 +140,33 @@ pub type AuthFuture<'a> = Pin<Box<dyn Future<Output = Result<Caller, AuthRejecti
 pub trait Authenticator: Send + Sync + 'static {
     /// The caller of a request with these headers.
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a>;
+
+    /// The caller of a request with this method and these headers. Servers call this method. The default ignores the method.
+    fn authenticate_request<'a>(
+        &'a self,
+        method: &'a Method,
+        headers: &'a HeaderMap,
+    ) -> AuthFuture<'a> {
+        let _ = method;
+        self.authenticate(headers)
+    }
+
+    /// Whether access tokens must be bound to a key (DPoP). The metadata and the challenges then say so.
+    fn requires_dpop(&self) -> bool {
+        false
+    }
 }
 
 fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
+    let (_, token) = access_token(headers, &["bearer"])?;
+    Ok(token)
+}
+
+/// The access token in the `Authorization` header, and its scheme: one of these, in lower case.
+fn access_token<'a>(
+    headers: &'a HeaderMap,
+    schemes: &[&'static str],
+) -> Result<(&'static str, &'a str), AuthRejection> {
     let missing =
         || AuthRejection::Missing("missing bearer token: send an Authorization header".into());
     let value = single_header(headers, &AUTHORIZATION)?.ok_or_else(missing)?;
@@ -148,15 +175,16 @@ fn bearer_token(headers: &HeaderMap) -> Result<&str, AuthRejection> {
         .to_str()
         .map_err(|_| malformed("invalid Authorization header: not ASCII"))?;
     let (scheme, token) = value.split_once(' ').unwrap_or((value, ""));
-    if !scheme.eq_ignore_ascii_case("bearer") {
+    let mut known = schemes.iter();
+    let Some(scheme) = known.find(|known| scheme.eq_ignore_ascii_case(known)) else {
         // The challenge names the accepted scheme.
         return Err(missing());
-    }
+    };
     match token.trim() {
         "" => Err(malformed(
             "invalid Authorization header: empty bearer token",
         )),
-        token => Ok(token),
+        token => Ok((scheme, token)),
     }
 }
 

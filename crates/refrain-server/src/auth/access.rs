@@ -3,7 +3,7 @@
 use super::metadata::PublishedMetadata;
 use super::{AuthRejection, Authenticator, Caller, ResourceMetadata, Scopes};
 use crate::builder::{BuildError, ServerBuilder};
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use refrain_core::Principal;
 use refrain_wire::RpcError;
 use serde_json::json;
@@ -25,6 +25,7 @@ pub(crate) struct Auth {
     /// `scopes`, separated by spaces.
     pub(crate) challenge: String,
     pub(crate) metadata: Option<Arc<PublishedMetadata>>,
+    pub(crate) requires_dpop: bool,
 }
 
 /// The caller lacks one of these scopes, separated by spaces.
@@ -76,12 +77,13 @@ impl AccessRules {
         for (broad, narrow) in &self.implied {
             check_scopes("the server", [broad].into_iter().chain(narrow))?;
         }
+        let requires_dpop = authenticator.as_ref().is_some_and(|it| it.requires_dpop());
         let publish = |mut metadata: ResourceMetadata| {
             if metadata.scopes_supported.is_empty() {
                 metadata.scopes_supported.clone_from(&self.scopes);
             }
             check_scopes("the resource metadata", &metadata.scopes_supported)?;
-            metadata.publish().map(Arc::new)
+            metadata.publish(requires_dpop).map(Arc::new)
         };
         let metadata = self.metadata.map(publish).transpose()?;
         Ok(Auth {
@@ -90,16 +92,21 @@ impl AccessRules {
             broader: broader(&self.implied),
             scopes: self.scopes,
             metadata,
+            requires_dpop,
         })
     }
 }
 
 impl Auth {
     /// The caller of a request. Anonymous if there is no authenticator.
-    pub(crate) async fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
+    pub(crate) async fn authenticate(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Caller, AuthRejection> {
         match &self.authenticator {
             None => Ok(Principal::anonymous().into()),
-            Some(authenticator) => authenticator.authenticate(headers).await,
+            Some(authenticator) => authenticator.authenticate_request(method, headers).await,
         }
     }
 

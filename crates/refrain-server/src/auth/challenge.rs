@@ -2,9 +2,15 @@
 
 use http::HeaderValue;
 
-/// A challenge of the `Bearer` scheme (RFC 6750, RFC 9728).
+/// The algorithms of DPoP proofs.
+pub(super) const DPOP_ALGORITHMS: [&str; 9] = [
+    "ES256", "ES384", "EdDSA", "PS256", "PS384", "PS512", "RS256", "RS384", "RS512",
+];
+
+/// A challenge of the scheme `Bearer` (RFC 6750, RFC 9728) or `DPoP` (RFC 9449).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Challenge<'a> {
+    pub(crate) is_dpop: bool,
     pub(crate) error: Option<&'static str>,
     /// The required scopes, separated by spaces.
     pub(crate) scope: &'a str,
@@ -14,7 +20,12 @@ pub(crate) struct Challenge<'a> {
 
 impl Challenge<'_> {
     pub(crate) fn to_header(self) -> HeaderValue {
+        let (scheme, algorithms) = match self.is_dpop {
+            true => ("DPoP", Some(DPOP_ALGORITHMS.join(" "))),
+            false => ("Bearer", None),
+        };
         let parameters = [
+            ("algs", algorithms.as_deref()),
             ("error", self.error),
             ("scope", Some(self.scope).filter(|scope| !scope.is_empty())),
             ("resource_metadata", self.metadata),
@@ -24,8 +35,8 @@ impl Challenge<'_> {
             .into_iter()
             .filter_map(|(name, value)| Some(format!(" {name}=\"{}\"", sanitize(value?))));
         let written = written.collect::<Vec<_>>().join(",");
-        HeaderValue::try_from(format!("Bearer{written}"))
-            .unwrap_or(HeaderValue::from_static("Bearer"))
+        HeaderValue::try_from(format!("{scheme}{written}"))
+            .unwrap_or(HeaderValue::from_static(scheme))
     }
 }
 
@@ -46,6 +57,7 @@ mod tests {
     fn challenge_parameters_are_ordered_and_sanitized() {
         assert_eq!(Challenge::default().to_header(), "Bearer");
         let challenge = Challenge {
+            is_dpop: false,
             error: Some("invalid_token"),
             scope: "a b",
             metadata: Some("https://x/.well-known/oauth-protected-resource"),
@@ -56,6 +68,15 @@ mod tests {
             "Bearer error=\"invalid_token\", scope=\"a b\", \
              resource_metadata=\"https://x/.well-known/oauth-protected-resource\", \
              error_description=\"no 'such' thing''X: y, '\""
+        );
+        let challenge = Challenge {
+            is_dpop: true,
+            error: Some("invalid_dpop_proof"),
+            ..Challenge::default()
+        };
+        assert_eq!(
+            challenge.to_header(),
+            "DPoP algs=\"ES256 ES384 EdDSA PS256 PS384 PS512 RS256 RS384 RS512\", error=\"invalid_dpop_proof\""
         );
     }
 }

@@ -1,22 +1,25 @@
 //! Access tokens of an authorization server: JWTs verified with its public keys.
 
+mod dpop;
 mod fetch;
 mod jwk;
 mod keys;
 mod validation;
 
 use super::url::{HttpUrlError, SafeUrl};
-use super::{AuthFuture, AuthRejection, Authenticator, Caller, bearer_token};
+use super::{AuthFuture, AuthRejection, Authenticator, Caller, access_token, single_header};
+use dpop::{ProofError, ProofTarget, ProofVerifier};
 use fetch::JwksDocument;
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, Method};
 use jsonwebtoken::crypto::aws_lc;
 use keys::{KeyCache, KeySource};
 use refrain_core::Principal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use validation::{Requirements, TokenError};
+use validation::{Requirements, TokenClaims, TokenError};
 
+const PROOF: HeaderName = HeaderName::from_static("dpop");
 const FILE_INTERVAL: Duration = Duration::from_secs(1);
 const URL_MAX_AGE: Duration = Duration::from_secs(600);
 const URL_INTERVAL: Duration = Duration::from_secs(5);
@@ -37,6 +40,8 @@ pub enum Jwks {
 /// The token is a JWT in the `Authorization` header. The verifier checks its signature (RSA, ECDSA or Ed25519, never
 /// HMAC), issuer, audience and times. The principal is issuer and subject, so a refreshed token continues the same calls.
 /// The scopes come from the `scope` or `scp` claim. Access ends when the token expires, plus the leeway.
+///
+/// A token that is bound to a key (DPoP, RFC 9449) is accepted only with a proof for the request.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -65,6 +70,9 @@ pub enum Jwks {
 pub struct JwtVerifier {
     requirements: Arc<Requirements>,
     keys: Arc<KeyCache>,
+    /// `None` if the resource is not a URL.
+    proofs: Option<Arc<ProofVerifier>>,
+    requires_dpop: bool,
 }
 
 /// Builds a [`JwtVerifier`].
@@ -76,6 +84,8 @@ pub struct JwtVerifierBuilder {
     leeway: Duration,
     max_age: Option<Duration>,
     interval: Option<Duration>,
+    resource: Option<String>,
+    requires_dpop: bool,
 }
 
 /// Why a [`JwtVerifier`] cannot be built.
@@ -91,6 +101,14 @@ pub enum JwtVerifierError {
     /// An audience is empty.
     #[error("empty audience: expected the `aud` claim of the tokens for this server")]
     Audience,
+    /// DPoP is required, and the resource is not a URL.
+    #[error(
+        "invalid resource {resource:?}: DPoP needs the public http or https URL of the endpoint"
+    )]
+    Resource {
+        /// The resource.
+        resource: String,
+    },
     /// The URL of the keys is invalid.
     #[error("invalid JWKS URL {url:?}: {reason}")]
     Url {
@@ -130,12 +148,16 @@ impl JwtVerifier {
             leeway: Duration::from_secs(30),
             max_age: None,
             interval: None,
+            resource: None,
+            requires_dpop: false,
         }
     }
 
-    async fn verify(&self, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
-        let token = bearer_token(headers)?;
-        self.caller(token).await.map_err(|error| {
+    async fn verify(&self, method: &Method, headers: &HeaderMap) -> Result<Caller, AuthRejection> {
+        let (scheme, token) = access_token(headers, &["bearer", "dpop"])?;
+        let proof = (scheme == "dpop").then(|| single_header(headers, &PROOF));
+        let proof = proof.map(|proof| proof.ok().flatten()?.to_str().ok());
+        self.caller(method, token, proof).await.map_err(|error| {
             tracing::debug!(%error, "access token rejected");
             match error {
                 TokenError::NoKeys => AuthRejection::Unavailable {
@@ -143,12 +165,23 @@ impl JwtVerifier {
                         .into(),
                     retry_after: self.keys.interval,
                 },
+                TokenError::Proof(error @ ProofError::TooMany) => AuthRejection::Unavailable {
+                    reason: error.to_string().into(),
+                    retry_after: Duration::from_secs(1),
+                },
+                TokenError::Proof(error) => AuthRejection::InvalidProof(error.to_string().into()),
                 error => AuthRejection::InvalidToken(error.public_text().into()),
             }
         })
     }
 
-    async fn caller(&self, token: &str) -> Result<Caller, TokenError> {
+    /// The caller with this token. `proof` is `None` without the DPoP scheme, and `Some(None)` if the proof is missing.
+    async fn caller(
+        &self,
+        method: &Method,
+        token: &str,
+        proof: Option<Option<&str>>,
+    ) -> Result<Caller, TokenError> {
         let header = validation::parse_header(token)?;
         // Before the key lookup, because an unknown key triggers a fetch.
         let validation = self.requirements.validation(header.alg)?;
@@ -156,12 +189,39 @@ impl JwtVerifier {
         let claims = self.requirements.check(token, &key, validation)?;
         let subject = claims.sub.as_deref().filter(|sub| !sub.is_empty());
         let subject = subject.ok_or(TokenError::Subject)?;
+        // The issuer contains no `#`, so different subjects have different principals.
+        let principal = Principal::new(format!("{}#{subject}", claims.iss));
+        self.check_binding(method, token, &claims, &principal, proof)?;
         Ok(Caller {
             scopes: claims.scopes().collect(),
             expires: self.requirements.expiry(&claims),
-            // The issuer contains no `#`, so different subjects have different principals.
-            ..Principal::new(format!("{}#{subject}", claims.iss)).into()
+            ..principal.into()
         })
+    }
+
+    /// Checks that a bound token comes with a proof, and an unbound one without.
+    fn check_binding(
+        &self,
+        method: &Method,
+        token: &str,
+        claims: &TokenClaims,
+        principal: &Principal,
+        proof: Option<Option<&str>>,
+    ) -> Result<(), TokenError> {
+        let (thumbprint, proof) = match (claims.thumbprint(), proof) {
+            (None, None) if !self.requires_dpop => return Ok(()),
+            (None, _) => return Err(TokenError::Unbound),
+            (Some(_), None) => return Err(TokenError::Bound),
+            (Some(thumbprint), Some(proof)) => (thumbprint, proof),
+        };
+        let target = ProofTarget {
+            method,
+            token,
+            thumbprint,
+            principal,
+        };
+        let proofs = self.proofs.as_ref().ok_or(ProofError::Url)?;
+        Ok(proofs.check(proof.ok_or(ProofError::Missing)?, &target)?)
     }
 }
 
@@ -187,6 +247,18 @@ impl JwtVerifierBuilder {
     /// The minimum time between two attempts to read the keys. Default: five seconds for a URL, one second for a file.
     pub fn min_interval(mut self, interval: Duration) -> Self {
         self.interval = Some(interval);
+        self
+    }
+
+    /// The public URL of the endpoint, which DPoP proofs name. Default: the first audience.
+    pub fn resource(mut self, url: impl Into<String>) -> Self {
+        self.resource = Some(url.into());
+        self
+    }
+
+    /// Accepts only tokens that are bound to a key (DPoP). By default, unbound tokens are accepted, too.
+    pub fn require_dpop(mut self) -> Self {
+        self.requires_dpop = true;
         self
     }
 
@@ -221,16 +293,36 @@ impl JwtVerifierBuilder {
         // Otherwise the library panics if another crate enables a second provider.
         let _ = aws_lc::DEFAULT_PROVIDER.install_default();
         let leeway = self.leeway.min(MAX_LEEWAY).as_secs();
+        let resource = self.resource.unwrap_or_else(|| self.audiences[0].clone());
+        let proofs = ProofVerifier::new(&resource, leeway).map(Arc::new);
+        if self.requires_dpop && proofs.is_none() {
+            return Err(JwtVerifierError::Resource { resource });
+        }
         Ok(JwtVerifier {
             requirements: Arc::new(Requirements::new(issuer, self.audiences, leeway)),
             keys: Arc::new(keys),
+            proofs,
+            requires_dpop: self.requires_dpop,
         })
     }
 }
 
 impl Authenticator for JwtVerifier {
+    /// The caller of a POST with these headers.
     fn authenticate<'a>(&'a self, headers: &'a HeaderMap) -> AuthFuture<'a> {
-        Box::pin(self.verify(headers))
+        self.authenticate_request(&Method::POST, headers)
+    }
+
+    fn authenticate_request<'a>(
+        &'a self,
+        method: &'a Method,
+        headers: &'a HeaderMap,
+    ) -> AuthFuture<'a> {
+        Box::pin(self.verify(method, headers))
+    }
+
+    fn requires_dpop(&self) -> bool {
+        self.requires_dpop
     }
 }
 

@@ -1,5 +1,6 @@
 //! The protected resource metadata of RFC 9728.
 
+use super::challenge::DPOP_ALGORITHMS;
 use super::url::{HttpUrlError, SafeUrl};
 use crate::builder::BuildError;
 use bytes::Bytes;
@@ -60,13 +61,17 @@ impl ResourceMetadata {
         }
     }
 
-    pub(super) fn publish(&self) -> Result<PublishedMetadata, BuildError> {
+    pub(super) fn publish(&self, requires_dpop: bool) -> Result<PublishedMetadata, BuildError> {
         #[derive(Serialize)]
         struct Document<'a> {
             #[serde(flatten)]
             metadata: &'a ResourceMetadata,
             /// Tokens in a body or a query are not accepted.
             bearer_methods_supported: [&'static str; 1],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            dpop_bound_access_tokens_required: Option<bool>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            dpop_signing_alg_values_supported: Option<[&'static str; DPOP_ALGORITHMS.len()]>,
         }
         let invalid = |url: &str, reason| BuildError::Metadata {
             url: url.to_owned(),
@@ -90,6 +95,8 @@ impl ResourceMetadata {
         let document = Document {
             metadata: self,
             bearer_methods_supported: ["header"],
+            dpop_bound_access_tokens_required: requires_dpop.then_some(true),
+            dpop_signing_alg_values_supported: requires_dpop.then_some(DPOP_ALGORITHMS),
         };
         let body = serde_json::to_vec(&document).expect("strings and lists serialize to JSON");
         Ok(PublishedMetadata {

@@ -64,6 +64,9 @@ impl HttpService {
                 (StatusCode::UNAUTHORIZED, None)
             }
             AuthRejection::InvalidToken(_) => (StatusCode::UNAUTHORIZED, Some("invalid_token")),
+            AuthRejection::InvalidProof(_) => {
+                (StatusCode::UNAUTHORIZED, Some("invalid_dpop_proof"))
+            }
             AuthRejection::Malformed(_) => (StatusCode::BAD_REQUEST, Some("invalid_request")),
             AuthRejection::Forbidden(_) => (StatusCode::FORBIDDEN, None),
             AuthRejection::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, None),
@@ -79,9 +82,12 @@ impl HttpService {
             AuthRejection::Challenged { challenge, .. } => HeaderValue::from_str(challenge).ok(),
             AuthRejection::Missing(_)
             | AuthRejection::InvalidToken(_)
+            | AuthRejection::InvalidProof(_)
             | AuthRejection::Malformed(_) => {
                 let access = &self.server.0.auth;
+                let is_proof = matches!(rejection, AuthRejection::InvalidProof(_));
                 let challenge = Challenge {
+                    is_dpop: is_proof || access.requires_dpop,
                     error: code,
                     scope: &access.challenge,
                     metadata: self.metadata_url(),
@@ -118,6 +124,7 @@ impl HttpService {
 
     pub(super) fn challenge(&self, scopes: &str) -> HeaderValue {
         let challenge = Challenge {
+            is_dpop: self.server.0.auth.requires_dpop,
             error: Some("insufficient_scope"),
             scope: scopes,
             metadata: self.metadata_url(),

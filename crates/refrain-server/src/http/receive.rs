@@ -96,8 +96,8 @@ impl HttpService {
         body: Pin<&mut B>,
         activity: Option<&Activity>,
     ) -> Result<Caller, BoxedResponse> {
-        let authenticated = self.server.0.auth.authenticate(&parts.headers).await;
-        match authenticated {
+        let auth = &self.server.0.auth;
+        match auth.authenticate(&parts.method, &parts.headers).await {
             Ok(caller) => Ok(Caller {
                 address: self.client_address(parts, activity).or(caller.address),
                 ..caller

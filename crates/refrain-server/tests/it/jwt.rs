@@ -1,6 +1,7 @@
 //! Access tokens: accepted and rejected tokens, and the resulting caller.
 
 mod claims;
+mod dpop;
 
 use crate::support::issuer::{AUDIENCE, ISSUER, Signer, claims, decode, encode, jwks, now};
 use crate::support::watch::{LoggedEvent, watch};

@@ -22,6 +22,8 @@ pub struct OAuthServer {
     behaviour: Arc<Mutex<Behaviour>>,
 }
 
+pub type Mint = Arc<dyn Fn(Option<&str>) -> String + Send + Sync>;
+
 /// How the servers behave.
 pub struct Behaviour {
     /// The valid access tokens, with their scopes.
@@ -40,8 +42,12 @@ pub struct Behaviour {
     /// Changes to the metadata of the server.
     pub resource: Value,
     pub token_type: &'static str,
+    /// Makes an access token, bound to the key with this thumbprint (DPoP).
+    pub mint: Option<Mint>,
     /// The token endpoint answers while this is true.
     pub gate: watch::Receiver<bool>,
+    /// The thumbprint that the client sent last.
+    thumbprint: Option<String>,
     /// The number of access tokens so far.
     issued: usize,
     refused: usize,
@@ -60,6 +66,8 @@ impl OAuthServer {
             metadata: json!({}),
             resource: json!({}),
             token_type: "Bearer",
+            mint: None,
+            thumbprint: None,
             gate: open,
             issued: 0,
             refused: 0,
@@ -105,6 +113,12 @@ impl OAuthServer {
         until("a request to the servers", || is_so(self)).await;
     }
 
+    /// An access token that was issued.
+    pub fn stolen_token(&self) -> String {
+        let behaviour = self.behaviour.lock();
+        behaviour.good.keys().next().expect("a token").clone()
+    }
+
     pub fn expire_all(&self) {
         self.change(|does| does.good.clear());
     }
@@ -143,7 +157,10 @@ impl Behaviour {
                 Answer::json(200, &merged(metadata, &self.metadata))
             }
             (None, "/register") => Answer::json(201, &json!({"client_id": "registered"})),
-            (None, "/authorize") => authorize(origin, params),
+            (None, "/authorize") => {
+                self.thumbprint = params.get("dpop_jkt").cloned();
+                authorize(origin, params)
+            }
             (None, "/token") => self.token(params),
             (None, _) => Answer::new(404),
         };
@@ -182,7 +199,10 @@ impl Behaviour {
         }
         let code = params.get("code").map_or("", String::as_str);
         let scopes = code.split(' ').skip(1).map(str::to_owned).collect();
-        let access = format!("secret-access-{}", self.issued);
+        let access = match &self.mint {
+            Some(mint) => mint(self.thumbprint.as_deref()),
+            None => format!("secret-access-{}", self.issued),
+        };
         let refresh = format!("secret-refresh-{}", self.issued);
         self.issued += 1;
         self.good.insert(access.clone(), scopes);

@@ -1,5 +1,6 @@
 //! OAuth against a local MCP server and a local authorization server.
 
+mod bound_tokens;
 mod concurrency;
 mod grants;
 mod loopback;

@@ -19,13 +19,13 @@ const MIN_RSA_BITS: usize = 2048;
 pub(super) struct VerificationKey {
     id: Option<String>,
     /// The signature algorithms that the key may be used with.
-    algorithms: Vec<Algorithm>,
+    pub(super) algorithms: Vec<Algorithm>,
     pub(super) verifying: DecodingKey,
 }
 
 impl VerificationKey {
     /// Parses a key. Returns `None` if it cannot verify any accepted token.
-    fn parse(jwk: &Value) -> Option<Self> {
+    pub(super) fn parse(jwk: &Value) -> Option<Self> {
         let jwk = Jwk::deserialize(jwk).ok()?;
         let common = &jwk.common;
         let signature = |usage: &PublicKeyUse| *usage == PublicKeyUse::Signature;

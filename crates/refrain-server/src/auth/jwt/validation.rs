@@ -1,5 +1,6 @@
 //! Validation of a token (RFC 7515, RFC 7519): header, signature and claims.
 
+use super::dpop::ProofError;
 use super::jwk::VerificationKey;
 use jsonwebtoken::errors::{Error, ErrorKind};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, Header, Validation, decode, decode_header};
@@ -39,6 +40,12 @@ pub(super) enum TokenError {
     Audience,
     #[error("missing subject")]
     Subject,
+    #[error("bound to a key, but sent without a proof")]
+    Bound,
+    #[error("not bound to a key")]
+    Unbound,
+    #[error("{0}")]
+    Proof(#[from] ProofError),
 }
 
 impl TokenError {
@@ -48,6 +55,10 @@ impl TokenError {
             Self::Invalid(error) => error.kind(),
             Self::Audience => return "the token is not for this server",
             Self::Subject => return "the token has no `sub` claim",
+            Self::Bound => {
+                return "the token is bound to a key: send it with the scheme DPoP and a proof";
+            }
+            Self::Unbound => return "the token is not bound to a key (DPoP)",
             _ => return "the token cannot be verified",
         };
         match kind {
@@ -91,9 +102,21 @@ pub(super) struct TokenClaims {
     exp: f64,
     scope: Option<OneOrMany>,
     scp: Option<OneOrMany>,
+    cnf: Option<Confirmation>,
+}
+
+/// The key that a token is bound to (RFC 7800).
+#[derive(Deserialize)]
+struct Confirmation {
+    jkt: Option<String>,
 }
 
 impl TokenClaims {
+    /// The thumbprint of the DPoP key that the token is bound to.
+    pub(super) fn thumbprint(&self) -> Option<&str> {
+        self.cnf.as_ref()?.jkt.as_deref()
+    }
+
     /// The scopes, in any of the forms that authorization servers use.
     pub(super) fn scopes(&self) -> impl Iterator<Item = &str> {
         let texts = self.scope.iter().chain(&self.scp);
