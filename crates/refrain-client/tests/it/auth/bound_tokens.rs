@@ -21,13 +21,13 @@ async fn start(issuer: &OAuthServer) -> (Instance, String) {
     let listener = listen().await;
     let url = url_of(&listener);
     let signer = Signer::p256("1");
-    let directory = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().expect("valid test data");
     let keys = directory.path().join("jwks.json");
-    std::fs::write(&keys, jwks(&[&signer])).unwrap();
+    std::fs::write(&keys, jwks(&[&signer])).expect("valid test data");
     let verifier = JwtVerifier::builder(&issuer.origin, &url, Jwks::File(keys))
         .require_dpop()
         .build()
-        .unwrap();
+        .expect("valid test data");
     let builder = Server::builder("bound", "1")
         .tool(whoami())
         .authenticator(verifier)
@@ -50,7 +50,7 @@ async fn start(issuer: &OAuthServer) -> (Instance, String) {
 fn proof(url: &str, key: &Signer, token: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes());
     let mut jwk = key.jwk();
-    jwk.as_object_mut().unwrap().remove("kid");
+    jwk.as_object_mut().expect("valid test data").remove("kid");
     let claims: Value = json!({
         "jti": "1", "htm": "POST", "htu": url, "iat": now(), "ath": encode(digest),
     });
@@ -65,11 +65,13 @@ async fn client_calls_a_server_that_requires_dpop_and_a_stolen_token_is_rejected
     let issuer = OAuthServer::start().await;
     let (instance, url) = start(&issuer).await;
     // The client learns from the server that it needs a bound token.
-    let oauth = by_browser().build().unwrap();
+    let oauth = by_browser().build().expect("valid test data");
     let client = within(Client::builder().authorize(oauth).connect(&url)).await;
-    let client = client.unwrap();
+    let client = client.expect("valid test data");
     for _ in 0..3 {
-        let result = within(client.call_tool("whoami", json!({}))).await.unwrap();
+        let result = within(client.call_tool("whoami", json!({})))
+            .await
+            .expect("valid test data");
         let expected = ToolResult::text(format!("{}#alice", issuer.origin));
         assert_eq!(result.content, expected.content);
     }
@@ -90,7 +92,9 @@ async fn client_calls_a_server_that_requires_dpop_and_a_stolen_token_is_rejected
     ] {
         let response = instance.send(&request).await;
         response.error(401, -32600);
-        let challenge = response.header("www-authenticate").unwrap();
+        let challenge = response
+            .header("www-authenticate")
+            .expect("valid test data");
         assert!(challenge.starts_with("DPoP algs=\"ES256 "), "{challenge}");
         assert!(challenge.contains(error), "{challenge}");
     }
