@@ -336,7 +336,7 @@ async fn oversized_state_is_rejected() {
         &said,
         4,
         &[
-            "larger than 4194304 bytes",
+            "more than 4194304 bytes",
             "request state",
             "refrain resume",
         ],
