@@ -345,11 +345,7 @@ async fn oversized_state_is_rejected() {
     assert_says(
         &said,
         4,
-        &[
-            "larger than 4194304 bytes",
-            "request state",
-            "refrain resume",
-        ],
+        &["more than 4194304 bytes", "request state", "refrain resume"],
     );
     assert_eq!(saved(&file).round(), 0);
 }
