@@ -60,13 +60,10 @@ async fn get_weather(cx: Cx, args: Weather) -> Handled<String> {
 }
 
 /// A server with the tool and the store. All tasks of a run have one owner, so there is no quota.
-pub(crate) fn server(store: Arc<dyn TaskStore>, options: TaskOptions) -> Result<Server, Error> {
-    let options = TaskOptions {
-        unfinished_each: usize::MAX,
-        bytes_each: usize::MAX,
-        bytes: usize::MAX,
-        ..options
-    };
+pub(crate) fn server(store: Arc<dyn TaskStore>, mut options: TaskOptions) -> Result<Server, Error> {
+    options.unfinished_each = usize::MAX;
+    options.bytes_each = usize::MAX;
+    options.bytes = usize::MAX;
     let tool = Tool::new("get_weather", get_weather).task_required();
     let server = Server::builder("refrain-bench", "0.1.0").tool(tool);
     Ok(server.tasks(store, options).build()?)
