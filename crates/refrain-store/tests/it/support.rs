@@ -87,7 +87,7 @@ pub(crate) async fn assert_claimable(store: &dyn Store, id: &TaskId) {
         most: 10,
         except: &[],
     };
-    let claimed = store.claim(claim).await.expect("a claim");
+    let claimed = store.claim(claim).await.expect("the store claims");
     assert_eq!(claimed.len(), 1);
     assert_eq!(claimed[0].lease.task, *id);
 }
