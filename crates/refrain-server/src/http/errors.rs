@@ -57,8 +57,12 @@ impl HttpService {
         response
     }
 
-    /// Rejects a request whose caller is not authenticated. The body was not read, so the error has no id.
-    pub(super) fn reject_unauthenticated(&self, rejection: &AuthRejection) -> Response<Body> {
+    /// Rejects a request whose caller is not authenticated.
+    pub(super) fn reject_unauthenticated(
+        &self,
+        rejection: &AuthRejection,
+        id: Option<Id<'_>>,
+    ) -> Response<Body> {
         let (status, code) = match rejection {
             AuthRejection::Missing(_) | AuthRejection::Challenged { .. } => {
                 (StatusCode::UNAUTHORIZED, None)
@@ -100,7 +104,7 @@ impl HttpService {
             AuthRejection::Unavailable { .. } => RpcError::internal(reason),
             _ => RpcError::invalid_request(reason),
         };
-        let mut response = self.reject_with(refusal, status, None, &error);
+        let mut response = self.reject_with(refusal, status, id, &error);
         let headers = response.headers_mut();
         if let Some(challenge) = challenge {
             headers.insert(WWW_AUTHENTICATE, challenge);

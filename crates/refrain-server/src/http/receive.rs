@@ -104,9 +104,10 @@ impl HttpService {
             }),
             Err(rejection) => {
                 let limits = &self.server.0.services.limits;
-                self.discard(parts, body, limits.discard.min(limits.body))
-                    .await;
-                Err(Box::new(self.reject_unauthenticated(&rejection)))
+                let limit = limits.discard.min(limits.body);
+                let first = self.discard(parts, body, limit).await;
+                let id = find_request_id(&first);
+                Err(Box::new(self.reject_unauthenticated(&rejection, id)))
             }
         }
     }
@@ -165,28 +166,34 @@ impl HttpService {
     }
 
     /// Discards the rest of a body, because most clients read the response only after sending all of it. A connection
-    /// that sends more than `limit` bytes, or sends them slowly, is closed.
+    /// that sends more than `limit` bytes, or sends them slowly, is closed. Returns the first piece, which is in memory
+    /// anyway: a small body whole.
     async fn discard<B: Body<Data = Bytes>>(
         &self,
         parts: &Parts,
         mut body: Pin<&mut B>,
         limit: usize,
-    ) {
+    ) -> Bytes {
+        let mut first = Bytes::new();
         let mut left = limit as u64;
         // A client that sent `Expect` reads the response without sending the body.
         if parts.headers.contains_key(EXPECT) || body.size_hint().lower() > left {
-            return;
+            return first;
         }
         let discarding = async {
             while let Some(Ok(frame)) = body.frame().await {
-                let size = frame.data_ref().map_or(0, Bytes::len) as u64;
-                let Some(rest) = left.checked_sub(size) else {
+                let data = frame.into_data().unwrap_or_default();
+                let Some(rest) = left.checked_sub(data.len() as u64) else {
                     return;
                 };
                 left = rest;
+                if first.is_empty() {
+                    first = data;
+                }
             }
         };
         within(self.server.0.services.limits.body_time, discarding).await;
+        first
     }
 }
 

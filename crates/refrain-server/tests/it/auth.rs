@@ -51,19 +51,28 @@ async fn request_without_bearer_token_is_rejected() {
     assert_eq!(instance.get("/healthz").await.status, 200);
 }
 
-/// The body is not read.
 #[tokio::test]
-async fn authentication_error_has_no_id() {
+async fn authentication_error_has_the_request_id() {
     let instance = instance().await;
-    for request in [
-        Request::tool("whoami", json!({})).id(json!("a")),
-        Request::rpc("no/such", json!({})).id(json!(7)),
-        Request::bytes(r#"{"jsonrpc":"2.0","method":"x"}"#),
-        Request::bytes("not JSON"),
+    for (request, id) in [
+        (
+            Request::tool("whoami", json!({})).id(json!("a")),
+            json!("a"),
+        ),
+        (Request::rpc("no/such", json!({})).id(json!(7)), json!(7)),
+        (
+            Request::bytes(r#"{"jsonrpc":"1.0","id":"b","method":"tools/list"}"#),
+            json!("b"),
+        ),
+        (
+            Request::bytes(r#"{"jsonrpc":"2.0","method":"x"}"#),
+            json!(null),
+        ),
+        (Request::bytes("not JSON"), json!(null)),
     ] {
         let response = instance.send(&request).await;
         response.error(401, -32600);
-        assert_eq!(response.json()["id"], json!(null), "{request:?}");
+        assert_eq!(response.json()["id"], id, "{request:?}");
     }
 }
 

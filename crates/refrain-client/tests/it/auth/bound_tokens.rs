@@ -21,13 +21,13 @@ async fn start(issuer: &OAuthServer) -> (Instance, String) {
     let listener = listen().await;
     let url = url_of(&listener);
     let signer = Signer::p256("1");
-    let directory = tempfile::tempdir().expect("valid test data");
+    let directory = tempfile::tempdir().expect("a directory");
     let keys = directory.path().join("jwks.json");
-    std::fs::write(&keys, jwks(&[&signer])).expect("valid test data");
+    std::fs::write(&keys, jwks(&[&signer])).expect("a file");
     let verifier = JwtVerifier::builder(&issuer.origin, &url, Jwks::File(keys))
         .require_dpop()
         .build()
-        .expect("valid test data");
+        .expect("a valid verifier");
     let builder = Server::builder("bound", "1")
         .tool(whoami())
         .authenticator(verifier)
@@ -50,7 +50,7 @@ async fn start(issuer: &OAuthServer) -> (Instance, String) {
 fn proof(url: &str, key: &Signer, token: &str) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, token.as_bytes());
     let mut jwk = key.jwk();
-    jwk.as_object_mut().expect("valid test data").remove("kid");
+    jwk.as_object_mut().expect("an object").remove("kid");
     let claims: Value = json!({
         "jti": "1", "htm": "POST", "htu": url, "iat": now(), "ath": encode(digest),
     });

@@ -131,7 +131,7 @@ async fn metadata_at_the_root_may_be_for_the_root() {
     for path in ["", "/mcp"] {
         metadata(&server, path);
         // The server rejects every token; only the token request matters.
-        assert_matches!(failure(&server).await, AuthError::Unauthorized);
+        assert_matches!(failure(&server).await, AuthError::TokenRejected(None));
         let tokens = server.asked("/token");
         let resource = format!("{}{path}", server.origin);
         assert_eq!(
