@@ -4,10 +4,10 @@ use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// A line of code logs at most `EVENTS` events in each `INTERVAL`.
-const EVENTS: u32 = 10;
+const EVENTS: u32 = 100;
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// Logs an event like `tracing::event!`, at most ten times in ten seconds from one line of code. After that, the next event
+/// Logs an event like `tracing::event!`, at most 100 times in ten seconds from one line of code. After that, the next event
 /// has the field `suppressed` with the number of events that were not logged.
 ///
 /// ```ignore

@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 use refrain_core::Principal;
 use refrain_wire::RpcError;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -113,13 +114,19 @@ impl Limiter {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
         };
-        let mut by_key = self.by_key.lock();
-        let in_use = by_key.get(key).copied().unwrap_or_default() + units as usize;
-        if in_use > self.limit_per_caller {
-            let limit = self.limit_per_caller;
+        let limit = self.limit_per_caller;
+        if units as usize > limit {
             return Err(LimitReached::Caller { limit, resource });
         }
-        by_key.insert(key.clone(), in_use);
+        match self.by_key.lock().entry(key.clone()) {
+            Entry::Occupied(in_use) if in_use.get() + units as usize > limit => {
+                return Err(LimitReached::Caller { limit, resource });
+            }
+            Entry::Occupied(mut in_use) => *in_use.get_mut() += units as usize,
+            Entry::Vacant(entry) => {
+                entry.insert(units as usize);
+            }
+        }
         // Returned when `Permit` is dropped.
         permit.forget();
         Ok(())
@@ -161,14 +168,12 @@ impl Limiter {
     /// Returns units of a permit.
     fn release(&self, key: &LimitKey, units: u32, is_excess: bool) {
         let units = units as usize;
-        let mut by_key = self.by_key.lock();
-        if let Some(in_use) = by_key.get_mut(key) {
-            *in_use -= units;
-            if *in_use == 0 {
-                by_key.remove(key);
+        if let Entry::Occupied(mut in_use) = self.by_key.lock().entry(key.clone()) {
+            *in_use.get_mut() -= units;
+            if *in_use.get() == 0 {
+                in_use.remove();
             }
         }
-        drop(by_key);
         if is_excess {
             self.excess.fetch_sub(units, Ordering::AcqRel);
         } else {
