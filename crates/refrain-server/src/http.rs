@@ -31,7 +31,7 @@ use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
-use body::EventSource;
+use body::{EventSource, UnreadBytes};
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
@@ -114,11 +114,18 @@ impl HttpService {
             Err(response) => *response,
             Ok((body, caller)) => {
                 let bytes = &body.bytes;
+                let unread = UnreadBytes {
+                    limits: self.server.0.services.limits.clone(),
+                    key: caller.limit_key(),
+                };
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => responder.respond(&headers, bytes, caller, relayed).await,
                     _ => Box::pin(self.handle_session_request(&parts, caller, relayed)).await,
                 };
+                if let Err(reached) = response.body_mut().count_unread(unread) {
+                    response = self.drop_response(bytes, reached);
+                }
                 response.body_mut().keep_active(active);
                 response
             }

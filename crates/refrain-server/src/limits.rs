@@ -30,6 +30,8 @@ pub(crate) struct InstanceLimits {
     pub(crate) subscriptions: Arc<Limiter>,
     /// Bytes of request bodies that did not arrive at once.
     pub(crate) bodies: Arc<Limiter>,
+    /// Bytes of large responses that clients have not read.
+    pub(crate) responses: Arc<Limiter>,
     is_draining: AtomicBool,
 }
 
@@ -59,6 +61,11 @@ impl InstanceLimits {
             ),
             bodies: Limiter::new(
                 "bytes of request bodies",
+                settings.body_all.max(settings.body),
+                settings.body_each.max(settings.body),
+            ),
+            responses: Limiter::new(
+                "bytes of unread responses",
                 settings.body_all.max(settings.body),
                 settings.body_each.max(settings.body),
             ),

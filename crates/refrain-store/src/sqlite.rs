@@ -60,6 +60,8 @@ impl SqliteStore {
         let readers = SqlitePoolOptions::new()
             .max_connections(READERS)
             .acquire_timeout(BUSY_TIMEOUT)
+            // No log event of sqlx for each slow request.
+            .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
         Ok(Self {

@@ -2,14 +2,17 @@
 
 use super::idle::ActiveRequest;
 use crate::legacy::StreamReader;
+use crate::limits::{InstanceLimits, LimitKey, LimitReached, Permit};
 use crate::relay::RelayStream;
 use crate::response::MessageResponse;
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
+use refrain_core::limited_event;
 use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 use tokio::time::{Instant, Sleep};
@@ -22,6 +25,43 @@ pub struct Body {
     kind: BodyKind,
     /// Marks the connection as busy while a stream is open.
     active: Option<ActiveRequest>,
+    /// Counts large pieces of a stream until the client has read them.
+    unread: Option<UnreadBytes>,
+}
+
+/// The bytes of responses that a caller has not read.
+pub(super) struct UnreadBytes {
+    pub(super) limits: Arc<InstanceLimits>,
+    pub(super) key: LimitKey,
+}
+
+impl UnreadBytes {
+    /// Counts these bytes until they are written to the client. A single piece is allowed whatever its size.
+    fn count(&self, bytes: Bytes) -> Result<Bytes, LimitReached> {
+        if bytes.len() <= CHUNK_BYTES {
+            return Ok(bytes);
+        }
+        let limits = &self.limits;
+        let units = bytes.len().min(limits.body_each).min(limits.body_all);
+        let units = u32::try_from(units).unwrap_or(u32::MAX);
+        let permit = limits.responses.acquire_many(self.key.clone(), units)?;
+        Ok(Bytes::from_owner(CountedBytes {
+            bytes,
+            _permit: permit,
+        }))
+    }
+}
+
+/// hyper keeps the buffer until it is written, also if the body was dropped before.
+struct CountedBytes {
+    bytes: Bytes,
+    _permit: Permit,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 enum BodyKind {
@@ -32,7 +72,11 @@ enum BodyKind {
 
 impl Body {
     fn new(kind: BodyKind) -> Self {
-        Self { kind, active: None }
+        Self {
+            kind,
+            active: None,
+            unread: None,
+        }
     }
 
     pub(super) fn empty() -> Self {
@@ -54,6 +98,16 @@ impl Body {
             keep_alive,
             next: Box::pin(tokio::time::sleep(keep_alive)),
         })))
+    }
+
+    /// Counts the bytes of this response until the client has read them. Fails if a single buffer is over the limit.
+    pub(super) fn count_unread(&mut self, unread: UnreadBytes) -> Result<(), LimitReached> {
+        match &mut self.kind {
+            BodyKind::Full(None) => {}
+            BodyKind::Full(Some(bytes)) => *bytes = unread.count(std::mem::take(bytes))?,
+            BodyKind::Events(_) | BodyKind::Relayed(_) => self.unread = Some(unread),
+        }
+        Ok(())
     }
 
     /// If this is a stream, marks the connection as busy until it ends.
@@ -84,6 +138,16 @@ impl http_body::Body for Body {
             BodyKind::Full(bytes) => bytes.take(),
             BodyKind::Events(stream) => ready!(stream.poll_next(cx)),
             BodyKind::Relayed(stream) => ready!(stream.poll_next(cx)),
+        };
+        let data = match (data, &self.unread) {
+            (Some(data), Some(unread)) => match unread.count(data) {
+                Ok(data) => Some(data),
+                Err(reached) => {
+                    limited_event!(WARN, reason = %reached, "stream of a client that does not read ended");
+                    None
+                }
+            },
+            (data, _) => data,
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }

@@ -2,12 +2,13 @@
 
 use super::{Body, BoxedResponse, HttpService, json};
 use crate::auth::{AuthRejection, Challenge, MissingScopes};
+use crate::limits::LimitReached;
 use crate::metrics::Refusal;
 use crate::wire_recorder;
 use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use refrain_wire::ratified::write_error;
-use refrain_wire::{Id, RpcError};
+use refrain_wire::{Id, RpcError, find_request_id};
 use std::borrow::Cow;
 
 impl HttpService {
@@ -55,6 +56,17 @@ impl HttpService {
         let second = HeaderValue::from_static("1");
         response.headers_mut().insert(RETRY_AFTER, second);
         response
+    }
+
+    /// The response to a call whose reply is dropped, because the caller does not read earlier ones.
+    pub(super) fn drop_response(&self, request: &[u8], reached: LimitReached) -> Response<Body> {
+        self.server
+            .0
+            .services
+            .metrics
+            .request_refused(Refusal::Busy);
+        let reason = format!("the reply was dropped, but the call's effects remain: {reached}");
+        self.busy(find_request_id(request), &RpcError::internal(reason))
     }
 
     /// Rejects a request whose caller is not authenticated.

@@ -5,7 +5,9 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use refrain_core::{LogError, LogFuture, LogKey, RecordState, ReplayLog, Retention, Sealer};
+use refrain_core::{
+    LogError, LogFuture, LogKey, OpenError, RecordState, ReplayLog, Retention, Sealer,
+};
 use std::sync::Arc;
 
 pub(crate) struct SealedLog {
@@ -32,7 +34,7 @@ impl SealedLog {
     fn open(&self, key: &LogKey, value: &str) -> Result<String, LogError> {
         let unreadable = |source| LogError::Unreadable { source };
         let sealed = URL_SAFE_NO_PAD.decode(value);
-        let sealed = sealed.map_err(|error| unreadable(error.into()))?;
+        let sealed = sealed.map_err(|_| unreadable(OpenError::Encoding.into()))?;
         let opened = self.sealer.open_bytes(&self.context(key), sealed);
         let opened = opened.map_err(|error| unreadable(error.into()))?;
         String::from_utf8(opened).map_err(|error| unreadable(error.into()))

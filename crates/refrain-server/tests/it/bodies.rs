@@ -3,7 +3,7 @@
 use crate::support::{Connection, Instance, Request, Signals, echo, signals, start, text, within};
 use bytes::Bytes;
 use http_body_util::StreamBody;
-use refrain_core::Principal;
+use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
     AllowedHosts, AuthFuture, AuthRejection, Authenticator, BearerTokens, HttpService, Server,
     ServerBuilder, ServerLimits, Tool,
@@ -42,6 +42,45 @@ fn bearer(token: &str) -> String {
 fn word(token: &str, length: usize) -> Request {
     Request::tool("echo", json!({"text": "x".repeat(length)}))
         .header("Authorization", &format!("Bearer {token}"))
+}
+
+async fn large(_: Cx) -> Result<String> {
+    Ok("x".repeat(LARGE))
+}
+
+/// More than the buffers of a socket on both sides.
+const LARGE: usize = 24 << 20;
+
+#[tokio::test]
+async fn bytes_of_unread_responses_are_limited_per_caller() {
+    let limits = ServerLimits {
+        body_each: LARGE + (4 << 20),
+        ..ServerLimits::default()
+    };
+    let tokens = BearerTokens::new().with("alice", ALICE).with("bob", BOB);
+    let builder = builder(limits).tool(Tool::new("large", large));
+    let instance = start(builder.authenticator(tokens)).await;
+    let request = |token: &str| {
+        Request::tool("large", json!({})).header("Authorization", &format!("Bearer {token}"))
+    };
+    let mut slow = instance.connect().await;
+    slow.send(&request(ALICE)).await;
+    // The first response may not be sent yet.
+    let status = async |status| loop {
+        let response = instance.send(&request(ALICE)).await;
+        if response.status == status {
+            return response;
+        }
+    };
+    let rejected = within("a rejection", status(503)).await;
+    let message = rejected.error(503, -32603);
+    assert!(message.contains("bytes of unread responses"), "{message}");
+    // Small responses, and other callers, are not affected.
+    assert_eq!(instance.send(&word(ALICE, 5)).await.status, 200);
+    assert_eq!(instance.send(&request(BOB)).await.status, 200);
+    // The client reads the response.
+    assert!(slow.response().await.body.len() > LARGE);
+    within("a response", status(200)).await;
 }
 
 struct Announced(Arc<Signals>);
