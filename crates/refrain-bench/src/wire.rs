@@ -218,7 +218,10 @@ mod tests {
     #[test]
     fn stream_is_rejected() {
         let reply = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
-        assert!(parse_head(reply).is_err());
+        let error = parse_head(reply)
+            .expect_err("a stream has no length")
+            .to_string();
+        assert!(error.contains("no valid content-length"), "{error}");
     }
 
     #[test]
