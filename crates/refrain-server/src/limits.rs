@@ -4,13 +4,21 @@
 //! | --- | --- |
 //! | `settings` | [`ServerLimits`] |
 //! | `limiter` | permits, limited in total and per caller |
+//! | `live` | permits of calls in memory |
+//! | `fair_queue` | a queue in which callers take turns |
 
+mod fair_queue;
 mod limiter;
+mod live;
 mod settings;
 
+pub(crate) use fair_queue::FairQueue;
 pub(crate) use limiter::{LimitKey, LimitReached, Limiter, Permit};
+pub(crate) use live::{CallPermits, LivePermit};
 pub use settings::ServerLimits;
 
+use live::WaitingCalls;
+use parking_lot::Mutex;
 use refrain_core::Pressure;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -25,6 +33,7 @@ pub(crate) struct InstanceLimits {
     /// Calls whose home is memory.
     pub(crate) live: Arc<Limiter>,
     live_bytes: Arc<Limiter>,
+    waiting: Mutex<WaitingCalls>,
     /// Ended live calls whose last reply is kept.
     kept_replies: Arc<Limiter>,
     pub(crate) subscriptions: Arc<Limiter>,
@@ -49,6 +58,7 @@ impl InstanceLimits {
                 settings.live_bytes,
                 settings.live_bytes_each,
             ),
+            waiting: Mutex::default(),
             kept_replies: Limiter::new(
                 "kept replies",
                 settings.live_calls,
@@ -74,39 +84,6 @@ impl InstanceLimits {
         })
     }
 
-    /// Takes a permit for a call that keeps this many bytes in memory.
-    pub(crate) fn acquire_live(
-        &self,
-        key: LimitKey,
-        bytes: usize,
-    ) -> Result<LivePermit, LimitReached> {
-        Ok(LivePermit {
-            _call: self.live.acquire(key.clone())?,
-            bytes: self.live_bytes.acquire_bytes(key, bytes)?,
-        })
-    }
-
-    /// Takes a permit for more bytes of a live call.
-    pub(crate) fn acquire_live_bytes(
-        &self,
-        key: LimitKey,
-        bytes: usize,
-    ) -> Result<Permit, LimitReached> {
-        self.live_bytes.acquire_bytes(key, bytes)
-    }
-
-    /// Takes a permit to keep the last reply of a live call.
-    pub(crate) fn acquire_kept_reply(
-        &self,
-        key: LimitKey,
-        bytes: usize,
-    ) -> Result<LivePermit, LimitReached> {
-        Ok(LivePermit {
-            _call: self.kept_replies.acquire(key.clone())?,
-            bytes: self.live_bytes.acquire_bytes(key, bytes)?,
-        })
-    }
-
     /// From now on, running flows are handed on at their next checkpoint.
     pub(crate) fn start_draining(&self) {
         self.is_draining.store(true, Ordering::Release);
@@ -114,27 +91,6 @@ impl InstanceLimits {
 
     pub(crate) fn is_draining(&self) -> bool {
         self.is_draining.load(Ordering::Acquire)
-    }
-}
-
-/// The right to keep a call and its bytes in memory.
-#[derive(Debug)]
-pub(crate) struct LivePermit {
-    _call: Permit,
-    bytes: Permit,
-}
-
-impl LivePermit {
-    pub(crate) fn key(&self) -> &LimitKey {
-        self.bytes.key()
-    }
-
-    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), LimitReached> {
-        self.bytes.grow_bytes(bytes)
-    }
-
-    pub(crate) fn merge(&mut self, bytes: Permit) {
-        self.bytes.merge(bytes);
     }
 }
 

@@ -45,7 +45,7 @@ impl OpenConnections {
         Self {
             // An interval of zero panics.
             idle_check: tokio::time::interval(limits.idle_time.max(Duration::from_millis(1))),
-            limiter: Limiter::new("connections", limits.connections, limits.connections_each),
+            limiter: Limiter::fixed("connections", limits.connections, limits.connections_each),
             routes,
             tasks: JoinSet::new(),
             open: Vec::new(),

@@ -17,6 +17,8 @@ pub(crate) struct Limiter {
     total: Semaphore,
     limit: usize,
     limit_per_caller: usize,
+    /// Whether one caller has at most as many units as are free, so that there are some for every further caller.
+    leaves_room: bool,
     /// Units in use, by caller.
     by_key: Mutex<HashMap<LimitKey, usize>>,
     /// Units in use above the total.
@@ -72,6 +74,20 @@ pub(crate) enum LimitReached {
         limit: usize,
         resource: &'static str,
     },
+    #[error(
+        "this caller has {in_use} {resource} on this instance, and the few free ones are for other callers; try again later"
+    )]
+    Share {
+        in_use: usize,
+        resource: &'static str,
+    },
+}
+
+impl LimitReached {
+    /// Whether there were enough units without those of other callers.
+    pub(crate) fn is_due_to_others(self) -> bool {
+        !matches!(self, Self::Caller { .. })
+    }
 }
 
 impl From<LimitReached> for RpcError {
@@ -81,13 +97,29 @@ impl From<LimitReached> for RpcError {
 }
 
 impl Limiter {
+    /// A limiter that leaves room for further callers, unless one caller may use all units.
     pub(crate) fn new(resource: &'static str, limit: usize, limit_per_caller: usize) -> Arc<Self> {
+        Self::with_room(resource, limit, limit_per_caller, limit_per_caller < limit)
+    }
+
+    /// A limiter whose callers have the same limit, however many units are free.
+    pub(crate) fn fixed(resource: &'static str, limit: usize, per_caller: usize) -> Arc<Self> {
+        Self::with_room(resource, limit, per_caller, false)
+    }
+
+    fn with_room(
+        resource: &'static str,
+        limit: usize,
+        limit_per_caller: usize,
+        leaves_room: bool,
+    ) -> Arc<Self> {
         let limit = limit.min(Semaphore::MAX_PERMITS);
         Arc::new(Self {
             resource,
             total: Semaphore::new(limit),
             limit,
             limit_per_caller,
+            leaves_room,
             by_key: Mutex::default(),
             excess: AtomicUsize::new(0),
             idle: Notify::new(),
@@ -110,6 +142,7 @@ impl Limiter {
 
     fn reserve(&self, key: &LimitKey, units: u32) -> Result<(), LimitReached> {
         let resource = self.resource;
+        let free = self.total.available_permits();
         let Ok(permit) = self.total.try_acquire_many(units) else {
             let limit = self.limit;
             return Err(LimitReached::Total { limit, resource });
@@ -121,6 +154,12 @@ impl Limiter {
         match self.by_key.lock().entry(key.clone()) {
             Entry::Occupied(in_use) if in_use.get() + units as usize > limit => {
                 return Err(LimitReached::Caller { limit, resource });
+            }
+            Entry::Occupied(in_use)
+                if self.leaves_room && units > 0 && in_use.get() + units as usize > free =>
+            {
+                let in_use = *in_use.get();
+                return Err(LimitReached::Share { in_use, resource });
             }
             Entry::Occupied(mut in_use) => *in_use.get_mut() += units as usize,
             Entry::Vacant(entry) => {
@@ -193,11 +232,29 @@ impl Limiter {
         self.by_key.lock().get(key).copied().unwrap_or_default()
     }
 
+    /// Checks that the caller is below its own limit.
+    pub(crate) fn check(&self, key: &LimitKey) -> Result<(), LimitReached> {
+        let (limit, resource) = (self.limit_per_caller, self.resource);
+        match self.in_use_by(key) < limit {
+            true => Ok(()),
+            false => Err(LimitReached::Caller { limit, resource }),
+        }
+    }
+
     /// The caller with the most units in use, and their number.
     pub(crate) fn largest(&self) -> Option<(LimitKey, usize)> {
         let by_key = self.by_key.lock();
         let (key, in_use) = by_key.iter().max_by_key(|(_, in_use)| **in_use)?;
         Some((key.clone(), *in_use))
+    }
+
+    /// The anonymous caller with the most units, if it has more than this caller would have with further units.
+    pub(crate) fn largest_anonymous(&self, key: &LimitKey, units: usize) -> Option<LimitKey> {
+        let by_key = self.by_key.lock();
+        let anonymous = by_key.iter().filter(|(key, _)| key.is_anonymous());
+        let (largest, in_use) = anonymous.max_by_key(|(_, in_use)| **in_use)?;
+        let own = by_key.get(key).copied().unwrap_or_default();
+        (*in_use > own + units).then(|| largest.clone())
     }
 
     pub(crate) async fn wait_until_idle(&self) {
@@ -307,6 +364,41 @@ mod tests {
         let _second = limiter.acquire_many(key("b"), 40).expect("a permit");
         drop(first);
         assert_eq!(limiter.in_use(), 40);
+    }
+
+    #[test]
+    fn one_caller_has_at_most_as_many_units_as_are_free() {
+        let limiter = Limiter::new("calls", 12, 11);
+        let acquire_all = |name: &str| {
+            let permits = std::iter::repeat_with(|| limiter.acquire(key(name)));
+            let permits: Vec<Permit> = permits.map_while(Result::ok).collect();
+            permits
+        };
+        let mut held: Vec<_> = ["a", "b", "c", "d"].map(acquire_all).into();
+        let numbers: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(numbers, [6, 3, 2, 1]);
+        let first = limiter.acquire(key("a")).expect_err("the total is reached");
+        assert!(matches!(first, LimitReached::Total { .. }), "{first}");
+        held.remove(0);
+        assert_eq!(acquire_all("b").len(), 2, "five, and four are free");
+    }
+
+    #[test]
+    fn share_error_says_why() {
+        let limiter = Limiter::new("calls", 3, 2);
+        let _a = limiter.acquire(key("a")).expect("a permit");
+        let _b = limiter.acquire(key("b")).expect("a permit");
+        let reached = limiter.acquire(key("a")).expect_err("one is left");
+        assert_eq!(
+            reached.to_string(),
+            "this caller has 1 calls on this instance, and the few free ones are for other callers; try again later"
+        );
+        limiter.acquire(key("c")).expect("the last one");
+        let one_caller = Limiter::new("calls", 2, 2);
+        let _first = one_caller.acquire(key("a")).expect("a permit");
+        one_caller
+            .acquire(key("a"))
+            .expect("one caller may use all");
     }
 
     #[test]

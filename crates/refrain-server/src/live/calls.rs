@@ -6,7 +6,7 @@ use super::flow::LiveFlow;
 use super::parked::{
     AttachError, AttachedRequest, ParkedCall, REPLY_RETENTION, SealContext, internal_error,
 };
-use crate::limits::{LimitReached, LivePermit};
+use crate::limits::{CallPermits, LimitReached};
 use crate::metrics::LiveCallEvent;
 use crate::relay::Holder;
 use crate::rounds::{Flows, ReplayRecord, is_missing_capability};
@@ -102,7 +102,7 @@ impl LiveCalls {
         &self,
         parked: &ParkedCall,
         reply: &Reply,
-    ) -> Result<LivePermit, LimitReached> {
+    ) -> Result<CallPermits, LimitReached> {
         let mut json = Vec::new();
         write_reply(&mut json, None, reply, &self.services.info);
         let limits = &self.services.limits;
@@ -210,6 +210,14 @@ fn attach_repeated(parked: &Arc<ParkedCall>) -> Result<AttachedRequest, RpcError
 pub(super) fn shutting_down() -> RpcError {
     RpcError::call_over(
         "the call was cancelled because its instance is shutting down; its effects so far remain; call the tool again",
+    )
+}
+
+/// The error for a call that lost its place to another caller.
+pub(super) fn gave_way() -> RpcError {
+    RpcError::call_over(
+        "the call was cancelled because other callers needed its place on this instance: of the anonymous caller with the \
+         most calls, it waited longest; its effects so far remain; call the tool again",
     )
 }
 

@@ -5,12 +5,14 @@
 //! | busy | `round_time`, restarted by each answer | yes |
 //! | idle: waits only for answers and sleeps | `live_time`, from the start of the call | no |
 //!
+//! An idle call of an anonymous caller ends earlier if another caller needs its place.
+//!
 //! When the instance shuts down, handlers that wait for an answer are cancelled. Handlers that only sleep continue.
 //!
 //! A handler in the explicit style, which returns `Incomplete`, runs again when all its asks are answered.
 
 use super::answers::{AnswerSender, LiveAnswer};
-use super::calls::{Closed, LiveCalls, shutting_down};
+use super::calls::{Closed, LiveCalls, gave_way, shutting_down};
 use crate::limits::{LivePermit, Permit};
 use crate::rounds::LiveSpec;
 use crate::timer::{Timer, instant_of};
@@ -223,6 +225,7 @@ impl LiveFlow {
 
     fn take(&mut self, answer: LiveAnswer) -> Result<(), AskError> {
         let LiveAnswer { key, answer, bytes } = answer;
+        self.live.stop_waiting();
         self.live.merge(bytes);
         self.is_idle_reported = false;
         let Some(explicit) = &mut self.explicit else {
@@ -283,6 +286,9 @@ impl LiveFlow {
         }
         if !asks {
             return None;
+        }
+        if self.live.wait(cx) {
+            return Some(gave_way());
         }
         let calls = &self.calls;
         let closed = self.closed.get_or_insert_with(|| calls.closed());

@@ -3,7 +3,7 @@
 use super::{SubscribeError, Subscription};
 use crate::auth::Caller;
 use crate::catalog::{ChangedLists, normalize_uri};
-use crate::limits::Limiter;
+use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::tasks::TaskSubscription;
 use parking_lot::Mutex;
 use refrain_wire::{Change, Filter};
@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 pub(super) const STOPPING: &str = "the server is shutting down: subscribe again";
+const GAVE_WAY: &str = "other callers needed the place of this subscription, the oldest of the anonymous caller with the most: \
+     subscribe again later";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -44,7 +46,7 @@ impl Registry {
         if listeners.closed {
             return Err(SubscribeError::Closed);
         }
-        let permit = self.limiter.acquire(caller.limit_key())?;
+        let permit = self.acquire(&listeners, &caller.limit_key())?;
         let uris = filter
             .uris
             .iter()
@@ -54,9 +56,27 @@ impl Registry {
             caller,
             filter,
             pending: Mutex::default(),
+            permit: Mutex::new(Some(permit)),
         });
         listeners.open.push(listener.clone());
-        Ok(Subscription::new(self.clone(), listener, tasks, permit))
+        Ok(Subscription::new(self.clone(), listener, tasks))
+    }
+
+    /// Takes a permit. If the limit is reached because of other callers, the anonymous caller with the most subscriptions
+    /// loses its oldest one.
+    fn acquire(&self, listeners: &Listeners, key: &LimitKey) -> Result<Permit, LimitReached> {
+        let reached = match self.limiter.acquire(key.clone()) {
+            Err(reached) if reached.is_due_to_others() => reached,
+            acquired => return acquired,
+        };
+        let largest = self.limiter.largest_anonymous(key, 1).ok_or(reached)?;
+        let is_of_largest = |listener: &&Arc<Listener>| {
+            listener.permit.lock().is_some() && listener.caller.limit_key() == largest
+        };
+        let oldest = listeners.open.iter().find(is_of_largest).ok_or(reached)?;
+        *oldest.permit.lock() = None;
+        oldest.end(GAVE_WAY);
+        self.limiter.acquire(key.clone())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -128,6 +148,19 @@ pub(super) struct Listener {
     /// The normalized URIs of the filter, in the same order.
     pub(super) uris: Vec<String>,
     pub(super) pending: Mutex<Pending>,
+    /// `None`: another caller needed it.
+    permit: Mutex<Option<Permit>>,
+}
+
+impl Listener {
+    /// Ends the stream after the pending changes of lists and resources.
+    pub(super) fn end(&self, reason: &'static str) {
+        let mut pending = self.pending.lock();
+        pending.end_reason = Some(reason);
+        let waker = pending.waker.take();
+        drop(pending);
+        waker.into_iter().for_each(Waker::wake);
+    }
 }
 
 #[derive(Debug, Default)]

@@ -1,7 +1,6 @@
 //! The stream of notifications to one client.
 
 use super::registry::{Listener, Pending, Registry, STOPPING};
-use crate::limits::Permit;
 use crate::tasks::TaskSubscription;
 use refrain_wire::ratified::{
     write_acknowledged, write_change, write_error, write_listen_cancelled, write_listen_end,
@@ -12,7 +11,7 @@ use serde_json::value::RawValue;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll, ready};
 use std::time::SystemTime;
 use tokio::time::Sleep;
 
@@ -26,7 +25,6 @@ pub(crate) struct Subscription {
     tasks: Option<Box<TaskSubscription>>,
     stage: SubscriptionStage,
     expiry: Option<Pin<Box<Sleep>>>,
-    _permit: Permit,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +42,6 @@ impl Subscription {
         registry: Arc<Registry>,
         listener: Arc<Listener>,
         tasks: Option<Box<TaskSubscription>>,
-        permit: Permit,
     ) -> Self {
         let expiry = listener.caller.expires.map(|end| {
             let left = end.duration_since(SystemTime::now());
@@ -56,7 +53,6 @@ impl Subscription {
             tasks,
             stage: SubscriptionStage::Open,
             expiry,
-            _permit: permit,
         }
     }
 
@@ -162,11 +158,7 @@ impl Subscription {
 
     /// Ends the stream after the pending changes of lists and resources.
     pub(crate) fn end(&self) {
-        let mut pending = self.listener.pending.lock();
-        pending.end_reason = Some(STOPPING);
-        let waker = pending.waker.take();
-        drop(pending);
-        waker.into_iter().for_each(Waker::wake);
+        self.listener.end(STOPPING);
     }
 }
 

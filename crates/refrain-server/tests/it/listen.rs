@@ -5,7 +5,8 @@ use crate::support::{
 };
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
-    Caller, Changes, Prompt, Resource, Scopes, Server, ServerBuilder, ServerLimits, Tool,
+    Caller, Changes, MessageResponse, Prompt, Resource, Scopes, Server, ServerBuilder,
+    ServerLimits, Tool,
 };
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
@@ -429,6 +430,49 @@ async fn subscriptions_are_limited_per_caller() {
     drop(held);
     let (_, again) = begin(Principal::new("alice")).await;
     assert!(again.get("error").is_none());
+}
+
+#[tokio::test]
+async fn oldest_subscription_of_the_largest_anonymous_caller_gives_way() {
+    let limits = ServerLimits {
+        subscriptions: 4,
+        subscriptions_each: 2,
+        ..ServerLimits::default()
+    };
+    let server = builder().limits(limits).build().expect("a valid server");
+    let request = listen(json!(1), json!({"toolsListChanged": true}));
+    let read = async |out: &mut MessageResponse| -> Value {
+        let message = within("a message", out.next()).await.expect("a message");
+        serde_json::from_slice(&message).expect("JSON")
+    };
+    let begin = async |address: u8| {
+        let address = Some([192, 0, 2, address].into());
+        let caller = Caller {
+            address,
+            ..Principal::anonymous().into()
+        };
+        let mut out = server.handle(&request.message(), caller).await;
+        let first = read(&mut out).await;
+        (out, first["method"].clone())
+    };
+    let mut open = Vec::new();
+    for address in [1, 1, 2, 3, 4] {
+        let (out, method) = begin(address).await;
+        assert_eq!(method, "notifications/subscriptions/acknowledged");
+        open.push(out);
+    }
+    assert_eq!(read(&mut open[0]).await["id"], 1);
+    let cancelled = read(&mut open[0]).await;
+    let reason = cancelled["params"]["reason"].as_str().expect("a reason");
+    names(reason, &["other callers", "subscribe again"]);
+    assert_eq!(open.remove(0).next().await, None);
+    // All callers have one subscription now, and none gives way.
+    assert_eq!(begin(5).await.1, Value::Null);
+    server.change(add("b")).expect("a change");
+    for out in &mut open {
+        let change = read(out).await;
+        assert_eq!(change["method"], "notifications/tools/list_changed");
+    }
 }
 
 #[tokio::test]

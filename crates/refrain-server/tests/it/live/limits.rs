@@ -110,6 +110,61 @@ async fn live_calls_of_anonymous_callers_at_one_address_are_limited_together() {
     assert_eq!(stream.next().await["method"], "elicitation/create");
 }
 
+/// The same request, of the client at this address behind a proxy.
+fn at(request: Request, address: u8) -> Request {
+    request.header("X-Forwarded-For", &format!("192.0.2.{address}"))
+}
+
+#[tokio::test]
+async fn waiting_call_of_the_largest_anonymous_caller_gives_way() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls: 8,
+        live_calls_each: 3,
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys).limits(limits);
+    let instance = start(builder.client_address_header("X-Forwarded-For")).await;
+    let mut waiting = Vec::new();
+    for address in [1, 1, 1, 2, 2, 3, 3, 4] {
+        let asks = instance.send(&at(first("waits"), address)).await.reply();
+        waiting.push((address, token(&asks)));
+    }
+    let asks = instance.send(&at(first("waits"), 5)).await.reply();
+    ledger.wait_for("dropped").await;
+    let answer = |address, token: &str| at(second("waits", token), address);
+    let done = instance.send(&answer(5, &token(&asks))).await;
+    assert_eq!(text(&done.reply()), "Ada");
+    let (_, oldest) = waiting.remove(0);
+    let message = instance.send(&answer(1, &oldest)).await.error(200, -32603);
+    names(&message, &["cancelled", "other callers needed its place"]);
+    // The others still wait for their clients.
+    for (address, token) in waiting {
+        let done = instance.send(&answer(address, &token)).await;
+        assert_eq!(text(&done.reply()), "Ada");
+    }
+}
+
+#[tokio::test]
+async fn anonymous_caller_cannot_take_the_place_of_a_smaller_one() {
+    let (ledger, keys) = (Arc::<Ledger>::default(), keys());
+    let limits = ServerLimits {
+        live_calls: 3,
+        live_calls_each: 2,
+        ..ServerLimits::default()
+    };
+    let builder = builder(&ledger, &keys).limits(limits);
+    let instance = start(builder.client_address_header("X-Forwarded-For")).await;
+    for address in [1, 2, 3] {
+        instance.send(&at(first("waits"), address)).await.reply();
+    }
+    for address in [1, 4] {
+        let rejected = instance.send(&at(first("waits"), address)).await;
+        names(&rejected.error(503, -32603), &["limit of 3 live calls"]);
+    }
+    assert_eq!(ledger.lines(), ["started"; 3]);
+}
+
 /// Asks with a text of the requested length.
 async fn asks_at_length(cx: Cx, ledger: LedgerState, args: TextLength) -> Result<String> {
     let _dropped = DropGuard(Arc::clone(&ledger));

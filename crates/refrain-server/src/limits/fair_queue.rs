@@ -1,0 +1,218 @@
+//! A queue for a shared resource in which callers take turns.
+//!
+//! A caller uses at most as many places as are free, so a further caller usually finds one. If all are in use, each caller
+//! that waits gets a place before any of them gets a second one. So a caller with many operations delays only itself.
+
+use super::limiter::LimitKey;
+use parking_lot::Mutex;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+#[derive(Debug)]
+pub(crate) struct FairQueue {
+    places: usize,
+    state: Mutex<QueueState>,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    in_use: usize,
+    callers: HashMap<LimitKey, CallerQueue>,
+    /// The callers with waiting operations; the first one is next.
+    order: VecDeque<LimitKey>,
+}
+
+#[derive(Debug, Default)]
+struct CallerQueue {
+    in_use: usize,
+    waiting: VecDeque<oneshot::Sender<Place>>,
+}
+
+/// The right to use the resource, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    queue: Arc<FairQueue>,
+    key: LimitKey,
+}
+
+impl FairQueue {
+    pub(crate) fn new(places: usize) -> Arc<Self> {
+        Arc::new(Self {
+            places,
+            state: Mutex::default(),
+        })
+    }
+
+    /// Waits for a place. The caller limits the number of its operations that wait.
+    pub(crate) async fn enter(self: &Arc<Self>, key: LimitKey) -> Place {
+        let waiting = {
+            let mut state = self.state.lock();
+            let has_turn = state.is_free_for(&key, self.places);
+            let caller = state.callers.entry(key.clone()).or_default();
+            if has_turn && caller.waiting.is_empty() {
+                caller.in_use += 1;
+                state.in_use += 1;
+                return self.place(key);
+            }
+            let (sender, waiting) = oneshot::channel();
+            caller.waiting.retain(|waiting| !waiting.is_closed());
+            caller.waiting.push_back(sender);
+            if !state.order.contains(&key) {
+                state.order.push_back(key);
+            }
+            waiting
+        };
+        waiting
+            .await
+            .expect("the queue keeps a sender until it has sent a place")
+    }
+
+    fn place(self: &Arc<Self>, key: LimitKey) -> Place {
+        let queue = self.clone();
+        Place { queue, key }
+    }
+
+    fn leave(self: &Arc<Self>, key: &LimitKey) {
+        let mut state = self.state.lock();
+        state.in_use -= 1;
+        if let Entry::Occupied(mut caller) = state.callers.entry(key.clone()) {
+            caller.get_mut().in_use -= 1;
+            if caller.get().in_use == 0 && caller.get().waiting.is_empty() {
+                caller.remove();
+            }
+        }
+        let mut given = Vec::new();
+        while let Some((key, sender)) = state.next(self.places) {
+            given.push((self.place(key), sender));
+        }
+        // A place whose receiver is gone is dropped, which needs the lock.
+        drop(state);
+        for (place, sender) in given {
+            let _ = sender.send(place);
+        }
+    }
+}
+
+impl QueueState {
+    /// Whether the caller uses fewer places than are free.
+    fn is_free_for(&self, key: &LimitKey, places: usize) -> bool {
+        let in_use = self.callers.get(key).map_or(0, |caller| caller.in_use);
+        in_use < places - self.in_use
+    }
+
+    /// Takes a place for the next waiting operation, if there is one for it.
+    fn next(&mut self, places: usize) -> Option<(LimitKey, oneshot::Sender<Place>)> {
+        let mut order = self.order.iter();
+        let at = order.position(|key| self.is_free_for(key, places))?;
+        let key = self.order.remove(at)?;
+        let caller = self.callers.get_mut(&key)?;
+        let mut waiting = std::iter::from_fn(|| caller.waiting.pop_front());
+        let next = waiting.find(|waiting| !waiting.is_closed());
+        if !caller.waiting.is_empty() {
+            self.order.push_back(key.clone());
+        }
+        let Some(sender) = next else {
+            if caller.in_use == 0 {
+                self.callers.remove(&key);
+            }
+            return self.next(places);
+        };
+        caller.in_use += 1;
+        self.in_use += 1;
+        Some((key, sender))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queue.leave(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use refrain_core::Principal;
+    use std::future::Future;
+    use std::pin::{Pin, pin};
+    use std::task::{Context, Poll, Waker};
+
+    type Entering<'a> = Pin<Box<dyn Future<Output = Place> + 'a>>;
+
+    fn key(name: &str) -> LimitKey {
+        LimitKey::Principal(Principal::new(name))
+    }
+
+    fn poll<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    /// Starts operations of a caller, and returns the places of those that need not wait, and the others.
+    fn enter<'a>(
+        queue: &'a Arc<FairQueue>,
+        name: &str,
+        count: usize,
+    ) -> (Vec<Place>, VecDeque<Entering<'a>>) {
+        let (mut places, mut waiting) = (Vec::new(), VecDeque::new());
+        for _ in 0..count {
+            let mut entering: Entering<'a> = Box::pin(queue.enter(key(name)));
+            match poll(&mut entering) {
+                Some(place) => places.push(place),
+                None => waiting.push_back(entering),
+            }
+        }
+        (places, waiting)
+    }
+
+    #[test]
+    fn caller_with_many_operations_leaves_places_to_others() {
+        let queue = FairQueue::new(8);
+        let (many, waiting) = enter(&queue, "a", 100);
+        assert_eq!((many.len(), waiting.len()), (4, 96));
+        let (other, _) = enter(&queue, "b", 1);
+        assert_eq!(other.len(), 1);
+    }
+
+    #[test]
+    fn waiting_callers_take_turns() {
+        let queue = FairQueue::new(2);
+        let (mut held, mut many) = enter(&queue, "a", 10);
+        let (second, mut few) = enter(&queue, "b", 2);
+        assert_eq!((held.len(), second.len()), (1, 1), "all places are in use");
+        let (none, mut last) = enter(&queue, "c", 1);
+        assert!(none.is_empty());
+        held.clear();
+        let first = poll(&mut many[0]).expect("the first in the order");
+        assert!(poll(&mut many[1]).is_none());
+        drop(first);
+        assert!(poll(&mut many[1]).is_none(), "it is the turn of the others");
+        drop(second);
+        // The caller b had its place until now, and c comes next.
+        let places = [poll(&mut few[0]), poll(&mut last[0])];
+        assert!(places.iter().all(Option::is_some), "{places:?}");
+        assert!(poll(&mut many[1]).is_none());
+    }
+
+    #[test]
+    fn cancelled_operations_free_their_places() {
+        let queue = FairQueue::new(2);
+        let (held, mut waiting) = enter(&queue, "a", 5);
+        waiting.drain(..2);
+        drop(held);
+        // A place that was sent, but never received, is returned.
+        waiting.pop_front();
+        let place = poll(&mut waiting[0]).expect("a place");
+        drop((place, waiting));
+        let state = queue.state.lock();
+        assert_eq!(state.in_use, 0);
+        assert!(
+            state.callers.is_empty() && state.order.is_empty(),
+            "{state:?}"
+        );
+    }
+}
