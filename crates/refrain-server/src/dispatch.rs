@@ -324,14 +324,14 @@ impl Server {
         };
         let (method, caller) = (request.method(), context.caller);
         let headers = context.headers.map(Headers::all);
-        let dispatch = match self.fetch_token(&request) {
+        let dispatch = match self.fetch_token(&request, &caller) {
             None => self.dispatch(request, TokenSource::Request, caller, headers),
             Some(fetching) => match fetching.await {
                 Ok(token) => {
                     let request = request.with_token(token);
                     self.dispatch(request, TokenSource::Store, caller, headers)
                 }
-                Err(error) => error.into(),
+                Err(dispatch) => dispatch,
             },
         };
         MessageResponse::from_dispatch(self, Some(id), method, dispatch, None)
@@ -372,11 +372,18 @@ impl Server {
             return Disposition::Response(MessageResponse::serialized(self, out));
         }
         let ServerInner { legacy, auth, .. } = &*self.0;
-        let (dispatch, exchange) = match (auth.allow(caller, &[]), decode_initialize(params)) {
-            (Err(missing), _) => (Dispatch::Forbidden(missing), None),
-            (_, Err(error)) => (Dispatch::Invalid(error), None),
-            (Ok(()), Ok(initialize)) => {
-                self.0.services.metrics.other(Other::Initialize);
+        let services = &self.0.services;
+        let checked = services.limits.calls.check(&caller.limit_key());
+        let allowed = auth.allow(caller, &[]);
+        let (dispatch, exchange) = match (allowed, decode_initialize(params), checked) {
+            (Err(missing), ..) => (Dispatch::Forbidden(missing), None),
+            (_, Err(error), _) => (Dispatch::Invalid(error), None),
+            (.., Err(reached)) => {
+                services.metrics.request_refused(Refusal::Busy);
+                (Dispatch::Busy(reached.into()), None)
+            }
+            (Ok(()), Ok(initialize), Ok(())) => {
+                services.metrics.other(Other::Initialize);
                 let (session, opened) = legacy.open(&initialize, &caller.principal, lifetime);
                 let reply = Dispatch::Reply(self.initialize(session.revision));
                 let exchange = LegacyExchange::new(legacy, &session, Some(opened));
@@ -401,6 +408,13 @@ impl Server {
             return Dispatch::Forbidden(missing);
         }
         let metrics = &self.0.services.metrics;
+        // These are answered at once, so they need no permit of their own. The others take one.
+        if let ParsedRequest::Discover(_) | ParsedRequest::List(..) = &request
+            && let Err(reached) = self.0.services.limits.calls.check(&caller.limit_key())
+        {
+            metrics.request_refused(Refusal::Busy);
+            return Dispatch::Busy(reached.into());
+        }
         match request {
             ParsedRequest::Call(call) => self.0.rounds.begin(CallRequest {
                 call: &call,
@@ -458,9 +472,9 @@ impl Server {
     }
 
     /// Fetches the token of a call from the store, if the call has a reference instead of a token.
-    fn fetch_token(&self, request: &ParsedRequest<'_>) -> Option<TokenFuture> {
+    fn fetch_token(&self, request: &ParsedRequest<'_>, caller: &Caller) -> Option<TokenFuture> {
         match request {
-            ParsedRequest::Call(call) => self.0.tasks.as_ref()?.fetch(call),
+            ParsedRequest::Call(call) => self.0.tasks.as_ref()?.fetch(call, caller),
             _ => None,
         }
     }

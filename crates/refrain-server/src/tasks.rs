@@ -40,6 +40,7 @@ pub(crate) use worker::Worker;
 
 use crate::auth::Auth;
 use crate::catalog::Catalog;
+use crate::limits::FairQueue;
 use crate::rounds::Flows;
 use crate::services::Services;
 use leases::Leases;
@@ -48,9 +49,15 @@ use refrain_core::Principal;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
+/// The number of store operations of callers that run at the same time. A store has fewer connections, but can write
+/// several operations at once.
+const STORE_PLACES: usize = 32;
+
 pub(crate) struct Tasks {
     pub(crate) options: TaskOptions,
     store: Arc<dyn TaskStore>,
+    /// The queue of callers in front of the store. The operations of workers do not wait in it.
+    queue: Arc<FairQueue>,
     namespace: Namespace,
     leases: Leases,
     watch: TaskWatch,
@@ -72,6 +79,7 @@ impl Tasks {
         store.set_quota(options.quota());
         Arc::new(Self {
             store,
+            queue: FairQueue::new(STORE_PLACES),
             namespace,
             leases: Leases::new(services.random(), options.concurrent),
             watch: TaskWatch::default(),

@@ -165,6 +165,12 @@ impl LegacySessions {
             let unknown = RpcError::method_not_found(method);
             return ("", Dispatch::Invalid(unknown));
         };
+        // A completion takes a permit. The others are answered at once, and need none of their own.
+        if request != Other::Complete
+            && let Err(reached) = self.services.limits.calls.check(&caller.limit_key())
+        {
+            return (request.name(), self.busy(reached));
+        }
         let dispatch = match (request, self.auth.allow(&caller, &[])) {
             (Other::Complete, _) => legacy::decode_complete(params, agreed).map(|params| {
                 let (auth, limits) = (&self.auth, &self.services.limits);

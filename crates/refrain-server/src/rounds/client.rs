@@ -230,7 +230,7 @@ impl ClientFlow {
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => {
-                let bound = (&self.binding, self.flow.principal());
+                let bound = (&self.binding, self.flow.principal(), self.permit.key());
                 tasks.spill(bound, &suspension.snapshot, version)
             }
         };

@@ -240,6 +240,7 @@ impl AdmittedCall<'_> {
                 tasks: tasks.clone(),
                 tool: tool.clone(),
                 owner: self.caller.principal.clone(),
+                caller: self.permit.key().clone(),
                 arguments: self.call.arguments.map(ToOwned::to_owned),
                 capabilities: meta.capabilities,
                 extensions: meta.extensions.map(ToOwned::to_owned),

@@ -5,7 +5,7 @@ use super::driver::{RunningTask, TaskTimers};
 use super::request::store_error;
 use super::sealing::TaskPart;
 use crate::catalog::RegisteredTool;
-use crate::limits::Permit;
+use crate::limits::{LimitKey, Permit};
 use crate::metrics::TaskEvent;
 use crate::retry::Backoff;
 use refrain_core::{Claims, Detachment, Flow, Principal, Snapshot, limited_event};
@@ -24,6 +24,7 @@ pub(crate) struct TaskSeed {
     pub(crate) tasks: Arc<Tasks>,
     pub(crate) tool: Arc<RegisteredTool>,
     pub(crate) owner: Principal,
+    pub(crate) caller: LimitKey,
     pub(crate) arguments: Option<Box<RawValue>>,
     pub(crate) capabilities: Capabilities,
     pub(crate) extensions: Option<Box<RawValue>>,
@@ -130,10 +131,10 @@ impl TaskSeed {
     pub(crate) fn create(self, flow: &mut Flow, here: bool) -> Creating {
         let detachment = flow.detachment();
         let new = self.tasks.new_task(&self, flow, &detachment, here);
-        let store = self.tasks.store.clone();
+        let (tasks, caller) = (self.tasks.clone(), self.caller.clone());
         Box::pin(async move {
             let requested_at = Instant::now();
-            match create(store, new).await {
+            match tasks.create(new, caller).await {
                 Ok(created) => Ok(CreatedTask {
                     created,
                     requested_at,
@@ -185,29 +186,35 @@ impl CreatedTask {
     }
 }
 
-/// Creates a task, with retries: an unavailable store may still have created it. If the store stays unavailable, cancels
-/// the possible task in the background, because no client knows its id.
-async fn create(store: Arc<dyn TaskStore>, new: NewTask) -> Result<Creation, StoreError> {
-    let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
-    let mut retries = 0;
-    loop {
-        match store.create(new.clone()).await {
-            // Creation by an earlier attempt.
-            Ok(Creation::Existing(task)) if task.id == new.id => {
-                let (id, fence) = (new.id, 1);
-                let lease = new.claimed.map(|_| Lease { task: id, fence });
-                return Ok(Creation::New(task, lease));
-            }
-            Ok(created) => return Ok(created),
-            Err(StoreError::Unavailable(_)) if retries < RETRIES => {
-                retries += 1;
-                backoff.wait().await;
-            }
-            Err(error) => {
-                if let StoreError::Unavailable(_) = error {
-                    tokio::spawn(cancel_orphan(store, new.id, new.owner));
+impl Tasks {
+    /// Creates a task, with retries: an unavailable store may still have created it. If the store stays unavailable, cancels
+    /// the possible task in the background, because no client knows its id.
+    async fn create(&self, new: NewTask, caller: LimitKey) -> Result<Creation, StoreError> {
+        let mut backoff = Backoff::new(FIRST_WAIT, Duration::from_secs(1));
+        let mut retries = 0;
+        loop {
+            let place = self.queue.enter(caller.clone()).await;
+            let created = self.store.create(new.clone()).await;
+            drop(place);
+            match created {
+                // Creation by an earlier attempt.
+                Ok(Creation::Existing(task)) if task.id == new.id => {
+                    let (id, fence) = (new.id, 1);
+                    let lease = new.claimed.map(|_| Lease { task: id, fence });
+                    return Ok(Creation::New(task, lease));
                 }
-                return Err(error);
+                Ok(created) => return Ok(created),
+                Err(StoreError::Unavailable(_)) if retries < RETRIES => {
+                    retries += 1;
+                    backoff.wait().await;
+                }
+                Err(error) => {
+                    if let StoreError::Unavailable(_) = error {
+                        let store = self.store.clone();
+                        tokio::spawn(cancel_orphan(store, new.id, new.owner));
+                    }
+                    return Err(error);
+                }
             }
         }
     }

@@ -240,7 +240,11 @@ async fn next(tasks: Arc<Tasks>, subscriber: Arc<Subscriber>, caller: Caller) ->
     loop {
         let index = subscriber.due().await;
         let id = &subscriber.tasks[index];
-        let task = match tasks.in_time(tasks.task(id, &caller)).await {
+        let read = async {
+            let _place = tasks.queue.enter(caller.limit_key()).await;
+            tasks.task(id, &caller).await
+        };
+        let task = match tasks.in_time(read).await {
             Ok(task) => task,
             // The revision stays unreported, so the next poll makes the task due again.
             Err(TaskError::Store(error)) => {
@@ -324,6 +328,7 @@ async fn find(
     let lookup = async {
         let mut found = Vec::new();
         for id in ids {
+            let _place = tasks.queue.enter(caller.limit_key()).await;
             match tasks.task(&id, &caller).await {
                 Ok(_) => found.push(id),
                 Err(TaskError::Store(error)) => return Err(TaskError::Store(error)),

@@ -126,6 +126,8 @@ impl Tasks {
         sent: SentAnswers,
         caller: &Caller,
     ) -> Result<Reply, TaskError> {
+        // Until the reply is made, since a large task costs time there as well.
+        let _place = self.queue.enter(caller.limit_key()).await;
         let task = self.task(id, caller).await?;
         let owner = &caller.principal;
         let exists = match method {
@@ -146,7 +148,7 @@ impl Tasks {
         Ok(Reply::complete(json!({})))
     }
 
-    /// A task of the caller, if the caller still has the scopes of its tool.
+    /// A task of the caller, if the caller still has the scopes of its tool. Call it with a place in the queue.
     pub(super) async fn task(&self, id: &TaskId, caller: &Caller) -> Result<StoredTask, TaskError> {
         let task = self.store.get(id, &caller.principal).await?;
         let task = task.ok_or(TaskError::Unknown)?;

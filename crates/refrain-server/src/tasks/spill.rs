@@ -4,6 +4,9 @@
 
 use super::Tasks;
 use super::request::STORE_UNAVAILABLE;
+use crate::auth::Caller;
+use crate::dispatch::Dispatch;
+use crate::limits::LimitKey;
 use refrain_core::{Binding, Principal, SealError, Snapshot, limited_event};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
@@ -13,13 +16,13 @@ use std::pin::Pin;
 /// No token starts like this: the dot is not in the base64url alphabet.
 const REFERENCE_PREFIX: &str = "s.";
 
-pub(crate) type TokenFuture = Pin<Box<dyn Future<Output = Result<String, RpcError>> + Send>>;
+pub(crate) type TokenFuture = Pin<Box<dyn Future<Output = Result<String, Dispatch>> + Send>>;
 
 impl Tasks {
     /// Writes the token of a flow to the store and returns the reference. Fails if the token exceeds the store's limit too.
     pub(crate) fn spill(
         &self,
-        (binding, owner): (&Binding, &Principal),
+        (binding, owner, caller): (&Binding, &Principal, &LimitKey),
         snapshot: &Snapshot,
         version: &str,
     ) -> Result<impl Future<Output = Result<String, StoreError>> + Send + use<>, SealError> {
@@ -27,20 +30,26 @@ impl Tasks {
         let token = sealer.seal_up_to(binding, snapshot, version, self.options.journal)?;
         let id = TaskId::new(self.services.random()).to_string();
         let keep = sealer.options().ttl + sealer.options().skew;
-        let (store, owner) = (self.store.clone(), owner.clone());
+        let (store, queue) = (self.store.clone(), self.queue.clone());
+        let (owner, caller) = (owner.clone(), caller.clone());
         Ok(async move {
             let token = token.into_bytes();
+            let _place = queue.enter(caller).await;
             store.spill(&id, &owner, token, keep).await?;
             Ok(format!("{REFERENCE_PREFIX}{id}"))
         })
     }
 
-    /// Reads the token of a call from the store. `None` if the call contains no reference.
-    pub(crate) fn fetch(&self, call: &Call<'_>) -> Option<TokenFuture> {
+    /// Reads the token of a call from the store. It counts as a call in flight. `None` if the call contains no reference.
+    pub(crate) fn fetch(&self, call: &Call<'_>, caller: &Caller) -> Option<TokenFuture> {
         let id = call.state.as_deref()?.strip_prefix(REFERENCE_PREFIX)?;
         let id = TaskId::parse(id)?.to_string();
-        let store = self.store.clone();
+        let (store, queue) = (self.store.clone(), self.queue.clone());
+        let caller = caller.limit_key();
+        let permit = self.services.limits.calls.acquire(caller.clone());
         Some(Box::pin(async move {
+            let _permit = permit.map_err(|reached| Dispatch::Busy(reached.into()))?;
+            let _place = queue.enter(caller).await;
             let found = store.spilled(&id).await.map_err(|error| {
                 limited_event!(ERROR, %error, "failed to read stored token");
                 RpcError::internal(STORE_UNAVAILABLE)

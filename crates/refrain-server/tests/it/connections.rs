@@ -1,7 +1,9 @@
 //! Limits of connections, idle connections, oversized heads and bodies, and clients that do not read.
 
+use crate::support::legacy::{Session, request};
 use crate::support::{
-    Connection, Guard, Instance, LOG_LEVEL, Request, Signals, echo, signals, start, text, within,
+    Connection, Guard, Instance, LOG_LEVEL, Request, Signals, echo, names, signals, start, text,
+    within,
 };
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -213,6 +215,36 @@ async fn call_of_a_client_that_does_not_read_is_cancelled() {
     let dropped = within("the end of the handler", received.recv()).await;
     assert_eq!(dropped, Some("dropped"));
     instance.at_rest().await;
+}
+
+#[tokio::test]
+async fn caller_at_its_limit_of_calls_gets_no_lists_either() {
+    let limits = ServerLimits {
+        concurrent_calls_each: 1,
+        ..ServerLimits::default()
+    };
+    let (instance, signals, mut received) = instance(limits).await;
+    let session = Session::open(&instance).await;
+    let mut first = instance.connect().await;
+    first.send(&Request::tool("held", json!({}))).await;
+    within("the handler", received.recv()).await;
+    for method in ["tools/list", "server/discover"] {
+        let rejected = instance.send(&Request::rpc(method, json!({}))).await;
+        assert_eq!(rejected.header("retry-after"), Some("1"));
+        names(&rejected.error(503, -32603), &["limit of 1 calls"]);
+    }
+    for method in ["tools/list", "ping"] {
+        let rejected = session.post(&request(1, method, json!({}))).await;
+        assert_eq!(rejected.status, 503, "{rejected:?}");
+    }
+    signals.open();
+    first.response().await.reply();
+    instance.at_rest().await;
+    instance
+        .send(&Request::rpc("tools/list", json!({})))
+        .await
+        .reply();
+    session.result(&request(2, "ping", json!({}))).await;
 }
 
 #[tokio::test]

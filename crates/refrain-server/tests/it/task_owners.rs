@@ -4,14 +4,18 @@ use crate::support::tasks::{about, eager};
 use crate::support::{
     Guard, Instance, Login, Request, Signals, asked, names, result, signals, start, within,
 };
-use refrain_core::{Cx, Result, ok};
+use refrain_core::{Cx, Principal, Result, ok};
 use refrain_server::{BearerTokens, Server, State, TaskOptions, Tool};
-use refrain_store::MemoryStore;
+use refrain_store::{MemoryStore, StoreFuture, StoreLayer, TaskStore};
+use refrain_testkit::net::until;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 const ALICE: &str = "alice-0123456789abcdef";
 const BOB: &str = "bob-0123456789abcdef";
@@ -228,4 +232,64 @@ async fn stored_tokens_of_an_owner_are_limited() {
     names(&error, &["limit of 100000 bytes in the store"]);
     let reply = instance.send(&ask(BOB)).await.reply();
     assert_eq!(asked(&reply), ["login"]);
+}
+
+/// A store with few connections, in which readers keep theirs.
+struct BusyStore {
+    store: MemoryStore,
+    connections: Semaphore,
+    reading: AtomicUsize,
+}
+
+impl StoreLayer for BusyStore {
+    fn store(&self) -> &dyn TaskStore {
+        &self.store
+    }
+
+    fn pass<'a, T: Send + 'a>(
+        &'a self,
+        name: &'static str,
+        operation: StoreFuture<'a, T>,
+    ) -> StoreFuture<'a, T> {
+        Box::pin(async move {
+            let _connection = match name {
+                "get" | "create" => self.connections.acquire().await.ok(),
+                _ => None,
+            };
+            if name == "get" {
+                self.reading.fetch_add(1, Ordering::SeqCst);
+                std::future::pending::<()>().await;
+            }
+            operation.await
+        })
+    }
+}
+
+#[tokio::test]
+async fn caller_with_many_store_operations_leaves_the_store_to_others() {
+    let store = Arc::new(BusyStore {
+        store: MemoryStore::new(),
+        connections: Semaphore::new(20),
+        reading: AtomicUsize::new(0),
+    });
+    let server = Server::builder("tasks", "1")
+        .tasks(store.clone(), eager())
+        .tool(Tool::new("short", short).task())
+        .build()
+        .expect("a valid server");
+    let get = about("tasks/get", &"a".repeat(48)).message();
+    let mut reading = JoinSet::new();
+    for _ in 0..100 {
+        let (server, get) = (server.clone(), get.clone());
+        reading.spawn(async move {
+            let mut out = server.handle(&get, Principal::new("alice")).await;
+            out.next().await
+        });
+    }
+    until("the readers", || store.reading.load(Ordering::SeqCst) >= 16).await;
+    let call = Request::tool("short", json!({})).declares_tasks();
+    let mut out = server.handle(&call.message(), Principal::new("bob")).await;
+    let reply = within("the task of another caller", out.next()).await;
+    let reply: Value = serde_json::from_slice(&reply.expect("a reply")).expect("JSON");
+    assert_eq!(result(&reply)["resultType"], "task", "{reply}");
 }
