@@ -102,7 +102,7 @@ pub enum ErrorKind {
         "the server sent a {what} with more than {limit} {unit}, the limit set by `ClientLimits::{setting}`"
     )]
     TooLarge {
-        /// `message`, `request state`, `response` or `list`.
+        /// `message`, `request state`, `response`, `list` or `round of asks`.
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -1,6 +1,7 @@
 //! [`ClientLimits`]: time, size and retry limits of a client.
 
 use crate::error::ErrorKind;
+use serde_json::Value;
 use std::time::Duration;
 
 /// Time, size and retry limits of a client, with their defaults in parentheses.
@@ -33,6 +34,9 @@ pub struct ClientLimits {
     pub state: usize,
     /// The number of asks in one round (100).
     pub asks: usize,
+    /// The number of JSON values in the asks of one round, or in all asks of a call of a legacy session (50,000). An ask
+    /// that waits for its answer needs more memory than its values: the form is kept as well.
+    pub ask_values: usize,
     /// The number of pages of a list (1000).
     pub pages: usize,
     /// The number of entries in all pages of a list (10,000).
@@ -53,6 +57,7 @@ impl Default for ClientLimits {
             response: 64 * MIB,
             state: 4 * MIB,
             asks: 100,
+            ask_values: 50_000,
             pages: 1000,
             entries: 10_000,
         }
@@ -66,5 +71,28 @@ impl ClientLimits {
 
     pub(crate) fn too_many_values(&self, what: &'static str) -> ErrorKind {
         ErrorKind::too_large(what, self.values, "JSON values", "values")
+    }
+
+    /// Checks the number of values in asks.
+    pub(crate) fn check_ask_values(&self, values: usize) -> Result<(), ErrorKind> {
+        let limit = self.ask_values;
+        match values > limit {
+            true => Err(ErrorKind::too_large(
+                "round of asks",
+                limit,
+                "JSON values",
+                "ask_values",
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+/// The number of values in a parsed value. Objects, arrays and object keys count as one value each.
+pub(crate) fn count_values(value: &Value) -> usize {
+    1 + match value {
+        Value::Array(values) => values.iter().map(count_values).sum(),
+        Value::Object(members) => members.values().map(|value| 1 + count_values(value)).sum(),
+        _ => 0,
     }
 }

@@ -8,6 +8,7 @@ use crate::call::CallSpec;
 use crate::client::{Client, ClientInner};
 use crate::error::{Error, ErrorKind, UnansweredAsk};
 use crate::handlers::AnswerFailure;
+use crate::limits::count_values;
 use crate::pending::{CallOrigin, PendingCall};
 use crate::protocol::RequestPlan;
 use crate::random;
@@ -324,7 +325,7 @@ impl ClientInner {
                 "state",
             )),
             CallReply::Incomplete { asks, .. } => {
-                self.check_asks(asks.keys().map(String::as_str))?;
+                self.check_asks(asks)?;
                 Ok(reply)
             }
             CallReply::Task(_) if kind != CallKind::Tool => {
@@ -335,23 +336,18 @@ impl ClientInner {
         }
     }
 
-    /// Checks the number of asks and the length of their keys.
-    pub(crate) fn check_asks<'a>(
-        &self,
-        keys: impl Iterator<Item = &'a str>,
-    ) -> Result<(), ErrorKind> {
-        let (mut asks, limit) = (0, self.setup.limits.asks);
-        for key in keys {
-            if key.len() > KEY_MAX {
-                let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
-                return Err(ReadError::Unexpected(why).into());
-            }
-            asks += 1;
+    /// Checks the number of asks and of their values, and the length of their keys.
+    pub(crate) fn check_asks(&self, asks: &Map<String, Value>) -> Result<(), ErrorKind> {
+        if asks.keys().any(|key| key.len() > KEY_MAX) {
+            let why = format!("the key of an ask is longer than {KEY_MAX} bytes");
+            return Err(ReadError::Unexpected(why).into());
         }
-        if asks > limit {
-            return Err(ErrorKind::TooManyAsks { asks, limit });
+        let (limits, asked) = (&self.setup.limits, asks.len());
+        if asked > limits.asks {
+            let limit = limits.asks;
+            return Err(ErrorKind::TooManyAsks { asks: asked, limit });
         }
-        Ok(())
+        limits.check_ask_values(asks.values().map(count_values).sum())
     }
 
     fn check_legacy(&self, pending: &PendingCall) -> Result<(), ErrorKind> {

@@ -142,7 +142,7 @@ impl ClientInner {
         self.check_asks(task.asks())?;
         let limits = &self.setup.limits;
         let limit = limits.asks.saturating_mul(limits.rounds as usize);
-        let asks = task.asks().count() + pending.answered_count();
+        let asks = task.asks().len() + pending.answered_count();
         if asks > limit {
             return Err(ErrorKind::TooManyAsks { asks, limit });
         }

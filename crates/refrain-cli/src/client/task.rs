@@ -90,7 +90,7 @@ async fn get(target: TaskTarget, cancel: bool) -> Result<Code, CommandError> {
 }
 
 fn print_task(task: &Task, json: bool) -> Result<Code, CommandError> {
-    let asks: Vec<&str> = task.asks().collect();
+    let asks: Vec<&str> = task.asks().keys().map(String::as_str).collect();
     if json {
         let millis = |time: Duration| time.as_millis() as u64;
         let mut shown = json!({

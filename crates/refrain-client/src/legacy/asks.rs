@@ -7,6 +7,7 @@ use super::{LegacySession, PING, respond_to_stray};
 use crate::ask::{AskAnswer, Asker, IncomingAsk};
 use crate::client::ClientInner;
 use crate::error::{ErrorKind, UnansweredAsk};
+use crate::limits::count_values;
 use crate::retry::RetryState;
 use crate::transport::{
     IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
@@ -37,6 +38,8 @@ struct CallAsks<'a> {
     handles: HashMap<String, AbortHandle>,
     unanswered: Vec<UnansweredAsk>,
     count: usize,
+    /// The number of JSON values in all asks.
+    values: usize,
 }
 
 impl CallAsks<'_> {
@@ -53,6 +56,11 @@ impl CallAsks<'_> {
         if let Some(params) = params {
             request["params"] = serde_json::from_str(params.get()).unwrap_or_default();
         }
+        self.values += count_values(&request);
+        let limits = &self.inner.setup.limits;
+        limits
+            .check_ask_values(self.values)
+            .map_err(LinkError::Final)?;
         let ask = IncomingAsk::read(&format!("ask-{}", self.count), &request, &self.asker);
         let (inner, session) = (self.inner, self.session);
         let answer = async move {
@@ -125,6 +133,7 @@ impl ClientInner {
             handles: HashMap::new(),
             unanswered: Vec::new(),
             count: 0,
+            values: 0,
         };
         loop {
             match asks.next(exchange, &mut unassociated).await? {

@@ -221,6 +221,30 @@ async fn task_that_asks_in_a_loop_is_given_up() {
     assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 7, limit: 6 });
 }
 
+/// Forms with so many fields that a client should not keep all of them.
+fn large_forms() -> Value {
+    let fields = (0..150).map(|field| (field.to_string(), json!({"type": "string"})));
+    let schema = json!({"type": "object", "properties": fields.collect::<Value>()});
+    let params = json!({"mode": "form", "message": "?", "requestedSchema": schema});
+    let ask = json!({"method": "elicitation/create", "params": params});
+    (0..95).map(|key| (key.to_string(), ask.clone())).collect()
+}
+
+#[tokio::test]
+async fn asks_with_too_many_values_are_rejected() {
+    let expected = "a round of asks with more than 50000 JSON values, the limit set by `ClientLimits::ask_values`";
+    let server = FakeServer::start(|_| Respond::asks(large_forms(), None)).await;
+    assert_limit(&call(&server).await, expected);
+    let server = FakeServer::start(|request| match request["method"].as_str() {
+        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
+        Some("tasks/get") => Respond::Result(json!({"resultType": "complete", "taskId": "t1",
+            "pollIntervalMs": 1, "status": "input_required", "inputRequests": large_forms()})),
+        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+    })
+    .await;
+    assert_limit(&call(&server).await, expected);
+}
+
 #[tokio::test]
 async fn ask_with_a_long_key_is_rejected() {
     let key = "k".repeat(5000);

@@ -66,9 +66,9 @@ impl TaskStatus {
 }
 
 impl Task {
-    /// The keys of its asks.
-    pub fn asks(&self) -> impl Iterator<Item = &str> {
-        self.asks.keys().map(String::as_str)
+    /// Its asks by key.
+    pub fn asks(&self) -> &Map<String, Value> {
+        &self.asks
     }
 
     /// Its asks by key.
