@@ -40,12 +40,11 @@ pub(crate) use worker::Worker;
 
 use crate::auth::Auth;
 use crate::catalog::Catalog;
-use crate::limits::FairQueue;
+use crate::limits::{FairQueue, LimitKey};
 use crate::rounds::Flows;
 use crate::services::Services;
 use leases::Leases;
 use notifications::TaskWatch;
-use refrain_core::Principal;
 use refrain_store::TaskStore;
 use std::sync::Arc;
 
@@ -91,8 +90,8 @@ impl Tasks {
         })
     }
 
-    pub(crate) fn has_capacity(&self, owner: &Principal) -> bool {
-        !self.services.limits.is_draining() && self.leases.has_capacity(owner)
+    pub(crate) fn has_capacity(&self, caller: &LimitKey) -> bool {
+        !self.services.limits.is_draining() && self.leases.has_capacity(&caller.account())
     }
 
     pub(crate) fn running(&self) -> usize {

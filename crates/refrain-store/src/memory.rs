@@ -104,8 +104,8 @@ impl MemoryState {
         let before = task_share(entry);
         let changed = change(entry);
         self.queue.update(entry, now);
-        self.usage.add(&entry.row.owner, task_share(entry));
-        self.usage.subtract(&entry.row.owner, before);
+        self.usage.add(&entry.account, task_share(entry));
+        self.usage.subtract(&entry.account, before);
         Some(changed)
     }
 
@@ -129,12 +129,12 @@ impl MemoryState {
             };
         }
         let bytes = new.call.len() + new.journal.len();
-        self.usage.check(&new.owner, 1, bytes as u64)?;
+        self.usage.check(&new.account, 1, bytes as u64)?;
         self.created += 1;
         let id = new.id.clone();
         let mut entry = MemoryTask::new(new, self.created, now);
         self.queue.update(&mut entry, now);
-        self.usage.add(&entry.row.owner, task_share(&entry));
+        self.usage.add(&entry.account, task_share(&entry));
         let lease = entry.row.worker.is_some().then(|| entry.lease());
         let task = entry.task();
         self.flows.insert(key, id.clone());
@@ -202,7 +202,7 @@ impl TaskStore for MemoryStore {
         };
         let bytes = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
         if entry.row.due.is_some()
-            && let Err(reached) = inner.usage.check(owner, 0, bytes)
+            && let Err(reached) = inner.usage.check(&entry.account, 0, bytes)
         {
             return failed(reached);
         }
@@ -253,7 +253,7 @@ impl TaskStore for MemoryStore {
         let (now, mut inner) = self.lock();
         let growth = inner.held(lease).and_then(|entry| {
             let growth = entry.growth(&commit);
-            Ok(inner.usage.check(&entry.row.owner, 0, growth)?)
+            Ok(inner.usage.check(&entry.account, 0, growth)?)
         });
         if let Err(error) = growth {
             return Box::pin(ready(Err(error)));
@@ -334,7 +334,7 @@ impl TaskStore for MemoryStore {
         });
         let tasks = tasks.take(most).inspect(|(_, entry)| {
             flows.remove(&(entry.flow, entry.row.owner.clone()));
-            usage.subtract(&entry.row.owner, task_share(entry));
+            usage.subtract(&entry.account, task_share(entry));
         });
         let tasks = tasks.count() as u64;
         let seconds = self.source.unix_seconds();

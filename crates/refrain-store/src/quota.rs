@@ -1,4 +1,4 @@
-//! Limits of the data in a store, in total and for each owner.
+//! Limits of the data in a store, in total and for each account: an owner, or an anonymous caller's address.
 //!
 //! A task counts with the bytes of its call, journal, asks, answers and result, rounded up to the next KiB; a spilled token
 //! likewise. Ended tasks count until they are deleted.
@@ -6,11 +6,11 @@
 /// The limits of a store. The default is unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quota {
-    /// The maximum number of an owner's tasks that have not ended.
+    /// The maximum number of an account's tasks that have not ended.
     pub tasks: u64,
-    /// The maximum number of an owner's bytes.
+    /// The maximum number of an account's bytes.
     pub bytes: u64,
-    /// The maximum number of bytes of all owners.
+    /// The maximum number of bytes of all accounts.
     pub total_bytes: u64,
 }
 

@@ -104,7 +104,7 @@ pub trait TaskStore: Send + Sync + 'static {
     fn cancel<'a>(&'a self, id: &'a TaskId, owner: &'a Principal) -> StoreFuture<'a, bool>;
 
     /// Claims due tasks, each for one worker: new tasks, and tasks whose wait or lease has ended. Expired tasks of any tool
-    /// are claimed, too. Owners take turns: of each owner that has due tasks one is claimed before the next of any other,
+    /// are claimed, too. Accounts take turns: of each one that has due tasks one is claimed before the next of any other,
     /// the one that is due longest first.
     fn claim<'a>(&'a self, claim: Claim<'a>) -> StoreFuture<'a, Vec<ClaimedTask>>;
 
@@ -124,11 +124,11 @@ pub trait TaskStore: Send + Sync + 'static {
     /// Subscribes to the hints of this instance, and of other instances if the store supports it.
     fn hints(&self) -> broadcast::Receiver<Hint>;
 
-    /// Stores a token that is too large for the client, for this time. It counts as data of the owner.
+    /// Stores a token that is too large for the client, for this time. It counts as data of the account.
     fn spill<'a>(
         &'a self,
         id: &'a str,
-        owner: &'a Principal,
+        account: &'a Principal,
         token: Vec<u8>,
         keep: Duration,
     ) -> StoreFuture<'a, ()>;

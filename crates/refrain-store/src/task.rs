@@ -111,6 +111,9 @@ pub struct NewTask {
     pub flow: FlowId,
     /// Its owner.
     pub owner: Principal,
+    /// The account whose quota and turns it counts for. Usually the owner. For an anonymous caller whose address is known, a
+    /// name that stands for the address. It grants no access.
+    pub account: Principal,
     /// The tool that was called.
     pub tool: String,
     /// The call, for the worker that runs the handler.
@@ -200,7 +203,7 @@ pub struct Claim<'a> {
     pub lease: Duration,
     /// The maximum number of tasks.
     pub most: usize,
-    /// Owners whose tasks are not claimed.
+    /// Accounts whose tasks are not claimed.
     pub except: &'a [Principal],
 }
 
@@ -211,6 +214,8 @@ pub struct ClaimedTask {
     pub lease: Lease,
     /// Its owner.
     pub owner: Principal,
+    /// The account that it counts for.
+    pub account: Principal,
     /// Its flow.
     pub flow: FlowId,
     /// The tool that was called.

@@ -104,24 +104,26 @@ impl QueueState {
 
     /// Takes a place for the next waiting operation, if there is one for it.
     fn next(&mut self, places: usize) -> Option<(LimitKey, oneshot::Sender<Place>)> {
-        let mut order = self.order.iter();
-        let at = order.position(|key| self.is_free_for(key, places))?;
-        let key = self.order.remove(at)?;
-        let caller = self.callers.get_mut(&key)?;
-        let mut waiting = std::iter::from_fn(|| caller.waiting.pop_front());
-        let next = waiting.find(|waiting| !waiting.is_closed());
-        if !caller.waiting.is_empty() {
-            self.order.push_back(key.clone());
-        }
-        let Some(sender) = next else {
+        loop {
+            let mut order = self.order.iter();
+            let at = order.position(|key| self.is_free_for(key, places))?;
+            let key = self.order.remove(at)?;
+            let caller = self.callers.get_mut(&key)?;
+            let mut waiting = std::iter::from_fn(|| caller.waiting.pop_front());
+            let next = waiting.find(|waiting| !waiting.is_closed());
+            if !caller.waiting.is_empty() {
+                self.order.push_back(key.clone());
+            }
+            if let Some(sender) = next {
+                caller.in_use += 1;
+                self.in_use += 1;
+                return Some((key, sender));
+            }
+            // All its operations were cancelled.
             if caller.in_use == 0 {
                 self.callers.remove(&key);
             }
-            return self.next(places);
-        };
-        caller.in_use += 1;
-        self.in_use += 1;
-        Some((key, sender))
+        }
     }
 }
 

@@ -50,6 +50,16 @@ impl LimitKey {
         }
     }
 
+    /// The account in the store that counts the caller's tasks.
+    pub(crate) fn account(&self) -> Principal {
+        match self {
+            Self::Principal(principal) => principal.clone(),
+            // Not the name of a principal: those have no control characters.
+            Self::Address(address) => Principal::new(format!("\u{1}{address}")),
+            Self::Anonymous => Principal::anonymous(),
+        }
+    }
+
     pub(crate) fn address(address: IpAddr) -> Self {
         Self::Address(match address.to_canonical() {
             IpAddr::V6(address) => {

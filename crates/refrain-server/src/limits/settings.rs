@@ -8,6 +8,9 @@ use std::time::Duration;
 ///
 /// A caller is an authenticated principal, or all anonymous clients at one address. An IPv6 network of 64 bits counts as one
 /// address.
+///
+/// Where a limit of one caller is below the total, a caller has at most as many as are free, so that there are some for
+/// every further caller. If live calls or subscriptions run out, the anonymous caller with the most loses one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     /// Maximum number of open connections of one port. A further client takes the place of an idle connection of the

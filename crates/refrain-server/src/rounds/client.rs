@@ -230,7 +230,7 @@ impl ClientFlow {
             }
             (Err(too_large), None) => Err(too_large),
             (Err(_), Some(tasks)) => {
-                let bound = (&self.binding, self.flow.principal(), self.permit.key());
+                let bound = (&self.binding, self.permit.key());
                 tasks.spill(bound, &suspension.snapshot, version)
             }
         };
@@ -262,7 +262,7 @@ impl ClientFlow {
     /// Starts to create a task for the flow. A flow that already ran stays on this instance, even above the task limit.
     fn create_task(&mut self, why: DetachReason) {
         if let Some(seed) = self.seed.take() {
-            let here = why != DetachReason::Tool || seed.tasks.has_capacity(&seed.owner);
+            let here = why != DetachReason::Tool || seed.tasks.has_capacity(&seed.caller);
             let creating = seed.create(&mut self.flow, here);
             self.stage = ClientStage::Creating(creating, why);
         }

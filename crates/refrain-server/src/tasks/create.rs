@@ -114,6 +114,7 @@ impl Tasks {
         NewTask {
             flow: snapshot.flow(),
             owner: seed.owner.clone(),
+            account: seed.caller.account(),
             tool: self.namespace.stored_name(&tool.info.name),
             call: self.seal(owned, TaskPart::Call, &call),
             journal: self.seal_journal(owned, snapshot, &tool.version),
@@ -165,6 +166,7 @@ impl CreatedTask {
                     let now = tasks.services.source.unix_seconds();
                     flow.become_task(&self.detachment, now.saturating_add(task.ttl.as_secs()));
                     let running = RunningTask {
+                        account: seed.caller.account(),
                         tool: seed.tool,
                         owner: seed.owner,
                         flow,

@@ -31,6 +31,8 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 pub(crate) struct RunningTask {
     pub(super) tool: Arc<RegisteredTool>,
     pub(super) owner: Principal,
+    /// The account that it counts for.
+    pub(super) account: Principal,
     pub(super) flow: Flow,
     pub(super) attempt: u32,
     pub(super) ends: Option<Instant>,
@@ -62,7 +64,7 @@ impl Tasks {
         requested_at: Instant,
     ) {
         let held = self.leases.hold(
-            (lease, &running.owner),
+            (lease, &running.account),
             revision,
             requested_at,
             self.options.lease,

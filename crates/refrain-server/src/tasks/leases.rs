@@ -35,22 +35,22 @@ pub(crate) struct Leases {
 #[derive(Default)]
 struct Running {
     leases: HashMap<TaskId, Arc<HeldLease>>,
-    /// The number of leases of each owner's tasks.
-    owners: HashMap<Principal, usize>,
+    /// The number of leases of each account's tasks.
+    accounts: HashMap<Principal, usize>,
 }
 
 /// What this instance can claim.
 pub(super) struct Capacity {
-    /// The maximum number of tasks, for any distribution over their owners.
+    /// The maximum number of tasks, for any distribution over their accounts.
     pub(super) most: usize,
-    /// The owners without capacity.
+    /// The accounts without capacity.
     pub(super) except: Vec<Principal>,
 }
 
 #[derive(Debug)]
 pub(crate) struct HeldLease {
     pub(crate) lease: Lease,
-    owner: Principal,
+    account: Principal,
     is_lost: AtomicBool,
     hand_on_requested: AtomicBool,
     revision: AtomicU64,
@@ -80,7 +80,7 @@ impl Leases {
 
     pub(super) fn hold(
         &self,
-        (lease, owner): (Lease, &Principal),
+        (lease, account): (Lease, &Principal),
         revision: u64,
         requested_at: Instant,
         time: Duration,
@@ -93,13 +93,13 @@ impl Leases {
             expires: Mutex::new((requested_at + time, wall_clock_at(requested_at) + time)),
             changed: Notify::new(),
             lease,
-            owner: owner.clone(),
+            account: account.clone(),
         });
         let mut running = self.running.lock();
         let task = held.lease.task.clone();
         let before = running.leases.insert(task, held.clone());
         if before.is_none() {
-            *running.owners.entry(owner.clone()).or_default() += 1;
+            *running.accounts.entry(account.clone()).or_default() += 1;
         }
         held
     }
@@ -107,7 +107,7 @@ impl Leases {
     pub(super) fn release(&self, held: &Arc<HeldLease>) {
         let mut running = self.running.lock();
         let free = running.free(self.limit);
-        let limited = running.owners.values().any(|count| *count >= free);
+        let limited = running.accounts.values().any(|count| *count >= free);
         // This instance may already hold a new lease of the same task.
         let current = running.leases.get(&held.lease.task);
         if current.is_some_and(|current| Arc::ptr_eq(current, held)) {
@@ -154,11 +154,11 @@ impl Leases {
         }
     }
 
-    /// Whether this instance can run another task of the owner. An owner has fewer tasks than there are free places: one
-    /// owner gets half of the places, two get a third each. So there is a place for every further owner.
-    pub(super) fn has_capacity(&self, owner: &Principal) -> bool {
+    /// Whether this instance can run another task of the account. An account has fewer tasks than there are free places: one
+    /// gets half of the places, two get a third each. So there is a place for every further account.
+    pub(super) fn has_capacity(&self, account: &Principal) -> bool {
         let running = self.running.lock();
-        let count = running.owners.get(owner).copied().unwrap_or(0);
+        let count = running.accounts.get(account).copied().unwrap_or(0);
         count < running.free(self.limit)
     }
 
@@ -166,14 +166,14 @@ impl Leases {
         let running = self.running.lock();
         let free = running.free(self.limit);
         let (mut except, mut largest) = (Vec::new(), 0);
-        for (owner, count) in &running.owners {
+        for (account, count) in &running.accounts {
             if *count < free {
                 largest = largest.max(*count);
             } else {
-                except.push(owner.clone());
+                except.push(account.clone());
             }
         }
-        // If the tasks all belong to the owner with the most, the last one still needs more free places than that.
+        // If the tasks all belong to the account with the most, the last one still needs more free places than that.
         let most = (free + 1 - largest.min(free)) / 2;
         Capacity { most, except }
     }
@@ -194,10 +194,10 @@ impl Running {
 
     fn remove(&mut self, held: &HeldLease) {
         self.leases.remove(&held.lease.task);
-        if let Some(count) = self.owners.get_mut(&held.owner) {
+        if let Some(count) = self.accounts.get_mut(&held.account) {
             *count -= 1;
             if *count == 0 {
-                self.owners.remove(&held.owner);
+                self.accounts.remove(&held.account);
             }
         }
     }

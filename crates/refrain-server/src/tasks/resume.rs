@@ -102,6 +102,7 @@ impl Tasks {
             flow: self.flows.start(spec, arguments, start),
             tool,
             owner: claimed.owner,
+            account: claimed.account,
             attempt: claimed.attempt,
             ends: Instant::now().checked_add(claimed.left),
             ttl: claimed.ttl,

@@ -7,7 +7,7 @@ use super::request::STORE_UNAVAILABLE;
 use crate::auth::Caller;
 use crate::dispatch::Dispatch;
 use crate::limits::LimitKey;
-use refrain_core::{Binding, Principal, SealError, Snapshot, limited_event};
+use refrain_core::{Binding, SealError, Snapshot, limited_event};
 use refrain_store::{StoreError, TaskId};
 use refrain_wire::{Call, RpcError};
 use std::future::Future;
@@ -22,7 +22,7 @@ impl Tasks {
     /// Writes the token of a flow to the store and returns the reference. Fails if the token exceeds the store's limit too.
     pub(crate) fn spill(
         &self,
-        (binding, owner, caller): (&Binding, &Principal, &LimitKey),
+        (binding, caller): (&Binding, &LimitKey),
         snapshot: &Snapshot,
         version: &str,
     ) -> Result<impl Future<Output = Result<String, StoreError>> + Send + use<>, SealError> {
@@ -31,11 +31,12 @@ impl Tasks {
         let id = TaskId::new(self.services.random()).to_string();
         let keep = sealer.options().ttl + sealer.options().skew;
         let (store, queue) = (self.store.clone(), self.queue.clone());
-        let (owner, caller) = (owner.clone(), caller.clone());
+        let caller = caller.clone();
         Ok(async move {
             let token = token.into_bytes();
+            let account = caller.account();
             let _place = queue.enter(caller).await;
-            store.spill(&id, &owner, token, keep).await?;
+            store.spill(&id, &account, token, keep).await?;
             Ok(format!("{REFERENCE_PREFIX}{id}"))
         })
     }

@@ -234,6 +234,51 @@ async fn stored_tokens_of_an_owner_are_limited() {
     assert_eq!(asked(&reply), ["login"]);
 }
 
+#[tokio::test]
+async fn anonymous_callers_at_one_address_cannot_use_up_the_tasks_of_others() {
+    let options = TaskOptions {
+        unfinished_each: 3,
+        ..TaskOptions::default()
+    };
+    let (signals, _) = signals();
+    let server = Server::builder("tasks", "1")
+        .tasks(Arc::new(MemoryStore::new()), options)
+        .state(signals.clone())
+        .client_address_header("X-Forwarded-For")
+        .tool(Tool::new("long", long).task())
+        .tool(Tool::new("short", short).task());
+    let instance = start(server).await;
+    let call = |tool: &str, address: &str| {
+        let request = Request::tool(tool, json!({})).declares_tasks();
+        request.header("X-Forwarded-For", address)
+    };
+    for _ in 0..3 {
+        instance.send(&call("long", "192.0.2.1")).await.reply();
+    }
+    let rejected = instance.send(&call("long", "192.0.2.1")).await;
+    names(
+        &rejected.error(200, -32603),
+        &["limit of 3 unfinished tasks"],
+    );
+    let reply = instance.send(&call("short", "192.0.2.2")).await.reply();
+    let id = result(&reply)["taskId"]
+        .as_str()
+        .expect("a task")
+        .to_owned();
+    // The address is no part of the access: the id is the only secret.
+    let done = async {
+        loop {
+            let request = about("tasks/get", &id).header("X-Forwarded-For", "192.0.2.3");
+            let task = result(&instance.send(&request).await.reply()).clone();
+            if task["status"] == "completed" {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within("the end of the task", done).await;
+}
+
 /// A store with few connections, in which readers keep theirs.
 struct BusyStore {
     store: MemoryStore,

@@ -83,6 +83,7 @@ pub(super) fn new() -> NewTask {
         id: id(),
         flow: flow(),
         owner: alice(),
+        account: alice(),
         tool: "tool".to_owned(),
         call: b"call".to_vec(),
         journal: b"journal".to_vec(),
@@ -95,8 +96,22 @@ pub(super) fn new() -> NewTask {
 
 impl NewTask {
     pub(super) fn owner(self, owner: &Principal) -> Self {
-        let owner = owner.clone();
-        Self { owner, ..self }
+        let (owner, account) = (owner.clone(), owner.clone());
+        Self {
+            owner,
+            account,
+            ..self
+        }
+    }
+
+    /// A task of an anonymous caller, with this account.
+    pub(super) fn account(self, account: &str) -> Self {
+        let (owner, account) = (Principal::anonymous(), Principal::new(account));
+        Self {
+            owner,
+            account,
+            ..self
+        }
     }
 
     pub(super) fn tool(self, tool: &str) -> Self {

@@ -29,6 +29,20 @@ pub(super) async fn owners_take_turns(store: Subject) {
     assert_eq!(claim(&store, 7).await, [alice()]);
 }
 
+pub(super) async fn anonymous_accounts_take_turns(store: Subject) {
+    for account in ["one", "one", "one", "two", "two"] {
+        store.create(new().account(account)).await;
+        sleep_millis(2).await;
+    }
+    let claimed = store.claim_up_to(4).await.into_iter();
+    let accounts: Vec<_> = claimed.map(|claimed| claimed.account).collect();
+    let expected = ["one", "two", "one", "two"].map(Principal::new);
+    assert_eq!(accounts, expected);
+    let except = [Principal::new("one")];
+    let left = store.claim_except("w", &["tool"], 10, &except).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
 pub(super) async fn task_of_a_new_owner_comes_next(store: Subject) {
     create(&store, &alice(), 10).await;
     assert_eq!(claim(&store, 3).await.len(), 3);

@@ -5,7 +5,7 @@ use crate::task::{
     ClaimedTask, Commit, CommitResult, Lease, NewTask, Next, StoredStatus, StoredTask, TaskRow,
 };
 use crate::time::{length, micros};
-use refrain_core::FlowId;
+use refrain_core::{FlowId, Principal};
 use std::time::{Duration, SystemTime};
 
 pub(super) struct MemoryTask {
@@ -15,6 +15,7 @@ pub(super) struct MemoryTask {
     pub(super) number: u64,
     /// Its place in the queue. `None`: it has ended.
     pub(super) place: Option<Place>,
+    pub(super) account: Principal,
     pub(super) flow: FlowId,
     call: Vec<u8>,
     journal: Vec<u8>,
@@ -84,6 +85,7 @@ impl MemoryTask {
             row,
             number,
             place: None,
+            account: new.account,
             flow: new.flow,
             call: new.call,
             journal: new.journal,
@@ -197,6 +199,7 @@ impl MemoryTask {
         self.fence += 1;
         let row = &self.row;
         ClaimedTask {
+            account: self.account.clone(),
             lease: self.lease(),
             owner: row.owner.clone(),
             flow: self.flow,

@@ -1,6 +1,6 @@
 //! The order in which tasks are claimed.
 //!
-//! Each owner has one task in each turn, so the tasks of an owner with many come behind the first tasks of others.
+//! Each account has one task in each turn, so the tasks of an account with many come behind the first tasks of others.
 
 use super::entry::MemoryTask;
 use crate::task::{Claim, TaskId};
@@ -25,7 +25,7 @@ pub(super) enum Place {
 pub(super) struct ClaimQueue {
     /// All tasks that have not ended. Ready tasks come first, in the order of their claims.
     tasks: BTreeMap<Place, TaskId>,
-    /// The turns of an owner's ready tasks.
+    /// The turns of an account's ready tasks.
     turns: HashMap<Principal, BTreeSet<u64>>,
     /// The last claimed turn.
     last: u64,
@@ -34,13 +34,13 @@ pub(super) struct ClaimQueue {
 impl ClaimQueue {
     /// Puts a new or changed task in its place.
     pub(super) fn update(&mut self, entry: &mut MemoryTask, now: SystemTime) {
-        let (owner, number) = (&entry.row.owner, entry.number);
+        let (account, number) = (&entry.account, entry.number);
         let place = match (entry.row.due, entry.place) {
             (None, _) => None,
             (Some(due), _) if due > now => Some(Place::Waiting { due, number }),
             (Some(_), ready @ Some(Place::Ready { .. })) => ready,
             (Some(due), _) => {
-                let turns = self.turns.get(owner);
+                let turns = self.turns.get(account);
                 let turn = turns.and_then(BTreeSet::last).max(Some(&self.last));
                 let turn = turn.map_or(1, |turn| turn + 1);
                 Some(Place::Ready { turn, due, number })
@@ -49,7 +49,7 @@ impl ClaimQueue {
         if place != entry.place {
             self.remove(entry);
             if let Some(Place::Ready { turn, .. }) = place {
-                self.turns.entry(owner.clone()).or_default().insert(turn);
+                self.turns.entry(account.clone()).or_default().insert(turn);
             }
             if let Some(place) = place {
                 self.tasks.insert(place, entry.row.task.id.clone());
@@ -62,11 +62,11 @@ impl ClaimQueue {
         let Some(place) = entry.place else { return };
         self.tasks.remove(&place);
         if let Place::Ready { turn, .. } = place
-            && let Some(turns) = self.turns.get_mut(&entry.row.owner)
+            && let Some(turns) = self.turns.get_mut(&entry.account)
         {
             turns.remove(&turn);
             if turns.is_empty() {
-                self.turns.remove(&entry.row.owner);
+                self.turns.remove(&entry.account);
             }
         }
     }
@@ -94,7 +94,7 @@ impl ClaimQueue {
         let wanted = |(_, id): &(u64, &TaskId)| {
             tasks.get(id).is_some_and(|entry| {
                 let known = claim.tools.contains(&entry.row.task.tool);
-                (known || entry.expires() <= now) && !claim.except.contains(&entry.row.owner)
+                (known || entry.expires() <= now) && !claim.except.contains(&entry.account)
             })
         };
         let found: Vec<(u64, &TaskId)> = ready.filter(wanted).take(claim.most).collect();

@@ -1,4 +1,4 @@
-//! The numbers of tasks and bytes of each owner.
+//! The numbers of tasks and bytes of each account.
 
 use super::entry::{MemoryTask, charged};
 use crate::quota::{Quota, QuotaReached, Usage};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 pub(super) struct UsageTable {
     pub(super) quota: Quota,
     /// The numbers of tasks and bytes.
-    owners: HashMap<Principal, (u64, u64)>,
+    accounts: HashMap<Principal, (u64, u64)>,
     total_bytes: u64,
 }
 
@@ -27,11 +27,11 @@ pub(super) fn token_share(token: &[u8]) -> Share {
 impl UsageTable {
     pub(super) fn check(
         &self,
-        owner: &Principal,
+        account: &Principal,
         tasks: u64,
         bytes: u64,
     ) -> Result<(), QuotaReached> {
-        let (used_tasks, used_bytes) = self.owners.get(owner).copied().unwrap_or_default();
+        let (used_tasks, used_bytes) = self.accounts.get(account).copied().unwrap_or_default();
         let used = Usage {
             tasks: used_tasks,
             bytes: used_bytes,
@@ -40,17 +40,17 @@ impl UsageTable {
         self.quota.check(used, tasks, bytes)
     }
 
-    pub(super) fn add(&mut self, owner: &Principal, (tasks, bytes): Share) {
-        let used = self.owners.entry(owner.clone()).or_default();
+    pub(super) fn add(&mut self, account: &Principal, (tasks, bytes): Share) {
+        let used = self.accounts.entry(account.clone()).or_default();
         *used = (used.0 + tasks, used.1 + bytes);
         self.total_bytes += bytes;
     }
 
-    pub(super) fn subtract(&mut self, owner: &Principal, (tasks, bytes): Share) {
-        if let Some(used) = self.owners.get_mut(owner) {
+    pub(super) fn subtract(&mut self, account: &Principal, (tasks, bytes): Share) {
+        if let Some(used) = self.accounts.get_mut(account) {
             *used = (used.0 - tasks, used.1 - bytes);
             if *used == (0, 0) {
-                self.owners.remove(owner);
+                self.accounts.remove(account);
             }
         }
         self.total_bytes -= bytes;

@@ -36,8 +36,8 @@ pub(super) const INSERT: &str = concat!(
 
 const ANSWER: &str = concat!(
     "WITH held AS MATERIALIZED (
-        SELECT id, due, due IS NULL OR ",
-    within_quota!("$2", "$5", "$6", "$7"),
+        SELECT id, due, coalesce(account, owner, '') AS account, due IS NULL OR ",
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$5", "$6", "$7"),
     " AS allowed
         FROM refrain_tasks WHERE id = $1 AND owner IS NOT DISTINCT FROM $2 FOR UPDATE
     ), given AS (
@@ -55,7 +55,7 @@ const ANSWER: &str = concat!(
         WHERE t.id = held.id AND counted.new > 0
         RETURNING t.worker IS NULL AS due
     )
-    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered), EXISTS (SELECT 1 FROM held WHERE NOT allowed)"
+    SELECT EXISTS (SELECT 1 FROM held), (SELECT due FROM answered), (SELECT account FROM held WHERE NOT allowed)"
 );
 
 const CANCEL: &str = concat!(
@@ -75,14 +75,14 @@ const CANCEL: &str = concat!(
 /// Makes tasks ready whose wait or lease has ended, at most `$1`.
 const PROMOTE: &str = concat!(
     "WITH found AS MATERIALIZED (
-        SELECT id, owner, due FROM refrain_tasks
+        SELECT id, coalesce(account, owner) AS account, due FROM refrain_tasks
         WHERE due <= ",
     now!(),
     " AND due IS NOT NULL AND turn IS NULL
         ORDER BY due LIMIT $1
         FOR UPDATE SKIP LOCKED
     ), late AS (
-        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
+        SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
         FROM found
     )
     UPDATE refrain_tasks t ",
@@ -97,7 +97,7 @@ const CLAIM: &str = concat!(
         SELECT id AS task, turn AS place, due AS since FROM refrain_tasks
         WHERE turn IS NOT NULL AND due <= ",
     now!(),
-    " AND coalesce(owner, '') <> ALL($5) AND (tool = ANY($2) OR expires <= ",
+    " AND coalesce(account, owner, '') <> ALL($5) AND (tool = ANY($2) OR expires <= ",
     now!(),
     ")
         ORDER BY turn, due LIMIT $4
@@ -266,11 +266,10 @@ impl PgStore {
             .bind(limit(size))
             .bind(column(quota.bytes))
             .bind(column(quota.total_bytes));
-        let answered: Vec<(bool, Option<bool>, bool)> = self.fetch(answer).await?;
-        let (exists, due, over) = answered.first().copied().unwrap_or_default();
-        if over {
-            let owner = owner.id().map(written).unwrap_or_default();
-            return Err(self.quota_error(&owner, 0, size).await);
+        let mut answered: Vec<(bool, Option<bool>, Option<String>)> = self.fetch(answer).await?;
+        let (exists, due, over) = answered.pop().unwrap_or_default();
+        if let Some(account) = over {
+            return Err(self.quota_error(&account, 0, size).await);
         }
         if let Some(due) = due {
             self.hint(id, due, false);
@@ -289,7 +288,7 @@ impl PgStore {
         self.execute(sqlx::query(PROMOTE).bind(MAX_PROMOTED))
             .await?;
         let except = claim.except.iter();
-        let except = except.map(|owner| written(owner.id().unwrap_or_default()));
+        let except = except.map(|account| written(account.id().unwrap_or_default()));
         let except: Vec<_> = except.collect();
         let take = sqlx::query_as(CLAIM)
             .bind(written(claim.worker))

@@ -15,9 +15,9 @@ macro_rules! impl_store {
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
 
         impl $store {
-            /// The limit that this write of an owner reached. [`StoreError::Unavailable`]: by now there is room for it.
-            async fn quota_error(&self, owner: &str, tasks: u64, bytes: usize) -> StoreError {
-                let get = sqlx::query_as(sql::USAGE).bind(owner);
+            /// The limit that this write of an account reached. [`StoreError::Unavailable`]: by now there is room for it.
+            async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
+                let get = sqlx::query_as(sql::USAGE).bind(account);
                 let used = match self.fetch(get).await {
                     Ok(used) => sql::usage(&used),
                     Err(error) => return error,
@@ -25,9 +25,9 @@ macro_rules! impl_store {
                 let checked = self.quota.lock().check(used, tasks, bytes as u64);
                 match checked {
                     Err(reached) => reached.into(),
-                    Ok(()) => {
-                        StoreError::Unavailable("the owner's quota was used up a moment ago".into())
-                    }
+                    Ok(()) => StoreError::Unavailable(
+                        "the account's quota was used up a moment ago".into(),
+                    ),
                 }
             }
 
@@ -36,8 +36,8 @@ macro_rules! impl_store {
                 let get = sqlx::query_as(sql::COMMITTABLE).bind(lease.task.as_str());
                 let get = get.bind(column(lease.fence)).bind(number);
                 match self.fetch::<(String,)>(get).await {
-                    Ok(owner) => match owner.first() {
-                        Some((owner,)) => self.quota_error(owner, 0, bytes).await,
+                    Ok(account) => match account.first() {
+                        Some((account,)) => self.quota_error(account, 0, bytes).await,
                         None => StoreError::Lost,
                     },
                     Err(error) => error,
@@ -55,6 +55,9 @@ macro_rules! impl_store {
                     let owner = new.owner.id();
                     let owner = owner.map(|id| text::indexed("task owner", id));
                     let owner = owner.transpose()?;
+                    let account = new.account.id();
+                    let account = account.map(|id| text::indexed("task account", id));
+                    let account = account.transpose()?;
                     let (worker, lease) = match &new.claimed {
                         Some((worker, lease)) => (Some(text::written(worker)), micros(*lease)),
                         None => (None, 0),
@@ -76,7 +79,8 @@ macro_rules! impl_store {
                         .bind(sql::limit(size))
                         .bind(column(quota.tasks))
                         .bind(column(quota.bytes))
-                        .bind(column(quota.total_bytes));
+                        .bind(column(quota.total_bytes))
+                        .bind(&account);
                     let Some(created) = self.insert(&new, insert).await? else {
                         let get = sqlx::query_as(sql::GET_EXISTING)
                             .bind(&owner)
@@ -89,8 +93,8 @@ macro_rules! impl_store {
                         if self.find(&new.id).await?.is_some() {
                             return Err(StoreError::IdInUse);
                         }
-                        let owner = owner.as_deref().unwrap_or_default();
-                        return Err(self.quota_error(owner, 1, size).await);
+                        let account = account.as_deref().unwrap_or_default();
+                        return Err(self.quota_error(account, 1, size).await);
                     };
                     Ok(sql::new_task(new, created))
                 })

@@ -106,6 +106,7 @@ pub(crate) type ClaimRecord = (
     i64,
     i64,
     i64,
+    Option<String>,
     i64,
 );
 
@@ -117,7 +118,7 @@ pub(crate) fn claimed(
     let (mut tasks, mut with_answers) = (Vec::with_capacity(records.len()), Vec::new());
     for record in records {
         let (id, fence, owner, flow, tool, call, journal, attempt, last_error, ..) = record;
-        let (.., ttl, revision, unread, left) = record;
+        let (.., ttl, revision, unread, account, left) = record;
         let flow: [u8; 16] = flow.try_into().map_err(|flow: Vec<u8>| {
             let bytes = flow.len();
             StoreError::Corrupt(format!("flow id of {bytes} bytes instead of 16").into())
@@ -127,6 +128,7 @@ pub(crate) fn claimed(
         }
         tasks.push(ClaimedTask {
             lease: lease((id, fence)),
+            account: principal(account.or_else(|| owner.clone()).map(text)),
             owner: principal(owner.map(text)),
             flow: FlowId::from_bytes(flow),
             tool: text(tool),

@@ -49,6 +49,76 @@ macro_rules! token_bytes {
     };
 }
 
+/// The function of the trigger that counts tasks for the old and the new account of a row.
+macro_rules! postgres_count_task {
+    ($old:literal, $new:literal) => {
+        concat!(
+            "FUNCTION refrain_count_task() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    tasks BIGINT := 0;
+    bytes BIGINT := 0;
+    who TEXT;
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        who := ",
+            $old,
+            ";
+        tasks := - (OLD.ended IS NULL)::int;
+        bytes := - ",
+            task_bytes!("OLD."),
+            ";
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        who := ",
+            $new,
+            ";
+        tasks := tasks + (NEW.ended IS NULL)::int;
+        bytes := bytes + ",
+            task_bytes!("NEW."),
+            ";
+    END IF;
+    IF tasks <> 0 OR bytes <> 0 THEN
+        PERFORM refrain_count(who, tasks, bytes);
+    END IF;
+    RETURN NULL;
+END $$;
+"
+        )
+    };
+}
+
+/// Adds to the usage of an account and of all accounts.
+macro_rules! sqlite_count {
+    ($owner:literal, $tasks:expr, $bytes:expr) => {
+        concat!(
+            "INSERT INTO refrain_usage (owner, slot, tasks, bytes)
+            VALUES ('=' || coalesce(", $owner, ", ''), 0, ", $tasks, ", ", $bytes, "), ('*', 0, ", $tasks, ", ", $bytes, ")
+            ON CONFLICT (owner, slot) DO UPDATE SET tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes;"
+        )
+    };
+}
+
+/// The triggers that count tasks for the old and the new account of a row.
+macro_rules! sqlite_count_task {
+    ($old:literal, $new:literal) => {
+        concat!("CREATE TRIGGER refrain_count_new_task AFTER INSERT ON refrain_tasks BEGIN
+    ", sqlite_count!($new, "(NEW.ended IS NULL)", task_bytes!("NEW.")), "
+END;
+CREATE TRIGGER refrain_count_task AFTER UPDATE OF call, journal, outcome, extra, ended ON refrain_tasks
+WHEN (OLD.ended IS NULL) <> (NEW.ended IS NULL) OR ", task_bytes!("OLD."), " <> ", task_bytes!("NEW."), " BEGIN
+    ", sqlite_count!(
+        $new,
+        "(NEW.ended IS NULL) - (OLD.ended IS NULL)",
+        concat!(task_bytes!("NEW."), " - ", task_bytes!("OLD."))
+    ), "
+END;
+CREATE TRIGGER refrain_count_old_task AFTER DELETE ON refrain_tasks BEGIN
+    ", sqlite_count!($old, "- (OLD.ended IS NULL)", concat!("- ", task_bytes!("OLD."))), "
+END;
+")
+    };
+}
+
 /// The migrations, in the order of their versions. Never change a released migration; append a new one.
 ///
 /// Journals change often. The fill factor, and the absence of indexes on columns that change with them, keep an update on
@@ -154,6 +224,18 @@ SELECT '*', 0, sum(tasks), sum(bytes) FROM refrain_usage;
 "),
     postgres: POSTGRES_TRIGGERS,
     sqlite: SQLITE_TRIGGERS,
+}, Migration {
+    tables: "
+ALTER TABLE refrain_tasks ADD COLUMN account TEXT COLLATE \"C\";
+DROP INDEX refrain_tasks_owner;
+CREATE INDEX refrain_tasks_account ON refrain_tasks (coalesce(account, owner, ''), turn) WHERE turn IS NOT NULL;
+",
+    postgres: concat!("CREATE OR REPLACE ", postgres_count_task!("coalesce(OLD.account, OLD.owner)", "coalesce(NEW.account, NEW.owner)")),
+    sqlite: concat!("
+DROP TRIGGER refrain_count_new_task;
+DROP TRIGGER refrain_count_task;
+DROP TRIGGER refrain_count_old_task;
+", sqlite_count_task!("coalesce(OLD.account, OLD.owner)", "coalesce(NEW.account, NEW.owner)")),
 }];
 
 /// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each
@@ -167,27 +249,7 @@ CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RE
     WHERE more_tasks <> 0 OR more_bytes <> 0
     ON CONFLICT (owner, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes
 $$;
-CREATE FUNCTION refrain_count_task() RETURNS trigger LANGUAGE plpgsql AS $$
-DECLARE
-    tasks BIGINT := 0;
-    bytes BIGINT := 0;
-    who TEXT;
-BEGIN
-    IF TG_OP <> 'INSERT' THEN
-        who := OLD.owner;
-        tasks := - (OLD.ended IS NULL)::int;
-        bytes := - ", task_bytes!("OLD."), ";
-    END IF;
-    IF TG_OP <> 'DELETE' THEN
-        who := NEW.owner;
-        tasks := tasks + (NEW.ended IS NULL)::int;
-        bytes := bytes + ", task_bytes!("NEW."), ";
-    END IF;
-    IF tasks <> 0 OR bytes <> 0 THEN
-        PERFORM refrain_count(who, tasks, bytes);
-    END IF;
-    RETURN NULL;
-END $$;
+CREATE ", postgres_count_task!("OLD.owner", "NEW.owner"), "
 CREATE FUNCTION refrain_count_token() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF TG_OP <> 'INSERT' THEN
@@ -204,43 +266,31 @@ CREATE TRIGGER refrain_count AFTER INSERT OR DELETE OR UPDATE OF bytes
     ON refrain_tokens FOR EACH ROW EXECUTE FUNCTION refrain_count_token();
 ");
 
-/// Adds to the usage of an owner and of all owners.
-macro_rules! sqlite_count {
-    ($owner:literal, $tasks:expr, $bytes:expr) => {
-        concat!(
-            "INSERT INTO refrain_usage (owner, slot, tasks, bytes)
-            VALUES ('=' || coalesce(", $owner, ", ''), 0, ", $tasks, ", ", $bytes, "), ('*', 0, ", $tasks, ", ", $bytes, ")
-            ON CONFLICT (owner, slot) DO UPDATE SET tasks = tasks + excluded.tasks, bytes = bytes + excluded.bytes;"
-        )
-    };
-}
-
-const SQLITE_TRIGGERS: &str = concat!("
-CREATE TRIGGER refrain_count_new_task AFTER INSERT ON refrain_tasks BEGIN
-    ", sqlite_count!("NEW.owner", "(NEW.ended IS NULL)", task_bytes!("NEW.")), "
-END;
-CREATE TRIGGER refrain_count_task AFTER UPDATE OF call, journal, outcome, extra, ended ON refrain_tasks
-WHEN (OLD.ended IS NULL) <> (NEW.ended IS NULL) OR ", task_bytes!("OLD."), " <> ", task_bytes!("NEW."), " BEGIN
-    ", sqlite_count!(
-        "NEW.owner",
-        "(NEW.ended IS NULL) - (OLD.ended IS NULL)",
-        concat!(task_bytes!("NEW."), " - ", task_bytes!("OLD."))
-    ), "
-END;
-CREATE TRIGGER refrain_count_old_task AFTER DELETE ON refrain_tasks BEGIN
-    ", sqlite_count!("OLD.owner", "- (OLD.ended IS NULL)", concat!("- ", task_bytes!("OLD."))), "
-END;
+const SQLITE_TRIGGERS: &str = concat!(
+    "
+",
+    sqlite_count_task!("OLD.owner", "NEW.owner"),
+    "
 CREATE TRIGGER refrain_count_new_token AFTER INSERT ON refrain_tokens BEGIN
-    ", sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")), "
+    ",
+    sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")),
+    "
 END;
 CREATE TRIGGER refrain_count_token AFTER UPDATE OF bytes ON refrain_tokens BEGIN
-    ", sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))), "
-    ", sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")), "
+    ",
+    sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))),
+    "
+    ",
+    sqlite_count!("NEW.owner", "0", token_bytes!("NEW.")),
+    "
 END;
 CREATE TRIGGER refrain_count_old_token AFTER DELETE ON refrain_tokens BEGIN
-    ", sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))), "
+    ",
+    sqlite_count!("OLD.owner", "0", concat!("- ", token_bytes!("OLD."))),
+    "
 END;
-");
+"
+);
 
 /// Replacements that translate the migrations for SQLite, where the database numbers the asks.
 #[cfg(feature = "sqlite")]

@@ -23,32 +23,32 @@ macro_rules! select_tasks {
 /// The columns of a task in [`ClaimRecord`](super::ClaimRecord).
 macro_rules! claim_columns {
     () => {
-        "id, fence, owner, flow, tool, call, journal, attempts, last_error, ttl, revision, unread"
+        "id, fence, owner, flow, tool, call, journal, attempts, last_error, ttl, revision, unread, account"
     };
 }
 
-/// The turn of a task of this owner that becomes ready: after the owner's other ready tasks, and after the last claimed
-/// turn. So each owner has one task in each turn, and tasks of a new owner come next.
+/// The turn of a task of this account that becomes ready: after the account's other ready tasks, and after the last claimed
+/// turn. So each account has one task in each turn, and tasks of a new account come next.
 macro_rules! next_turn {
-    ($owner:literal, $greatest:literal) => {
+    ($account:literal, $greatest:literal) => {
         concat!(
             "(1 + ",
             $greatest,
             "((SELECT last FROM refrain_turns), coalesce((
                 SELECT r.turn FROM refrain_tasks r
-                WHERE coalesce(r.owner, '') = coalesce(",
-            $owner,
+                WHERE coalesce(r.account, r.owner, '') = coalesce(",
+            $account,
             ", '') AND r.turn IS NOT NULL
                 ORDER BY r.turn DESC LIMIT 1), 0)))"
         )
     };
 }
 
-/// Whether the owner, and the store, may have this many more bytes.
+/// Whether the account, and the store, may have this many more bytes.
 macro_rules! within_quota {
-    ($owner:literal, $growth:expr, $bytes:literal, $total:literal) => {
+    ($account:literal, $growth:expr, $bytes:literal, $total:literal) => {
         concat!(
-            "(coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(", $owner, ", '')), 0) + ",
+            "(coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '=' || coalesce(", $account, ", '')), 0) + ",
             $growth, " <= ", $bytes, "
                 AND coalesce((SELECT sum(u.bytes) FROM refrain_usage u WHERE u.owner = '*'), 0) + ",
             $growth, " <= ", $total, ")"
@@ -76,26 +76,26 @@ macro_rules! commit_allowed {
             "($6 = 'fail' OR ",
             commit_growth!($asks),
             " <= 0 OR ",
-            within_quota!("t.owner", commit_growth!($asks), $bytes, $total),
+            within_quota!("t.account, t.owner", commit_growth!($asks), $bytes, $total),
             ")"
         )
     };
 }
 
 /// Inserts a task at the time `$now`, within the quota. The parameters from `$1`: id, flow, owner, tool, call, journal,
-/// message, TTL, poll interval, lease, worker, size, and the limits of tasks, bytes and all bytes.
+/// message, TTL, poll interval, lease, worker, size, the limits of tasks, bytes and all bytes, and the account.
 macro_rules! insert_task {
     ($now:expr, $greatest:literal) => {
         concat!(
             "INSERT INTO refrain_tasks
                 (id, flow, owner, tool, call, journal, status, status_message, created, updated, ttl,
-                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn)
+                 poll_interval, expires, due, worker, fence, attempts, revision, last_commit, open, unread, turn, account)
             SELECT $1, $2, $3, $4, $5, $6, 'working', $7, ", $now, ", ", $now, ", $8,
                  $9, ", $now, " + $8, ", $now, " + $10, $11, CASE WHEN $11 IS NULL THEN 0 ELSE 1 END,
                  CASE WHEN $11 IS NULL THEN 0 ELSE 1 END, 1, 0, 0, 0,
-                 CASE WHEN $11 IS NULL THEN ", next_turn!("$3", $greatest), " END
-            WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || coalesce($3, '')), 0) < $13
-                AND ", within_quota!("$3", "$12", "$14", "$15"), "
+                 CASE WHEN $11 IS NULL THEN ", next_turn!("$16", $greatest), " END, $16
+            WHERE coalesce((SELECT sum(u.tasks) FROM refrain_usage u WHERE u.owner = '=' || coalesce($16, '')), 0) < $13
+                AND ", within_quota!("$16", "$12", "$14", "$15"), "
             ON CONFLICT DO NOTHING"
         )
     };
@@ -126,7 +126,7 @@ macro_rules! set_answered {
             $now,
             ") ELSE t.due END,
                 turn = CASE WHEN t.worker IS NULL AND t.turn IS NULL THEN ",
-            next_turn!("t.owner", $greatest),
+            next_turn!("t.account, t.owner", $greatest),
             " ELSE t.turn END"
         )
     };
@@ -160,7 +160,7 @@ macro_rules! set_requeued {
                 ended = NULL, outcome = NULL, worker = NULL, attempts = 0, due = ",
             $now,
             ", turn = ",
-            next_turn!("refrain_tasks.owner", $greatest),
+            next_turn!("refrain_tasks.account, refrain_tasks.owner", $greatest),
             ",
                 status = CASE WHEN open > 0 THEN 'input_required' ELSE 'working' END,
                 fence = fence + 1, revision = revision + 1, updated = ",
@@ -195,7 +195,7 @@ macro_rules! set_committed {
                     WHEN $6 IN ('suspend', 'retry') THEN ", $least, "(t.expires, ", $now, " + $7) END,
                 turn = CASE WHEN $6 = 'keep' THEN t.turn
                     WHEN $6 = 'hand_on' OR ($6 = 'suspend' AND t.unread + ", $unread, " > 0)
-                    THEN ", next_turn!("t.owner", $greatest), " END,
+                    THEN ", next_turn!("t.account, t.owner", $greatest), " END,
                 worker = CASE WHEN $6 = 'keep' THEN t.worker END,
                 ended = CASE WHEN $6 IN ('complete', 'fail') THEN ", $now, " END,
                 outcome = $9, updated = ", $greatest, "(t.updated, ", $now, "),
@@ -204,13 +204,13 @@ macro_rules! set_committed {
     };
 }
 
-/// The `SET` clause that makes a task ready whose wait or lease has ended, from the rows `late` of the owner and the rank
-/// among that owner's rows.
+/// The `SET` clause that makes a task ready whose wait or lease has ended, from the rows `late` of the account and the
+/// rank among that account's rows.
 macro_rules! promoted {
     ($greatest:literal) => {
         concat!(
             "SET turn = late.rank - 1 + ",
-            next_turn!("late.owner", $greatest)
+            next_turn!("late.account", $greatest)
         )
     };
 }
@@ -257,16 +257,16 @@ pub(crate) const FIND: &str = concat!(
     " WHERE t.id = $1 ORDER BY a.ord"
 );
 
-/// The usage of the owner `$1`, and the bytes of all owners.
+/// The usage of the account `$1`, and the bytes of all accounts.
 pub(crate) const USAGE: &str = "
 SELECT CAST(coalesce(sum(CASE WHEN owner <> '*' THEN tasks END), 0) AS BIGINT),
     CAST(coalesce(sum(CASE WHEN owner <> '*' THEN bytes END), 0) AS BIGINT),
     CAST(coalesce(sum(CASE WHEN owner = '*' THEN bytes END), 0) AS BIGINT)
 FROM refrain_usage WHERE owner IN ('=' || $1, '*')";
 
-/// The owner of the task `$1`, if it can take the commit `$3` with the fence `$2`.
+/// The account of the task `$1`, if it can take the commit `$3` with the fence `$2`.
 pub(crate) const COMMITTABLE: &str = "
-SELECT coalesce(owner, '') FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
+SELECT coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1 AND fence = $2 AND ended IS NULL AND last_commit < $3";
 
 /// The latest tasks with the status `$1` and the tool `$2`, at most `$3`.
 pub(crate) const LIST: &str = concat!(

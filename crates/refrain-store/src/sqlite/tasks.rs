@@ -25,7 +25,7 @@ const MAX_CLAIM: i64 = 1000;
 /// Advances the last claimed turn to `$1`.
 const ADVANCE: &str = "UPDATE refrain_turns SET last = $1 WHERE last < $1";
 
-pub(super) const INSERT: &str = concat!(insert_task!("$16", "max"), " RETURNING created");
+pub(super) const INSERT: &str = concat!(insert_task!("$17", "max"), " RETURNING created");
 
 const CANCEL: &str = concat!(
     "UPDATE refrain_tasks ",
@@ -48,8 +48,8 @@ const PROMOTE: &str = concat!(
     promoted!("max"),
     "
     FROM (
-        SELECT id, owner, row_number() OVER (PARTITION BY coalesce(owner, '') ORDER BY due, id) AS rank
-        FROM (SELECT id, owner, due FROM refrain_tasks
+        SELECT id, account, row_number() OVER (PARTITION BY coalesce(account, '') ORDER BY due, id) AS rank
+        FROM (SELECT id, coalesce(account, owner) AS account, due FROM refrain_tasks
             WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL ORDER BY due LIMIT $2)
     ) AS late
     WHERE t.id = late.id"
@@ -158,16 +158,15 @@ impl SqliteStore {
     ) -> Result<bool> {
         let mut writer = self.writer().await?;
         let mut tx = begin(&mut writer).await?;
-        let ended = "SELECT due IS NULL FROM refrain_tasks WHERE id = $1 AND owner IS $2";
-        let ended = sqlx::query_scalar(ended).bind(id.as_str()).bind(owner.id());
-        let ended: Option<bool> = ended.fetch_optional(&mut *tx).await?;
-        if ended != Some(false) {
-            return Ok(ended.is_some());
-        }
+        let found = "SELECT due IS NULL, coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1 AND owner IS $2";
+        let found = sqlx::query_as(found).bind(id.as_str()).bind(owner.id());
+        let found: Option<(bool, String)> = found.fetch_optional(&mut *tx).await?;
+        let Some((false, account)) = found else {
+            return Ok(found.is_some());
+        };
         let size = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
-        let owner = owner.id().unwrap_or_default();
         let used = sqlx::query_as(USAGE)
-            .bind(owner)
+            .bind(account)
             .fetch_all(&mut *tx)
             .await?;
         let quota = *self.quota.lock();
@@ -245,10 +244,10 @@ impl SqliteStore {
         let mut find =
             QueryBuilder::new("SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL");
         find.push(" AND due <= ").push_bind(now);
-        find.push(" AND coalesce(owner, '') NOT IN (");
-        let mut owners = find.separated(", ");
-        for owner in claim.except {
-            owners.push_bind(owner.id().unwrap_or_default());
+        find.push(" AND coalesce(account, owner, '') NOT IN (");
+        let mut accounts = find.separated(", ");
+        for account in claim.except {
+            accounts.push_bind(account.id().unwrap_or_default());
         }
         find.push(") AND (tool IN (");
         let mut tools = find.separated(", ");

@@ -57,6 +57,7 @@ async fn memory_store_uses_the_given_clock() {
         id: TaskId::new([1; 24]),
         flow: FlowId::from_bytes([1; 16]),
         owner: Principal::anonymous(),
+        account: Principal::anonymous(),
         tool: "tool".to_owned(),
         call: Vec::new(),
         journal: Vec::new(),

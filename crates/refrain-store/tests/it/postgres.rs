@@ -88,7 +88,7 @@ async fn concurrent_opens_of_a_new_database_succeed() {
         .fetch_all(&mut connect(&url).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3, 4, 5]);
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6]);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn newer_schema_is_not_changed() {
             error,
             OpenStoreError::Newer {
                 found: 99,
-                known: 5
+                known: 6
             }
         ),
         "{error}"
@@ -531,7 +531,7 @@ async fn claim_does_not_read_waiting_tasks() {
         "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) \
          SELECT id FROM refrain_tasks \
          WHERE turn IS NOT NULL AND due <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint \
-            AND coalesce(owner, '') <> ALL('{bob}') \
+            AND coalesce(account, owner, '') <> ALL('{bob}') \
             AND (tool = ANY('{tool}') OR expires <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
          ORDER BY turn, due LIMIT 10 FOR UPDATE SKIP LOCKED",
     )

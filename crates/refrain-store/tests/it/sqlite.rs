@@ -116,7 +116,7 @@ async fn concurrent_opens_of_a_new_file_succeed() {
         .fetch_all(&mut connect(&path).await)
         .await
         .unwrap();
-    assert_eq!(versions, [1, 2, 3, 4, 5]);
+    assert_eq!(versions, [1, 2, 3, 4, 5, 6]);
     let tasks: i64 = sqlx::query_scalar("SELECT count(*) FROM refrain_tasks")
         .fetch_one(&mut connect(&path).await)
         .await
@@ -139,7 +139,7 @@ async fn newer_schema_is_not_changed() {
             error,
             OpenStoreError::Newer {
                 found: 99,
-                known: 5
+                known: 6
             }
         ),
         "{error}"
@@ -236,7 +236,7 @@ async fn claim_does_not_read_waiting_tasks() {
     drop(open(&path).await);
     let plan: Vec<(i64, i64, i64, String)> = sqlx::query_as(
         "EXPLAIN QUERY PLAN SELECT id, turn FROM refrain_tasks WHERE turn IS NOT NULL AND due <= ?1 \
-         AND coalesce(owner, '') NOT IN (?2) AND (tool IN (?3, ?4) OR expires <= ?5) ORDER BY turn, due LIMIT ?6",
+         AND coalesce(account, owner, '') NOT IN (?2) AND (tool IN (?3, ?4) OR expires <= ?5) ORDER BY turn, due LIMIT ?6",
     )
     .fetch_all(&mut connect(&path).await)
     .await

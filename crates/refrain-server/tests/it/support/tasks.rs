@@ -73,6 +73,7 @@ pub(crate) async fn create_of(tool: &str, store: Arc<dyn TaskStore>, owner: Prin
     let new = NewTask {
         id: TaskId::new(random),
         flow: FlowId::from_bytes(flow),
+        account: owner.clone(),
         owner,
         tool: tool.into(),
         call: Vec::new(),
