@@ -6,7 +6,7 @@ use crate::support::issuer::{self, AUDIENCE as RESOURCE, ISSUER};
 use crate::support::{Balancer, Files, Serve, Signer, run_tool, tool_fails};
 use refrain::prelude::*;
 use refrain::server::{AllowedHosts, ServerLimits, serve};
-use refrain_testkit::net::{CALL, Fault, FaultProxy, Plan};
+use refrain_testkit::net::proxy::{CALL, Fault, FaultProxy, Plan};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::future::pending;
@@ -191,11 +191,8 @@ async fn run_against(
         None => Plan::default(),
     };
     let proxy = FaultProxy::start(vec![address], plan).await;
-    let args: Vec<&OsStr> = [proxy.url.as_str()]
-        .iter()
-        .chain(args)
-        .map(OsStr::new)
-        .collect();
+    let args = [&[proxy.url.as_str()], args].concat();
+    let args: Vec<&OsStr> = args.into_iter().map(OsStr::new).collect();
     tokio::select! {
         printed = run_tool(CLIENT_TIME, &client, &args) => printed,
         served = serve(listener, server, AllowedHosts::local(), pending()) => panic!("{served:?}"),

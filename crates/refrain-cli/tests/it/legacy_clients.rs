@@ -75,7 +75,8 @@ async fn over_stdio(client: [&str; 2]) {
 /// The client has no callbacks for asks.
 async fn without_capabilities(client: [&str; 2]) {
     let instance = Serve::new().start().await;
-    let args = ["--without-capabilities".as_ref(), instance.url().as_ref()];
+    let url = instance.url();
+    let args = ["--without-capabilities".as_ref(), url.as_ref()];
     let printed = run_tool(CLIENT_TIME, &client, &args).await;
     assert_eq!(printed, "ok get_weather without elicitation\n");
 }
