@@ -4,10 +4,12 @@
     legacy_python.py URL
     legacy_python.py --stdio COMMAND [ARGUMENT...]
     legacy_python.py --listen RESOURCE URL
+    legacy_python.py --without-capabilities URL
 
 With --listen it subscribes to a resource instead, says so by calling the tool `subscribed`, and
 waits to be told that the resource changed. It says so by calling the tool again, and waits to be
-told that the list of tools changed: the server is restarted meanwhile.
+told that the list of tools changed: the server is restarted meanwhile. With --without-capabilities it
+calls a tool that asks, and cannot be asked.
 
 What the server asks comes while a call goes on, and the SDK answers it by callbacks. It prints one
 line `ok NAME` for each check that held, and ends with status 1 and the reason at the first one
@@ -150,9 +152,23 @@ async def listen(uri: str, url: str) -> None:
             print("ok ping")
 
 
+async def call_without_capabilities(url: str) -> None:
+    """A host shows the model the text of a result, and drops an error."""
+    async with connect([url]) as (read, write):
+        async with ClientSession(read, write) as session:
+            await session.initialize()
+            result = await session.call_tool("get_weather", {"location": "New York"})
+            expect(result.isError is True, f"cannot be asked, and yet {text_of(result)!r}")
+            expect("tell the user" in text_of(result), repr(text_of(result)))
+            print("ok get_weather without elicitation")
+
+
 async def main() -> None:
     user = User()
     with anyio.fail_after(SECONDS_FOR_ALL):
+        if sys.argv[1] == "--without-capabilities":
+            await call_without_capabilities(sys.argv[2])
+            return
         if sys.argv[1] == "--listen":
             await listen(sys.argv[2], sys.argv[3])
             return

@@ -22,7 +22,9 @@ mod value;
 pub(crate) use command::{ConfigOptions, run};
 pub(crate) use tables::Config;
 pub use value::LogFormat;
-pub(crate) use value::{Address, Host, Hosts, InvalidValue, NonBlank, OneOrMore, Seconds, parse};
+pub(crate) use value::{
+    Address, Host, Hosts, InvalidValue, NonBlank, OneOrMore, Origin, Seconds, parse,
+};
 
 use crate::auth::AuthPolicy;
 use crate::error::{program, with_hint};

@@ -1,6 +1,6 @@
 //! `serve`: one instance over HTTP, or over standard input and output.
 
-use crate::config::{Address, Config, Host, Hosts, NonBlank, UncheckedConfig, parse};
+use crate::config::{Address, Config, Host, Hosts, NonBlank, Origin, UncheckedConfig, parse};
 use crate::instance::{InstanceFlags, announce, listen};
 use crate::servers::Servers;
 use crate::{App, AppError, EndpointFlags, auth, signals};
@@ -31,6 +31,10 @@ pub struct ServeOptions<F: Args> {
     /// loopback addresses].
     #[arg(long = "allow-host", value_name = "HOST", value_parser = parse::<Host>)]
     allowed_hosts: Vec<Host>,
+    /// An origin whose web pages may call this server and read its responses (CORS), such as `https://app.example.com`;
+    /// may be given several times.
+    #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = parse::<Origin>)]
+    allowed_origins: Vec<Origin>,
     /// Add a `refrain-round` header to each response, with NAME as the name of this instance and data about the round.
     #[arg(long, value_name = "NAME")]
     explain: Option<String>,
@@ -75,6 +79,10 @@ fn override_settings<F: Args>(
     config.flag("allowed_hosts", hosts, |c, v| {
         c.allowed_hosts = Some(Hosts(v));
     });
+    let origins = Some(&options.allowed_origins).filter(|origins| !origins.is_empty());
+    config.flag("allowed_origins", origins, |c, v| {
+        c.allowed_origins = Some(v);
+    });
     config
 }
 
@@ -104,9 +112,11 @@ async fn serve_http<F: Args>(
 }
 
 fn hosts(config: &Config) -> AllowedHosts {
-    match &config.allowed_hosts {
+    let hosts = match &config.allowed_hosts {
         Some(Hosts(hosts)) if hosts.iter().any(|host| host.0 == "*") => AllowedHosts::any(),
         Some(Hosts(hosts)) => AllowedHosts::only(hosts.iter().map(|host| &host.0)),
         None => AllowedHosts::local(),
-    }
+    };
+    let origins = config.allowed_origins.iter().flatten();
+    hosts.with_origins(origins.map(|origin| &origin.0))
 }

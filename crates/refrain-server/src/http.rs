@@ -5,6 +5,7 @@
 
 mod body;
 mod connections;
+mod cors;
 mod errors;
 mod headers;
 mod idle;
@@ -16,6 +17,7 @@ mod serve;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
+use headers::ContentEncoding;
 pub(crate) use headers::Headers;
 use idle::{ActiveRequest, Activity};
 pub(crate) use legacy::{LAST_EVENT, SESSION};
@@ -31,14 +33,17 @@ use crate::legacy::Lifetime;
 use crate::metrics::Refusal;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
+use crate::timer::within;
 use body::{EventSource, UnreadBytes};
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
+};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_wire::ErrorCode;
 use std::convert::Infallible;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -100,6 +105,29 @@ impl HttpService {
     {
         let (parts, body) = request.into_parts();
         let headers = Headers::read(&parts.headers);
+        let mut response = match self.hosts.preflight(&parts.method, &headers) {
+            Some(response) => response,
+            None => {
+                let handling = self.handle_parts(&parts, &headers, body, activity, responder);
+                handling.await
+            }
+        };
+        self.hosts.add_cors_headers(headers.origin(), &mut response);
+        response
+    }
+
+    async fn handle_parts<B>(
+        &self,
+        parts: &Parts,
+        headers: &Headers<'_>,
+        body: B,
+        activity: Option<&Arc<Activity>>,
+        responder: &impl Responder,
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes>,
+        B::Error: std::fmt::Display,
+    {
         let claims = match headers
             .relay()
             .map(|header| self.authenticate_relay(header))
@@ -109,7 +137,7 @@ impl HttpService {
             Some(Err(response)) => return *response,
         };
         let relayed = claims.is_some();
-        let receiving = self.receive(&parts, &headers, body, claims, activity.map(|it| &**it));
+        let receiving = self.receive(parts, headers, body, claims, activity.map(|it| &**it));
         let mut response = match receiving.await {
             Err(response) => *response,
             Ok((body, caller)) => {
@@ -120,8 +148,8 @@ impl HttpService {
                 };
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
-                    Method::POST => responder.respond(&headers, bytes, caller, relayed).await,
-                    _ => Box::pin(self.handle_session_request(&parts, caller, relayed)).await,
+                    Method::POST => responder.respond(headers, bytes, caller, relayed).await,
+                    _ => Box::pin(self.handle_session_request(parts, caller, relayed)).await,
                 };
                 if let Err(reached) = response.body_mut().count_unread(unread) {
                     response = self.drop_response(bytes, reached);
@@ -141,14 +169,14 @@ impl HttpService {
         parts: &Parts,
         headers: &Headers<'_>,
         relayed: bool,
-    ) -> Result<(), BoxedResponse> {
+    ) -> Result<ContentEncoding, BoxedResponse> {
         // A relayed request uses the advertised URL. Its sealed header proves that it is not from a web page.
         if !relayed && let Err(reason) = self.hosts.check(headers, &parts.uri) {
             return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
         }
         if parts.method != Method::POST {
             if legacy::is_session_request(parts) {
-                return Ok(());
+                return Ok(ContentEncoding::Identity);
             }
             let mut reason = format!("method {} is not allowed: use POST", parts.method);
             if legacy::is_session_method(&parts.method) {
@@ -166,26 +194,58 @@ impl HttpService {
             let reason = format!("Content-Type must be application/json, not {sent:?}");
             return Err(self.reject(Refusal::MediaType, status, reason));
         }
-        Ok(())
+        headers.content_encoding().map_err(|name| {
+            let (status, accepted) = (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ContentEncoding::ACCEPTED,
+            );
+            let reason = format!("Content-Encoding {name:?} is not supported: use {accepted}");
+            let mut response = self.reject(Refusal::MediaType, status, reason);
+            let accepted = HeaderValue::from_static(accepted);
+            response.headers_mut().insert(ACCEPT_ENCODING, accepted);
+            response
+        })
     }
 
     /// Sends a response as one JSON object, or as a stream of events if it has more messages than the reply.
+    ///
+    /// `headers`: those of the request. If the client accepts streams, a response that takes long becomes one, because
+    /// proxies close silent connections.
     pub(crate) async fn respond_with(
         &self,
         mut response: crate::MessageResponse,
+        headers: Option<&Headers<'_>>,
     ) -> Response<Body> {
         let mut first = None;
         if !response.is_subscription() {
-            match response.next_message().await {
-                None => return accepted(),
-                Some((MessageKind::Reply, reply)) => {
+            match self.first_message(&mut response, headers).await {
+                None => {}
+                Some(None) => return accepted(),
+                Some(Some((MessageKind::Reply, reply))) => {
                     return self.respond_json(&mut response, reply);
                 }
-                Some((_, message)) => first = Some(message),
+                Some(Some((_, message))) => first = Some(message),
             }
         }
         let keep_alive = self.server.0.services.limits.keep_alive;
         event_stream(EventSource::Response(first, response), keep_alive)
+    }
+
+    /// The first message of a response. `None` if it takes longer than `keep_alive` and the client accepts streams.
+    async fn first_message(
+        &self,
+        response: &mut crate::MessageResponse,
+        headers: Option<&Headers<'_>>,
+    ) -> Option<Option<(MessageKind, Vec<u8>)>> {
+        // Most responses are ready at once, and need no timer.
+        if let Poll::Ready(first) = poll_fn(|cx| Poll::Ready(response.poll_next(cx))).await {
+            return Some(first);
+        }
+        if !headers.is_some_and(Headers::accepts_events) {
+            return Some(response.next_message().await);
+        }
+        let keep_alive = self.server.0.services.limits.keep_alive;
+        Box::pin(within(keep_alive, response.next_message())).await
     }
 
     fn respond_json(
@@ -258,7 +318,7 @@ impl Responder for HttpService {
             ..crate::Context::new(caller, SessionContext::Closed(Lifetime::Limited), !relayed)
         };
         match self.server.accept(message, context).await {
-            Disposition::Response(response) => self.respond_with(response).await,
+            Disposition::Response(response) => self.respond_with(response, Some(headers)).await,
             Disposition::Relay(id, relay) => {
                 Box::pin(self.relay_call(id, relay, headers.all(), bytes, relayed)).await
             }

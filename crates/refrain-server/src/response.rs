@@ -412,7 +412,7 @@ impl MessageResponse {
         let id = self.id.as_ref().map(IdBuf::as_id);
         match &self.legacy {
             None => write_reply(&mut out, id, reply, &self.server.0.services.info),
-            Some(legacy) => legacy.write_reply(&mut out, id, reply),
+            Some(legacy) => legacy.write_reply(&mut out, id, self.method, reply),
         }
         self.record(&out);
         out

@@ -134,7 +134,7 @@ impl RpcError {
         let names: Vec<&str> = missing.iter().map(|missing| missing.as_str()).collect();
         let names = names.join(", ");
         let message = format!(
-            "this request requires the client capabilities {names}; declare them in clientCapabilities"
+            "this request requires the client capabilities {names}, which the client did not declare"
         );
         let required: Capabilities = missing.iter().copied().collect();
         Self::new(ErrorCode::MissingCapability, message)

@@ -137,7 +137,7 @@
 //! | [`Error::internal`] | JSON-RPC error -32603 without the text, which is logged |
 //! | [`Error::retry`] | in a task, nothing yet: the task is retried; otherwise as [`Error::msg`] |
 //! | an [`AskError`] through `?`: declined, cancelled, no usable answer | a result with `isError` and the reason |
-//! | [`AskError::Unsupported`] through `?` | JSON-RPC error -32021 with the required capabilities |
+//! | [`AskError::Unsupported`] through `?` | JSON-RPC error -32021 with the required capabilities; legacy clients a result with `isError` |
 //!
 //! The client sees the text of an error that `?` passes on. Wrap errors with private details in [`Error::internal`].
 //!
@@ -187,6 +187,7 @@
 //! | `macros` | `#[tool]`, `#[prompt]`, `#[resource]`, `#[derive(Elicit)]` | yes |
 //! | `sqlite` | a task store and replay log in a SQLite file | |
 //! | `postgres` | a task store and replay log in Postgres, for a fleet | |
+//! | `gzip` | request bodies with `Content-Encoding: gzip` | |
 //! | `jwt` | `auth::JwtVerifier`: access tokens of an authorization server | |
 //! | `metrics` | `server::serve_metrics`: metrics for Prometheus | |
 //! | `tls` | relaying requests to instances with an `https` URL | |

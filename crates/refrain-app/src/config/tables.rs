@@ -1,6 +1,8 @@
 //! The tables of the configuration file. `defaults.toml` has the defaults and documents every setting.
 
-use super::value::{Address, Count, HeaderName, Hosts, LogFormat, Millis, NonBlank, Seconds, Size};
+use super::value::{
+    Address, Count, HeaderName, Hosts, LogFormat, Millis, NonBlank, Origin, Seconds, Size,
+};
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
 use refrain::server::ServerLimits;
@@ -17,6 +19,7 @@ pub(crate) struct Config {
     pub(crate) keys: Option<NonBlank<PathBuf>>,
     pub(crate) tokens: Option<NonBlank<PathBuf>>,
     pub(crate) allowed_hosts: Option<Hosts>,
+    pub(crate) allowed_origins: Option<Vec<Origin>>,
     pub(crate) advertise: Option<NonBlank<String>>,
     pub(crate) client_address_header: Option<HeaderName>,
     pub(crate) audience: Option<NonBlank<String>>,

@@ -216,6 +216,14 @@ fn invalid_settings_are_rejected() {
             "has an invalid host \"https://a/\": write a name without scheme",
         ),
         (
+            "allowed_origins = [\"app.example.com\"]",
+            "has an invalid origin \"app.example.com\": write a scheme and a host",
+        ),
+        (
+            "allowed_origins = [\"https://a/\"]",
+            "has an invalid origin \"https://a/\": write a scheme and a host without a path",
+        ),
+        (
             "log = \"xml\"",
             "1:7: log must be \"text\" or \"json\", not \"xml\"",
         ),

@@ -103,6 +103,26 @@ impl TryFrom<String> for Host {
     }
 }
 
+/// A value of the `Origin` header, or `*` for any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Origin(pub(crate) String);
+
+impl TryFrom<String> for Origin {
+    type Error = InvalidValue;
+
+    fn try_from(text: String) -> Result<Self, InvalidValue> {
+        let host = text.split_once("://").map(|(_, host)| host.to_owned());
+        if text != "*" && !host.is_some_and(|host| Host::try_from(host).is_ok()) {
+            return Err(InvalidValue(format!(
+                "has an invalid origin {text:?}: write a scheme and a host without a path, like \
+                 \"https://app.example.com\", and a port if it is not the default one"
+            )));
+        }
+        Ok(Self(text))
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct HeaderName(pub(crate) String);

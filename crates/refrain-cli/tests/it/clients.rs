@@ -4,9 +4,17 @@
 
 use crate::support::issuer::{self, AUDIENCE as RESOURCE, ISSUER};
 use crate::support::{Balancer, Files, Serve, Signer, run_tool, tool_fails};
+use refrain::prelude::*;
+use refrain::server::{AllowedHosts, ServerLimits, serve};
+use refrain_testkit::net::proxy::{CALL, Fault, FaultProxy, Plan};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::future::pending;
+use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 /// The checks of each client, in their order.
 const CHECKS: &str = "ok discover
@@ -85,6 +93,144 @@ async fn with_an_access_token(client: [&str; 2]) {
          FAIL connect: Unauthorized\n"
     };
     assert_eq!(said, wanted);
+}
+
+/// The tasks of a client that leaves out `Mcp-Name`.
+#[tokio::test]
+async fn fastmcp_drives_tasks() {
+    let instance = Serve::new().start().await;
+    let client = [".tools/bin/python", "tests/clients/fastmcp_client.py"];
+    let printed = run_tool(CLIENT_TIME, &client, &[instance.url().as_ref()]).await;
+    assert_eq!(printed, "ok completed\nok driven\nok cancelled\n");
+}
+
+/// Web pages of an allowed origin read responses; those of others do not.
+#[tokio::test]
+async fn web_page_calls_with_a_compressed_body() {
+    let page = [".tools/bin/node", "tests/clients/fetch_page.mjs"];
+    let origin = "https://app.example.com";
+    let instance = Serve::new().args(["--allow-origin", origin]).start().await;
+    let url = instance.url();
+    let printed = run_tool(CLIENT_TIME, &page, &[url.as_ref(), origin.as_ref()]).await;
+    assert_eq!(printed, "ok preflight\nok call\n");
+    let other = ["https://evil.example".as_ref()];
+    let blocked = tool_fails(CLIENT_TIME, &page, &[&[url.as_ref()], &other[..]].concat()).await;
+    assert_eq!(
+        blocked,
+        "FAIL blocked by CORS policy: 403, allowed origin null\n"
+    );
+}
+
+const AJV: [&str; 2] = [".tools/bin/node", "tests/clients/ajv_schemas.mjs"];
+
+/// Ajv in strict mode rejects formats that it does not know.
+#[tokio::test]
+async fn ajv_compiles_the_schemas_of_the_demo() {
+    let instance = Serve::new().start().await;
+    let printed = run_tool(CLIENT_TIME, &AJV, &[instance.url().as_ref()]).await;
+    for name in ["create_vm input", "sum input", "change_seat form seat"] {
+        assert!(printed.contains(&format!("ok {name}\n")), "{printed}");
+    }
+}
+
+/// Types for which schemars has a format of its own, and formats of the standard.
+#[derive(Deserialize, Serialize, JsonSchema)]
+struct Formats {
+    bytes: Vec<u8>,
+    short: u16,
+    word: u32,
+    long: Option<u64>,
+    signed: i64,
+    huge: i128,
+    size: usize,
+    ratio: f32,
+    number: f64,
+    letter: char,
+    wait: Duration,
+    nested: BTreeMap<String, NonZeroU64>,
+    address: IpAddr,
+    #[schemars(url)]
+    link: String,
+}
+
+async fn formats(_: Cx, formats: Formats) -> Result<Json<Formats>> {
+    Ok(Json(formats))
+}
+
+/// A form with a field of every kind.
+#[derive(Deserialize, Elicit)]
+#[expect(dead_code, reason = "only its form is used")]
+struct Fields {
+    text: String,
+    #[elicit(format = "email")]
+    email: String,
+    #[elicit(format = "date-time")]
+    at: Option<String>,
+    count: u64,
+    small: Option<i32>,
+    ratio: f64,
+    agreed: bool,
+}
+
+async fn fields(cx: Cx) -> Result<&'static str> {
+    let _: Fields = cx.elicit("fields", "Everything?").await?;
+    Ok("thanks")
+}
+
+/// Serves a server in this process while the client runs.
+async fn run_against(
+    server: Server,
+    client: [&str; 2],
+    args: &[&str],
+    cut: Option<Duration>,
+) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let plan = match cut {
+        Some(limit) => Plan::default().fault(CALL, 1, Fault::CutSilence(limit)),
+        None => Plan::default(),
+    };
+    let proxy = FaultProxy::start(vec![address], plan).await;
+    let args = [&[proxy.url.as_str()], args].concat();
+    let args: Vec<&OsStr> = args.into_iter().map(OsStr::new).collect();
+    tokio::select! {
+        printed = run_tool(CLIENT_TIME, &client, &args) => printed,
+        served = serve(listener, server, AllowedHosts::local(), pending()) => panic!("{served:?}"),
+    }
+}
+
+#[tokio::test]
+async fn ajv_compiles_schemas_of_every_type() {
+    let server = Server::builder("formats", "1")
+        .tool(Tool::new("formats", formats))
+        .tool(Tool::new("fields", fields));
+    let printed = run_against(server.build().expect("a server"), AJV, &[], None).await;
+    let wanted = "ok formats input\nok formats output\nok fields input\nok fields form fields\n";
+    assert_eq!(printed, wanted);
+}
+
+/// The time after which the proxy closes a silent connection.
+const SILENCE: Duration = Duration::from_secs(2);
+
+async fn slow(_: Cx) -> Result<&'static str> {
+    tokio::time::sleep(SILENCE * 2).await;
+    Ok("done")
+}
+
+/// The call is silent for longer than the proxy allows, but for its keep-alives.
+#[tokio::test]
+async fn silent_call_survives_a_proxy_that_closes_silent_connections() {
+    let limits = ServerLimits {
+        keep_alive: Duration::from_millis(50),
+        ..ServerLimits::default()
+    };
+    let server = Server::builder("slow", "1")
+        .limits(limits)
+        .tool(Tool::new("slow", slow));
+    let client = [".tools/bin/node", "tests/clients/npm_call.mjs"];
+    let server = server.build().expect("a server");
+    let printed = run_against(server, client, &["slow"], Some(SILENCE)).await;
+    assert_eq!(printed, "done\n");
 }
 
 const TOO_LONG: Duration = Duration::from_secs(1800);

@@ -72,6 +72,15 @@ async fn over_stdio(client: [&str; 2]) {
     check(client, &[&command[..], &flags].concat()).await;
 }
 
+/// The client has no callbacks for asks.
+async fn without_capabilities(client: [&str; 2]) {
+    let instance = Serve::new().start().await;
+    let url = instance.url();
+    let args = ["--without-capabilities".as_ref(), url.as_ref()];
+    let printed = run_tool(CLIENT_TIME, &client, &args).await;
+    assert_eq!(printed, "ok get_weather without elicitation\n");
+}
+
 const NOTE: &str = "notes://today";
 
 async fn note(_: Cx) -> Result<String> {
@@ -166,6 +175,7 @@ tests! {
     python_over_two_instances: over_two_instances with PYTHON,
     python_over_stdio: over_stdio with PYTHON,
     python_over_a_restart: over_a_restart with PYTHON,
+    python_without_capabilities: without_capabilities with PYTHON,
     npm_over_http: over_http with NPM,
     npm_over_two_instances: over_two_instances with NPM,
     npm_over_stdio: over_stdio with NPM,

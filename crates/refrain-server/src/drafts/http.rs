@@ -54,7 +54,7 @@ impl Responder for DraftService {
         relayed: bool,
     ) -> Response<Body> {
         let (draft, http) = (&self.draft, &self.http);
-        let (in_session, headers) = (headers.has_session(), headers.all());
+        let (in_session, sent, headers) = (headers.has_session(), headers, headers.all());
         let message = read(bytes, true);
         let mut session = None;
         if in_session {
@@ -73,7 +73,7 @@ impl Responder for DraftService {
         };
         let context = Context::new(caller, sessions, !relayed);
         match draft.accept(bytes, &message, context).await {
-            Disposition::Response(response) => http.respond_with(response).await,
+            Disposition::Response(response) => http.respond_with(response, Some(sent)).await,
             Disposition::Relay(id, relay) => {
                 Box::pin(http.relay_call(id, relay, headers, bytes, relayed)).await
             }

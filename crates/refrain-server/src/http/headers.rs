@@ -1,6 +1,8 @@
 //! Checks of request headers: host, origin, and consistency with the body.
 
+use super::cors::AllowedOrigins;
 use crate::dispatch::ParsedRequest;
+use http::header::ACCEPT;
 use http::{HeaderMap, HeaderValue, Uri};
 use refrain_wire::{Excerpt, RpcError, decode_header};
 use std::borrow::Cow;
@@ -10,9 +12,13 @@ const BASE64_PREFIX: &str = "=?base64?";
 /// The accepted values of the `Host` and `Origin` headers.
 ///
 /// Requests for other hosts, or from web pages of other hosts, are rejected. This protects local servers from DNS
-/// rebinding.
+/// rebinding. Browsers let web pages read the responses only if their origin is [allowed](Self::with_origins).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AllowedHosts(Option<Vec<String>>);
+pub struct AllowedHosts {
+    /// `None`: any.
+    hosts: Option<Vec<String>>,
+    pub(super) origins: AllowedOrigins,
+}
 
 impl AllowedHosts {
     /// `localhost`, `127.0.0.1` and `[::1]`, with any port.
@@ -23,16 +29,39 @@ impl AllowedHosts {
     /// These hosts. A host without a port matches any port.
     pub fn only<S: Into<String>>(hosts: impl IntoIterator<Item = S>) -> Self {
         let lower = |host: S| host.into().to_ascii_lowercase();
-        Self(Some(hosts.into_iter().map(lower).collect()))
+        Self {
+            hosts: Some(hosts.into_iter().map(lower).collect()),
+            origins: AllowedOrigins::default(),
+        }
     }
 
     /// Any host, for servers with authentication behind a proxy that checks the host.
     pub fn any() -> Self {
-        Self(None)
+        Self {
+            hosts: None,
+            origins: AllowedOrigins::default(),
+        }
+    }
+
+    /// Also accepts requests of web pages of these origins, and lets them read the responses (CORS). An origin has a
+    /// scheme, a host and a port unless it is the default one: `https://app.example.com`. `*` stands for any origin; use
+    /// it only if callers are authenticated.
+    ///
+    /// ```
+    /// use refrain::server::AllowedHosts;
+    ///
+    /// let hosts = AllowedHosts::only(["mcp.example.com"]).with_origins(["https://app.example.com"]);
+    /// ```
+    #[must_use]
+    pub fn with_origins<S: Into<String>>(mut self, origins: impl IntoIterator<Item = S>) -> Self {
+        self.origins = AllowedOrigins::new(origins.into_iter().map(Into::into));
+        self
     }
 
     fn contains(&self, host: &[u8]) -> bool {
-        let Some(hosts) = &self.0 else { return true };
+        let Some(hosts) = &self.hosts else {
+            return true;
+        };
         // The port follows the last colon, unless that colon is part of an IPv6 address in brackets.
         let name = match host.iter().rposition(|byte| matches!(byte, b':' | b']')) {
             // `localhost:80@evil.example` is user information, not a host and a port.
@@ -72,7 +101,9 @@ impl AllowedHosts {
             .ok()
             .and_then(|origin| origin.split_once("://"))
             .map(|(_, host)| host.as_bytes());
-        if from.is_some_and(|host| self.contains(host)) && !headers.origin.repeated {
+        let is_allowed = from.is_some_and(|host| self.contains(host))
+            || self.origins.contains(origin.as_bytes());
+        if is_allowed && !headers.origin.repeated {
             return Ok(());
         }
         let origin = String::from_utf8_lossy(origin.as_bytes());
@@ -88,7 +119,9 @@ pub(super) enum HostError {
     Repeated,
     #[error("host {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
     Host(String),
-    #[error("origin {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    #[error(
+        "origin {0:?} is not allowed: it is not in `allowed_origins`, and its host is not in `allowed_hosts`"
+    )]
     Origin(String),
 }
 
@@ -99,6 +132,8 @@ pub(crate) struct Headers<'a> {
     host: SingleHeader<'a>,
     origin: SingleHeader<'a>,
     content_type: SingleHeader<'a>,
+    content_encoding: SingleHeader<'a>,
+    accept: SingleHeader<'a>,
     version: SingleHeader<'a>,
     method: SingleHeader<'a>,
     name: SingleHeader<'a>,
@@ -106,7 +141,23 @@ pub(crate) struct Headers<'a> {
     session: SingleHeader<'a>,
 }
 
-/// A header that must not be repeated, with its last value.
+/// The encoding of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ContentEncoding {
+    Identity,
+    #[cfg(feature = "gzip")]
+    Gzip,
+}
+
+impl ContentEncoding {
+    /// The supported encodings, as a value of `Accept-Encoding`.
+    pub(super) const ACCEPTED: &'static str = match cfg!(feature = "gzip") {
+        true => "gzip, identity",
+        false => "identity",
+    };
+}
+
+/// A header with its last value. Most must not be repeated.
 #[derive(Debug, Default)]
 struct SingleHeader<'a> {
     value: Option<&'a HeaderValue>,
@@ -120,6 +171,8 @@ impl<'a> Headers<'a> {
             host: SingleHeader::default(),
             origin: SingleHeader::default(),
             content_type: SingleHeader::default(),
+            content_encoding: SingleHeader::default(),
+            accept: SingleHeader::default(),
             version: SingleHeader::default(),
             method: SingleHeader::default(),
             name: SingleHeader::default(),
@@ -131,6 +184,8 @@ impl<'a> Headers<'a> {
                 "host" => &mut found.host,
                 "origin" => &mut found.origin,
                 "content-type" => &mut found.content_type,
+                "content-encoding" => &mut found.content_encoding,
+                "accept" => &mut found.accept,
                 "mcp-protocol-version" => &mut found.version,
                 "mcp-method" => &mut found.method,
                 "mcp-name" => &mut found.name,
@@ -180,14 +235,47 @@ impl<'a> Headers<'a> {
             .is_some_and(|value| value.eq_ignore_ascii_case("application/json"))
     }
 
+    pub(super) fn origin(&self) -> Option<&'a HeaderValue> {
+        self.origin.value
+    }
+
+    /// The encoding of the body. `Err` with its name if it is not supported.
+    pub(super) fn content_encoding(&self) -> Result<ContentEncoding, String> {
+        let SingleHeader { value, repeated } = &self.content_encoding;
+        let Some(value) = value else {
+            return Ok(ContentEncoding::Identity);
+        };
+        let name = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
+        match name.trim() {
+            "identity" if !repeated => Ok(ContentEncoding::Identity),
+            #[cfg(feature = "gzip")]
+            "gzip" | "x-gzip" if !repeated => Ok(ContentEncoding::Gzip),
+            _ => Err(name),
+        }
+    }
+
+    /// Whether the client can read a stream of events.
+    pub(crate) fn accepts_events(&self) -> bool {
+        let has_events = |value: &HeaderValue| {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            value.to_ascii_lowercase().contains("text/event-stream")
+        };
+        match self.accept.repeated {
+            false => self.accept.value.is_some_and(has_events),
+            true => self.all.get_all(ACCEPT).iter().any(has_events),
+        }
+    }
+
     /// Checks that the metadata headers equal the fields of the body.
     pub(crate) fn check(&self, method: &str, request: &ParsedRequest<'_>) -> Result<(), RpcError> {
         let version = &request.meta().protocol_version;
         matches(&self.version, "MCP-Protocol-Version", version, false)?;
         matches(&self.method, "Mcp-Method", method, false)?;
-        match request.name() {
-            Some(name) => matches(&self.name, "Mcp-Name", name, true),
-            None => Ok(()),
+        match (request.name(), request) {
+            (None, _) => Ok(()),
+            // Widely used clients leave it out.
+            (Some(_), ParsedRequest::Task(_)) if self.name.value.is_none() => Ok(()),
+            (Some(name), _) => matches(&self.name, "Mcp-Name", name, true),
         }
     }
 }

@@ -90,7 +90,7 @@ impl HttpService {
                 let caller = caller.limit_key();
                 self.respond_to_call(&session, caller, response).await
             }
-            false => self.respond_with(response).await,
+            false => self.respond_with(response, None).await,
         }
     }
 
@@ -196,7 +196,7 @@ impl HttpService {
         let first = responses.iter().position(is_retryable);
         if let Some(first) = first.filter(|_| !any_done) {
             // No message was processed, so the HTTP status can report the failure.
-            return self.respond_with(responses.swap_remove(first)).await;
+            return self.respond_with(responses.swap_remove(first), None).await;
         }
         responses.retain(|response| *response.status() != Status::Accepted);
         if responses.is_empty() {

@@ -4,7 +4,7 @@
 //! copied nor counted. All other bodies have a permit for their bytes while they are in memory.
 
 use super::idle::Activity;
-use super::{BoxedResponse, Headers, HttpService};
+use super::{BoxedResponse, ContentEncoding, Headers, HttpService};
 use crate::auth::Caller;
 use crate::limits::{InstanceLimits, LimitReached, Permit};
 use crate::metrics::Refusal;
@@ -33,6 +33,8 @@ pub(super) struct ReceivedBody {
 enum BodyError<E> {
     TooLarge,
     Unreadable(E),
+    #[cfg(feature = "gzip")]
+    Malformed(std::io::Error),
     TimedOut,
     LimitReached(LimitReached),
 }
@@ -57,7 +59,7 @@ impl HttpService {
         B: Body<Data = Bytes>,
         B::Error: std::fmt::Display,
     {
-        self.check_head(parts, headers, claims.is_some())?;
+        let encoding = self.check_head(parts, headers, claims.is_some())?;
         let mut body = pin!(body);
         let caller = match &claims {
             Some(claims) => claims.caller(),
@@ -73,6 +75,15 @@ impl HttpService {
         }
         let limits = &self.server.0.services.limits;
         let received = receive_body(body.as_mut(), limits, &caller, activity.is_some()).await;
+        let received = match (encoding, received) {
+            (ContentEncoding::Identity, received) => received,
+            #[cfg(feature = "gzip")]
+            (ContentEncoding::Gzip, Ok(compressed)) => {
+                Box::pin(decompress(compressed, limits, &caller)).await
+            }
+            #[cfg(feature = "gzip")]
+            (ContentEncoding::Gzip, Err(error)) => Err(error),
+        };
         let received = match received {
             Ok(received) => received,
             Err(error) => return Err(self.reject_body(parts, body, error).await),
@@ -136,6 +147,12 @@ impl HttpService {
         match error {
             BodyError::Unreadable(error) => {
                 let error = RpcError::parse(format!("failed to read the request body: {error}"));
+                let status = StatusCode::BAD_REQUEST;
+                Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
+            }
+            #[cfg(feature = "gzip")]
+            BodyError::Malformed(error) => {
+                let error = RpcError::parse(format!("invalid gzip in the request body: {error}"));
                 let status = StatusCode::BAD_REQUEST;
                 Box::new(self.reject_with(Refusal::Unreadable, status, None, &error))
             }
@@ -238,22 +255,10 @@ async fn receive_rest<B: Body<Data = Bytes>>(
     limits: &InstanceLimits,
     caller: &Caller,
 ) -> Result<ReceivedBody, BodyError<B::Error>> {
-    let step = |length: usize| length.next_multiple_of(PERMIT_STEP).min(limits.body);
-    let units = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX);
-    let mut reserved = step(first.len());
-    let mut permit = limits
-        .bodies
-        .acquire_many(caller.limit_key(), units(reserved))?;
+    let mut permit = BodyPermit::acquire(first.len(), limits, caller)?;
     let (mut bytes, mut joined) = (first, BytesMut::new());
     while let Some(data) = next_data(body.as_mut()).await? {
-        let length = bytes.len() + joined.len() + data.len();
-        if length > limits.body {
-            return Err(BodyError::TooLarge);
-        }
-        if length > reserved {
-            permit.grow(units(step(length) - reserved))?;
-            reserved = step(length);
-        }
+        permit.grow(bytes.len() + joined.len() + data.len())?;
         joined.extend_from_slice(&std::mem::take(&mut bytes));
         joined.extend_from_slice(&data);
     }
@@ -262,8 +267,87 @@ async fn receive_rest<B: Body<Data = Bytes>>(
     }
     Ok(ReceivedBody {
         bytes,
-        _permit: Some(permit),
+        _permit: Some(permit.permit),
     })
+}
+
+/// Decompresses a body. Stops at the limit for bodies, so a small one cannot take more memory than a large one.
+#[cfg(feature = "gzip")]
+async fn decompress<E>(
+    compressed: ReceivedBody,
+    limits: &InstanceLimits,
+    caller: &Caller,
+) -> Result<ReceivedBody, BodyError<E>> {
+    use std::io::Read;
+
+    let mut decoder = flate2::bufread::GzDecoder::new(&compressed.bytes[..]);
+    let mut permit = BodyPermit::acquire(PERMIT_STEP, limits, caller)?;
+    let mut bytes = Vec::new();
+    let mut piece = [0; PERMIT_STEP];
+    loop {
+        let read = decoder.read(&mut piece).map_err(BodyError::Malformed)?;
+        if read == 0 {
+            break;
+        }
+        permit.grow(bytes.len() + read)?;
+        bytes.extend_from_slice(&piece[..read]);
+        // A large body takes several milliseconds.
+        tokio::task::yield_now().await;
+    }
+    if !decoder.into_inner().is_empty() {
+        let trailing = std::io::Error::other("data after its end");
+        return Err(BodyError::Malformed(trailing));
+    }
+    Ok(ReceivedBody {
+        bytes: bytes.into(),
+        _permit: Some(permit.permit),
+    })
+}
+
+/// The permit of a body whose length is not known in advance.
+struct BodyPermit<'a> {
+    limits: &'a InstanceLimits,
+    permit: Permit,
+    reserved: usize,
+}
+
+impl<'a> BodyPermit<'a> {
+    fn acquire(
+        length: usize,
+        limits: &'a InstanceLimits,
+        caller: &Caller,
+    ) -> Result<Self, LimitReached> {
+        let reserved = Self::step(length, limits);
+        let permit = limits
+            .bodies
+            .acquire_many(caller.limit_key(), Self::units(reserved))?;
+        Ok(Self {
+            limits,
+            permit,
+            reserved,
+        })
+    }
+
+    /// Makes room for a body of this length.
+    fn grow<E>(&mut self, length: usize) -> Result<(), BodyError<E>> {
+        if length > self.limits.body {
+            return Err(BodyError::TooLarge);
+        }
+        if length > self.reserved {
+            let reserved = Self::step(length, self.limits);
+            self.permit.grow(Self::units(reserved - self.reserved))?;
+            self.reserved = reserved;
+        }
+        Ok(())
+    }
+
+    fn step(length: usize, limits: &InstanceLimits) -> usize {
+        length.next_multiple_of(PERMIT_STEP).min(limits.body)
+    }
+
+    fn units(bytes: usize) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
 }
 
 async fn next_data<B: Body<Data = Bytes>>(

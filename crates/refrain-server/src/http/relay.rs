@@ -63,7 +63,7 @@ impl HttpService {
     ) -> Response<Body> {
         if relayed {
             let response = Disposition::Relay(id, relay).without_relay(&self.server);
-            return self.respond_with(response).await;
+            return self.respond_with(response, None).await;
         }
         let PendingRelay { holder, caller, .. } = *relay;
         let request = RelayRequest {

@@ -2,7 +2,7 @@
 
 use super::connections::OpenConnections;
 use super::idle::Activity;
-use super::{Body, HttpService, MetadataService};
+use super::{Body, Headers, HttpService, MetadataService};
 use crate::AllowedHosts;
 use crate::server::Server;
 use crate::tasks::Worker;
@@ -172,10 +172,7 @@ pub(super) async fn route(
     activity.request_received();
     #[cfg(feature = "metrics")]
     if let PortRoutes::Metrics(_, Some(hosts)) = routes
-        && let Err(reason) = hosts.check(
-            &super::headers::Headers::read(request.headers()),
-            request.uri(),
-        )
+        && let Err(reason) = hosts.check(&Headers::read(request.headers()), request.uri())
     {
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
@@ -201,7 +198,14 @@ pub(super) async fn route(
                 return Ok((mount.service)(request, activity.clone()).await);
             }
             match MetadataService::new(&service.server) {
-                Some(metadata) if metadata.matches(path) => metadata.handle(&request),
+                Some(metadata) if metadata.matches(path) => {
+                    let (hosts, headers) = (&service.hosts, Headers::read(request.headers()));
+                    let mut response = hosts
+                        .preflight(request.method(), &headers)
+                        .unwrap_or_else(|| metadata.handle(&request));
+                    hosts.add_cors_headers(headers.origin(), &mut response);
+                    response
+                }
                 _ => plain(
                     StatusCode::NOT_FOUND,
                     "not found: the MCP endpoint is /mcp\n",

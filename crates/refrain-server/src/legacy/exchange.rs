@@ -5,7 +5,7 @@ use crate::live::AnswerSender;
 use crate::rounds::Round;
 use crate::wire_recorder;
 use refrain_wire::legacy::{self, write_ask, write_cancelled};
-use refrain_wire::{Ask, Id, Reply, RpcError};
+use refrain_wire::{Ask, CallKind, ErrorCode, Id, Reply, ResultBody, RpcError, ToolResult};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -99,9 +99,22 @@ impl LegacyExchange {
         keys.iter().filter_map(|key| self.withdraw(key)).collect()
     }
 
-    /// Serializes the reply. Without an id, only errors are written.
-    pub(crate) fn write_reply(&self, out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply) {
+    /// Serializes the reply to a request of this method. Without an id, only errors are written.
+    pub(crate) fn write_reply(
+        &self,
+        out: &mut Vec<u8>,
+        id: Option<Id<'_>>,
+        method: &str,
+        reply: &Reply,
+    ) {
         match (id, reply) {
+            (Some(id), Reply::Error(error))
+                if error.code == ErrorCode::MissingCapability
+                    && method == CallKind::Tool.method() =>
+            {
+                let reply = &unsupported_tool(error);
+                legacy::write_reply(out, id, reply, self.session.revision);
+            }
             (Some(id), reply) => legacy::write_reply(out, id, reply, self.session.revision),
             (None, Reply::Error(error)) => legacy::write_error(out, None, error),
             (None, _) => {}
@@ -111,6 +124,19 @@ impl LegacyExchange {
     pub(crate) fn record(&self, method: &str, message: &[u8]) {
         wire_recorder::record_legacy(self.session.revision, method, message);
     }
+}
+
+/// The result of a tool that needs a capability which the client lacks. Hosts of legacy clients show results to the model,
+/// but drop errors.
+fn unsupported_tool(error: &RpcError) -> Reply {
+    let text = format!(
+        "{}. Do not repeat the call: tell the user that this application does not support the tool, or continue without it",
+        error.message
+    );
+    ResultBody::from_tool(ToolResult::error(text)).map_or_else(
+        |error| Reply::Error(RpcError::internal(error.to_string())),
+        Reply::Complete,
+    )
 }
 
 /// The error of a call that waits for an answer while its session expires.

@@ -2,6 +2,7 @@
 
 use crate::support::{Connection, Instance, Request, Signals, echo, signals, start, text, within};
 use bytes::Bytes;
+use flate2::write::GzEncoder;
 use http_body_util::StreamBody;
 use refrain_core::{Cx, Principal, Result};
 use refrain_server::{
@@ -10,6 +11,7 @@ use refrain_server::{
 };
 use serde_json::json;
 use std::convert::Infallible;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -233,4 +235,80 @@ async fn missing_body_times_out_in_a_mounted_service() {
         .expect("a valid request");
     let response = within("a response", service.handle(request)).await;
     assert_eq!(response.status(), 408);
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(bytes).expect("a vector");
+    encoder.finish().expect("a vector")
+}
+
+/// A call of `echo` with a text of this length, as JSON.
+fn call(length: usize) -> Vec<u8> {
+    let request = Request::tool("echo", json!({"text": "x".repeat(length)}));
+    let bytes = request.to_bytes("localhost");
+    let head = bytes.windows(4).position(|end| end == b"\r\n\r\n");
+    bytes[head.expect("a head") + 4..].to_vec()
+}
+
+fn compressed(body: Vec<u8>) -> Request {
+    Request::bytes(body).header("Content-Encoding", "gzip")
+}
+
+#[tokio::test]
+async fn gzip_body_is_decompressed() {
+    let instance = start(builder(ServerLimits::default())).await;
+    for length in [1, 100_000, 3_000_000] {
+        let request = compressed(gzip(&call(length)));
+        for request in [request.clone(), request.chunked()] {
+            let response = instance.send(&request).await;
+            assert_eq!(text(&response.reply()).len(), "Echo: ".len() + length);
+        }
+    }
+    let identity = Request::bytes(call(1)).header("Content-Encoding", "identity");
+    assert_eq!(text(&instance.send(&identity).await.reply()), "Echo: x");
+}
+
+#[tokio::test]
+async fn decompressed_body_is_limited() {
+    let limits = ServerLimits {
+        body: 64 << 10,
+        body_each: 128 << 10,
+        ..ServerLimits::default()
+    };
+    let instance = start(builder(limits)).await;
+    let large = compressed(gzip(&call(64 << 10)));
+    let message = instance.send(&large).await.error(413, -32600);
+    assert!(message.contains("`body_bytes`"), "{message}");
+    // 60 MiB in less than 64 KiB.
+    let bomb = gzip(&vec![b' '; 60 << 20]);
+    assert!(bomb.len() < 64 << 10, "{}", bomb.len());
+    instance.send(&compressed(bomb)).await.error(413, -32600);
+    // The permits of rejected bodies are returned.
+    let small = compressed(gzip(&call(32 << 10)));
+    for _ in 0..3 {
+        assert_eq!(instance.send(&small).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn malformed_or_unsupported_encoding_is_rejected() {
+    let instance = start(builder(ServerLimits::default())).await;
+    let whole = gzip(&call(100));
+    let truncated = whole[..whole.len() - 9].to_vec();
+    let mut wrong_checksum = whole.clone();
+    wrong_checksum[whole.len() - 5] ^= 1;
+    let trailing = [&whole[..], &whole].concat();
+    for body in [call(1), truncated, wrong_checksum, trailing, Vec::new()] {
+        let response = instance.send(&compressed(body)).await;
+        let message = response.error(400, -32700);
+        assert!(message.contains("invalid gzip"), "{message}");
+    }
+    for encoding in ["br", "deflate", "gzip, gzip", ""] {
+        let request = compressed(whole.clone()).header("Content-Encoding", encoding);
+        let response = instance.send(&request).await;
+        let message = response.error(415, -32600);
+        assert!(message.contains(&format!("{encoding:?}")), "{message}");
+        assert_eq!(response.header("accept-encoding"), Some("gzip, identity"));
+    }
 }

@@ -6,7 +6,9 @@ use crate::support::{
     start_advertised, within,
 };
 use refrain_core::{Cx, Elicit, Incomplete, KeyRing, Result, SystemSource};
-use refrain_server::{Reply, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool};
+use refrain_server::{
+    Prompt, Reply, ResourceTemplate, Server, ServerBuilder, ServerLimits, State, Tool,
+};
 use refrain_wire::SamplingParams;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -146,8 +148,10 @@ async fn asks_follow_the_negotiated_revision() {
     assert!(asked["params"].get("mode").is_none(), "{asked}");
     // 2025-03-26 has no elicitation.
     let session = Session::open_with(instance.address, "2025-03-26", &all, &[]).await;
-    let rejected = session.post(&call(1, "greet", json!({}))).await;
-    names(&rejected.error(200, -32021), &["elicitation"]);
+    let rejected = session.result(&call(1, "greet", json!({}))).await;
+    assert_eq!(rejected["isError"], true);
+    let text_of = |result: &Value| result["content"][0]["text"].as_str().map(str::to_owned);
+    names(&text_of(&rejected).expect("text"), &["elicitation"]);
     let mut stream = session.stream(&call(2, "roots", json!({}))).await;
     let asked = stream.next().await;
     assert_eq!(asked["method"], "roots/list");
@@ -176,20 +180,25 @@ async fn concurrent_asks_can_be_answered_in_any_order() {
 }
 
 #[tokio::test]
-async fn ask_without_client_capability_is_an_error() {
-    let instance = instance().await;
+async fn ask_without_client_capability_is_an_error_result_of_tools() {
+    let server = builder(&keys()).0.prompt(Prompt::new("greeting", greet));
+    let instance = start(server).await;
     let none = Session::open_with(instance.address, "2025-11-25", &json!({}), &[]).await;
-    let rejected = none.post(&call(1, "greet", json!({}))).await;
-    rejected.error(200, -32021);
-    let data = &rejected.json()["error"]["data"];
-    let form = json!({"requiredCapabilities": {"elicitation": {"form": {}}}});
-    assert_eq!(data, &form);
     // A client with URL mode only lacks form mode.
     let can = json!({"elicitation": {"url": {}}});
     let url = Session::open_with(instance.address, "2025-11-25", &can, &[]).await;
-    let rejected = url.post(&call(1, "greet", json!({}))).await;
-    rejected.error(200, -32021);
-    assert_eq!(rejected.json()["error"]["data"], form);
+    for session in [none, url] {
+        let rejected = session.result(&call(1, "greet", json!({}))).await;
+        assert_eq!(rejected["isError"], true);
+        let said = rejected["content"][0]["text"].as_str().expect("text");
+        names(said, &["elicitation.form", "tell the user"]);
+        // No model reads the results of other requests.
+        let prompt = request(2, "prompts/get", json!({"name": "greeting"}));
+        let rejected = session.post(&prompt).await;
+        rejected.error(200, -32021);
+        let form = json!({"requiredCapabilities": {"elicitation": {"form": {}}}});
+        assert_eq!(rejected.json()["error"]["data"], form);
+    }
 }
 
 #[tokio::test]

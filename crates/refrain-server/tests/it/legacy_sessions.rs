@@ -530,8 +530,10 @@ async fn task_required_tools_are_unavailable_to_legacy_clients() {
         .tool(Tool::new("either", echo).task());
     let instance = start(server).await;
     let session = Session::open(&instance).await;
-    let rejected = session.post(&call(1, "job", json!({"text": "x"}))).await;
-    names(&rejected.error(200, -32021), &["tasks"]);
+    let rejected = session.result(&call(1, "job", json!({"text": "x"}))).await;
+    assert_eq!(rejected["isError"], true);
+    let said = rejected["content"][0]["text"].as_str().expect("text");
+    names(said, &["tasks"]);
     let inline = session
         .result(&call(2, "either", json!({"text": "x"})))
         .await;

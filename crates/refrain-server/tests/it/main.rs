@@ -9,6 +9,7 @@ mod bodies;
 mod build;
 mod complete;
 mod connections;
+mod cors;
 mod drafts;
 mod drain;
 mod json_values;

@@ -1,14 +1,15 @@
 //! Streamed responses: progress, log messages and the reply.
 
 use crate::support::{
-    CAPABILITIES, LOG_LEVEL, Login, Request, Signals, Word, asked, signals, start, text, token,
-    within,
+    CAPABILITIES, Connection, LOG_LEVEL, Login, Request, Signals, Word, asked, signals, start,
+    text, token, within,
 };
 use refrain_core::{Cx, Error, Result};
 use refrain_server::{Server, ServerBuilder, ServerLimits, State, Tool};
 use refrain_wire::LogLevel;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Counts to three and reports each step.
 async fn count(cx: Cx) -> Result<String> {
@@ -39,6 +40,13 @@ async fn slow(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     cx.log(LogLevel::Warning, json!({"step": 1}));
     signals.pass().await;
     Ok("done".into())
+}
+
+/// Waits without a message, then asks.
+async fn silent(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
+    signals.pass().await;
+    let login: Login = cx.elicit("login", "Who?").await?;
+    Ok(login.name)
 }
 
 /// Reports progress that does not always increase.
@@ -89,6 +97,7 @@ fn builder() -> (ServerBuilder, Arc<Signals>) {
         .tool(Tool::new("count", count))
         .tool(Tool::new("interview", interview))
         .tool(Tool::new("slow", slow))
+        .tool(Tool::new("silent", silent))
         .tool(Tool::new("stuck", stuck))
         .tool(Tool::new("non_finite", non_finite))
         .tool(Tool::new("failing", failing))
@@ -334,4 +343,74 @@ async fn error_is_the_last_event() {
         (events.len(), &events[1]["error"]["code"]),
         (2, &json!(-32021))
     );
+}
+
+#[tokio::test]
+async fn silent_call_becomes_a_stream_with_keep_alives() {
+    let (builder, signals) = builder();
+    let instance = start(builder.limits(ServerLimits {
+        keep_alive: Duration::from_millis(10),
+        ..ServerLimits::default()
+    }))
+    .await;
+    let call = Request::tool("silent", json!({}));
+    let mut connection = instance.connect().await;
+    connection.send(&call).await;
+    let head = connection.head().await;
+    assert_eq!(head.status, 200);
+    assert_eq!(head.header("content-type"), Some("text/event-stream"));
+    for _ in 0..3 {
+        assert_eq!(connection.block().await.as_deref(), Some(":"));
+    }
+    signals.open();
+    let reply = next_event(&mut connection).await;
+    assert_eq!(asked(&reply), ["login"]);
+    assert_eq!(connection.event().await, None);
+
+    // The status is sent before the error is known.
+    connection
+        .send(&call.clone().meta(CAPABILITIES, json!({})))
+        .await;
+    assert_eq!(connection.head().await.status, 200);
+    signals.open();
+    let reply = next_event(&mut connection).await;
+    assert_eq!(reply["error"]["code"], -32021);
+    assert_eq!(connection.event().await, None);
+}
+
+/// The next message, after any number of keep-alives.
+async fn next_event(connection: &mut Connection) -> Value {
+    loop {
+        let block = connection.block().await.expect("an event");
+        if let Some((_, data)) = block.split_once("data: ") {
+            return serde_json::from_str(data).expect("JSON");
+        }
+        assert_eq!(block, ":");
+    }
+}
+
+#[tokio::test]
+async fn silent_call_without_accept_stays_one_json_object() {
+    let (builder, signals) = builder();
+    let instance = start(builder.limits(ServerLimits {
+        keep_alive: Duration::from_millis(10),
+        ..ServerLimits::default()
+    }))
+    .await;
+    let call = Request::tool("silent", json!({}));
+    let mut plain = instance.connect().await;
+    plain
+        .send(&call.clone().header("Accept", "application/json"))
+        .await;
+    let mut streamed = instance.connect().await;
+    streamed.send(&call).await;
+    streamed.head().await;
+    for _ in 0..3 {
+        assert_eq!(streamed.block().await.as_deref(), Some(":"));
+    }
+    signals.open();
+    signals.open();
+    let response = plain.response().await;
+    assert_eq!(response.header("content-type"), Some("application/json"));
+    assert_eq!(asked(&response.reply()), ["login"]);
 }

@@ -214,7 +214,7 @@ async fn client_without_task_support_gets_missing_capability() {
 }
 
 #[tokio::test]
-async fn name_header_must_equal_the_task_id() {
+async fn name_header_must_equal_the_task_id_or_be_absent() {
     let store = MemoryStore::new();
     let instance = start(builder(&store)).await;
     let work = anyones(&store).await;
@@ -222,13 +222,18 @@ async fn name_header_must_equal_the_task_id() {
         let other = valid(method, work.id()).header("Mcp-Name", "another");
         let message = instance.send(&other).await.error(400, -32020);
         names(&message, &["Mcp-Name", "another", work.id()]);
-        let none = valid(method, work.id()).without_header("Mcp-Name");
-        let message = instance.send(&none).await.error(400, -32020);
-        names(&message, &["Mcp-Name", "missing"]);
+        let repeated = valid(method, work.id()).second_header("Mcp-Name", work.id());
+        let message = instance.send(&repeated).await.error(400, -32020);
+        names(&message, &["Mcp-Name", "repeated"]);
         let other = valid(method, work.id()).header("Mcp-Method", "tasks/other");
         instance.send(&other).await.error(400, -32020);
     }
     assert_eq!(get(&instance, work.id()).await["status"], "working");
+    for method in METHODS {
+        let none = valid(method, work.id()).without_header("Mcp-Name");
+        let reply = instance.send(&none).await.reply();
+        assert_eq!(result(&reply)["resultType"], "complete");
+    }
 }
 
 #[tokio::test]

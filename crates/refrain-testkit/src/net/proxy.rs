@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 pub const CALL: &str = "tools/call";
 /// The request whose response is a stream without an end.
@@ -50,6 +51,8 @@ pub enum Fault {
     Hold,
     /// The request reaches the server once more in [`FaultProxy::send_late`].
     Late,
+    /// Both connections are closed when the server has sent nothing for this long.
+    CutSilence(Duration),
 }
 
 /// The key of call ids in requests, and of the capability in `server/discover`.
@@ -190,6 +193,10 @@ impl Route {
             }
             Fault::CutStream => self.first_event(request, request.method != LISTEN).await,
             Fault::CutLive => self.first_event(request, false).await,
+            Fault::CutSilence(limit) => {
+                self.copy_until_silent(request, client, limit).await;
+                return None;
+            }
             Fault::DoubleAtOnce => {
                 let (one, other) = tokio::join!(self.exchange(request), self.exchange(request));
                 if is_error(&one) { other } else { one }
@@ -229,6 +236,23 @@ impl Route {
         }
         server.write_all(&bytes).await.expect("it listens");
         server
+    }
+
+    /// Copies the response until the server closes the connection or is silent for this long.
+    async fn copy_until_silent(
+        &self,
+        request: &RawRequest,
+        client: &mut TcpStream,
+        limit: Duration,
+    ) {
+        let mut server = self.send(request).await;
+        let mut piece = Vec::new();
+        while let Ok(Ok(1..)) = timeout(limit, server.read_buf(&mut piece)).await {
+            if client.write_all(&piece).await.is_err() {
+                return;
+            }
+            piece.clear();
+        }
     }
 
     async fn exchange(&self, request: &RawRequest) -> Vec<u8> {

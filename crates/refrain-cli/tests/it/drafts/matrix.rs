@@ -248,6 +248,12 @@ async fn outcome(client: &Client, kind: &ToolKind, asked: &AskCounter) -> String
         Err(error) => Err(error),
     };
     match result {
+        Ok(result) if result["isError"] == true => {
+            let text = result["content"][0]["text"].as_str().expect("a string");
+            assert!(text.contains("requires the client capabilities"), "{text}");
+            assert_eq!(asked.count.load(Ordering::Relaxed), 0, "{text}");
+            "isError".to_owned()
+        }
         Ok(result) => {
             assert_eq!(result["isError"], false, "{result}");
             let text = result["content"][0]["text"].as_str().expect("a string");
@@ -317,13 +323,14 @@ async fn every_tool_kind_works_in_every_dialect_and_transport() {
                 let before = servers.effects();
                 let outcome = outcome(&client, kind, &asked).await;
                 // Each effect happened once: two of an order, one of an echo.
-                let effects = match (kind.name, outcome.starts_with('-')) {
+                let is_refused = outcome == "isError";
+                let effects = match (kind.name, is_refused) {
                     ("steps", false) => 2,
                     ("task", false) => 1,
                     _ => 0,
                 };
                 // The effects before the first ask happen in any case.
-                let refused = usize::from(kind.name == "steps" && outcome.starts_with('-'));
+                let refused = usize::from(kind.name == "steps" && is_refused);
                 let made = servers.effects() - before;
                 assert_eq!(made, effects + refused, "{name}, {place:?}, {}", kind.name);
                 found.push(((row, column), place, outcome));

@@ -1,0 +1,119 @@
+//! CORS: web pages of allowed origins may send requests and read the responses.
+//!
+//! Without allowed origins, no response has a CORS header.
+
+use super::{AllowedHosts, Body, Headers, ROUND, SESSION};
+use http::header::{
+    ACCEPT, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
+    ACCESS_CONTROL_REQUEST_HEADERS, ACCESS_CONTROL_REQUEST_METHOD, AUTHORIZATION, CONTENT_ENCODING,
+    CONTENT_TYPE, RETRY_AFTER, VARY, WWW_AUTHENTICATE,
+};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+
+/// The request headers that web pages may set, besides `Mcp-…`.
+const REQUEST_HEADERS: [HeaderName; 9] = [
+    ACCEPT,
+    AUTHORIZATION,
+    CONTENT_ENCODING,
+    CONTENT_TYPE,
+    super::LAST_EVENT,
+    HeaderName::from_static("dpop"),
+    HeaderName::from_static("traceparent"),
+    HeaderName::from_static("tracestate"),
+    HeaderName::from_static("baggage"),
+];
+/// The response headers that web pages may read.
+const RESPONSE_HEADERS: [HeaderName; 4] = [SESSION, WWW_AUTHENTICATE, RETRY_AFTER, ROUND];
+/// How long a browser may keep the response to a preflight: two hours, the most that Chromium does.
+const MAX_AGE_SECONDS: u16 = 7200;
+
+/// The origins of web pages that may read responses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum AllowedOrigins {
+    #[default]
+    None,
+    Only(Vec<String>),
+    Any,
+}
+
+impl AllowedOrigins {
+    pub(super) fn new(origins: impl Iterator<Item = String>) -> Self {
+        let origins: Vec<String> = origins.map(|origin| origin.to_ascii_lowercase()).collect();
+        if origins.is_empty() {
+            Self::None
+        } else if origins.iter().any(|origin| origin == "*") {
+            Self::Any
+        } else {
+            Self::Only(origins)
+        }
+    }
+
+    /// Browsers send origins in lower case, without a default port.
+    pub(super) fn contains(&self, origin: &[u8]) -> bool {
+        match self {
+            Self::None => false,
+            Self::Only(origins) => origins.iter().any(|allowed| allowed.as_bytes() == origin),
+            Self::Any => true,
+        }
+    }
+}
+
+impl AllowedHosts {
+    /// The response to a preflight, with which a browser asks whether a web page may send a request. `None` if this is
+    /// none of an allowed origin.
+    pub(super) fn preflight(
+        &self,
+        method: &Method,
+        headers: &Headers<'_>,
+    ) -> Option<Response<Body>> {
+        let is_preflight = *method == Method::OPTIONS
+            && headers.all().contains_key(ACCESS_CONTROL_REQUEST_METHOD)
+            && self.origins.contains(headers.origin()?.as_bytes());
+        is_preflight.then(|| {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            let methods = HeaderValue::from_static("GET, POST, DELETE");
+            let out = response.headers_mut();
+            out.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
+            out.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE_SECONDS.into());
+            if let Ok(allowed) = HeaderValue::try_from(allowed_headers(headers.all())) {
+                out.insert(ACCESS_CONTROL_ALLOW_HEADERS, allowed);
+            }
+            response
+        })
+    }
+
+    /// Lets the web page of this request read the response, if its origin is allowed.
+    pub(super) fn add_cors_headers(
+        &self,
+        origin: Option<&HeaderValue>,
+        response: &mut Response<Body>,
+    ) {
+        if matches!(self.origins, AllowedOrigins::None) {
+            return;
+        }
+        let headers = response.headers_mut();
+        headers.append(VARY, HeaderValue::from_static("origin"));
+        let Some(origin) = origin.filter(|origin| self.origins.contains(origin.as_bytes())) else {
+            return;
+        };
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+        let exposed = RESPONSE_HEADERS.map(|name| name.to_string()).join(", ");
+        if let Ok(exposed) = HeaderValue::try_from(exposed) {
+            headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+        }
+    }
+}
+
+/// Those of the headers that a web page wants to set which it may set.
+fn allowed_headers(headers: &HeaderMap) -> String {
+    let requested = headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS);
+    let requested = requested.iter().filter_map(|value| value.to_str().ok());
+    let names = requested.flat_map(|value| value.split(',')).map(str::trim);
+    let allowed = names.filter(|name| {
+        let name = name.to_ascii_lowercase();
+        name.starts_with("mcp-") || REQUEST_HEADERS.iter().any(|known| known.as_str() == name)
+    });
+    allowed.collect::<Vec<_>>().join(", ")
+}
