@@ -108,11 +108,10 @@ impl CommandError {
             let end = if length.is_some() { "…" } else { "" };
             format!("\n  {}{end}", one_line(start))
         });
-        self.note(format!(
-            "last lines of the server's standard error:{}",
-            shown.collect::<String>()
-        ))
-        .with("stderr", lines.to_vec())
+        let shown: String = shown.collect();
+        let remarks = self.remarks;
+        let remarks = format!("\nnote: last lines of the server's standard error:{shown}{remarks}");
+        Self { remarks, ..self }.with("stderr", lines.to_vec())
     }
 
     /// Replaces the error in the JSON object by the open asks.
