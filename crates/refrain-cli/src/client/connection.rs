@@ -55,6 +55,7 @@ impl ServerConnection {
     ) -> Result<Self, CommandError> {
         let limits = ClientLimits {
             silence: SILENCE,
+            deadline: Some(options.deadline()),
             ..ClientLimits::default()
         };
         let builder = Client::builder().limits(limits);
@@ -71,7 +72,11 @@ impl ServerConnection {
     ) -> Result<Self, CommandError> {
         let saved = saved.map(Arc::new);
         let answerer = Answerer::new(answers, options.json)?;
-        let mut builder = answerer.register(Client::builder().limits(answers.limits()));
+        let limits = ClientLimits {
+            deadline: Some(options.deadline()),
+            ..answers.limits()
+        };
+        let mut builder = answerer.register(Client::builder().limits(limits));
         if !options.json && io::stderr().is_terminal() {
             builder = builder.on_progress(|progress| stderr::progress(&progress));
         }
