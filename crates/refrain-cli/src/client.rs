@@ -29,7 +29,10 @@ use dialect::{ProtocolOption, protocol_hint};
 use exit::CommandError;
 use refrain_app::log::{self, LogFormat};
 use std::process::ExitCode;
+use std::time::Duration;
 use stderr::LogLines;
+
+const SHUTDOWN_TIME: Duration = Duration::from_millis(200);
 
 #[derive(Subcommand)]
 pub(crate) enum ClientCommand {
@@ -61,10 +64,10 @@ pub(crate) fn run(command: ClientCommand) -> Result<ExitCode, AppError> {
             ClientCommand::Task(options) => task::run(*options).await,
         }
     });
-    // A thread that reads standard input cannot be stopped, so do not wait for it.
-    runtime.shutdown_background();
+    // Ends a server process whose connection was not closed. A thread that reads standard input cannot be stopped.
+    runtime.shutdown_timeout(SHUTDOWN_TIME);
     let code = done.unwrap_or_else(|error| {
-        let error = print_as_json(error);
+        let error = print_as_json(error.with_server_lines(&stderr::server_lines()));
         print_error(&error.to_string());
         error.code
     });

@@ -10,7 +10,10 @@ use crate::legacy::UnassociatedAsks;
 use crate::limits::ClientLimits;
 use crate::notifications::{LogMessage, Notifications, Progress};
 use crate::pending::PendingCall;
-use crate::transport::{HttpLink, Link, PipeLink, PipeSetup, WireMessage, WireObserver};
+use crate::retry::Retry;
+use crate::transport::{
+    HttpLink, Link, PipeLink, PipeSetup, StderrObserver, WireMessage, WireObserver,
+};
 use futures_util::FutureExt;
 use refrain_wire::{AskKind, Implementation, LogLevel, Root, SamplingAnswer};
 use std::fmt;
@@ -31,6 +34,8 @@ pub struct ClientBuilder {
     pub(crate) watch: WireObserver,
     pub(crate) protocol: Option<FixedProtocol>,
     pub(crate) on_pending: Arc<dyn Fn(&PendingCall) + Send + Sync>,
+    pub(crate) on_retry: Arc<dyn Fn(&Retry<'_>) + Send + Sync>,
+    pub(crate) on_stderr: StderrObserver,
     pub(crate) authorize: Option<Arc<dyn Authorize>>,
 }
 
@@ -59,6 +64,8 @@ impl Default for ClientBuilder {
             watch: Arc::new(|_| {}),
             protocol: None,
             on_pending: Arc::new(|_| {}),
+            on_retry: Arc::new(|_| {}),
+            on_stderr: Arc::new(|_| {}),
             authorize: None,
         }
     }
@@ -169,6 +176,19 @@ impl ClientBuilder {
         self
     }
 
+    /// Observes requests that are sent again. A tool call whose response was lost is sent again only if the server
+    /// recognises call ids.
+    pub fn on_retry(mut self, observe: impl Fn(&Retry<'_>) + Send + Sync + 'static) -> Self {
+        self.on_retry = Arc::new(observe);
+        self
+    }
+
+    /// Observes the lines that a server process writes to its standard error. A line is cut after 4 KiB.
+    pub fn on_stderr(mut self, observe: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_stderr = Arc::new(observe);
+        self
+    }
+
     /// Authorizes the requests to a URL.
     pub fn authorize(mut self, authorize: impl Authorize) -> Self {
         self.authorize = Some(Arc::new(authorize));
@@ -220,6 +240,7 @@ impl ClientBuilder {
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Client, Error> {
         let setup = PipeSetup {
             watch: Arc::clone(&self.watch),
+            on_stderr: Arc::clone(&self.on_stderr),
             notifications: self.notifications.clone(),
             limits: self.limits.clone(),
         };

@@ -9,20 +9,28 @@
 //! | any other response, silence, or exit | a legacy server, if `initialize` succeeds |
 //! | "method not found" for `server/discover` and `initialize` | 2026-07-28 without discovery |
 
-use crate::FixedProtocol;
 use crate::builder::ClientBuilder;
 use crate::client::{Client, ClientInner, RequestIds};
+use crate::dialect::{Dialect, DialectError};
 use crate::error::{Error, ErrorKind};
 use crate::legacy::{Handshake, Legacy};
 use crate::retry::within;
-use crate::transport::{Link, LinkResponse, LinkResult};
+use crate::transport::{Link, LinkResponse, LinkResult, PipeLink};
 use futures_util::future::{Either, select};
 use refrain_wire::client::{Request, RpcFailure, ServerInfo, check_complete};
 use refrain_wire::legacy::Revision;
 use refrain_wire::{ErrorCode, PROTOCOL_VERSION};
 use serde_json::Value;
+use std::convert::Infallible;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// How long after reading `server/discover` a process may exit because of it.
+const EXIT_DELAY_MAX: Duration = Duration::from_secs(5);
+const INPUT_POLL: Duration = Duration::from_millis(100);
 
 enum Discovery {
     Modern(ServerInfo),
@@ -67,10 +75,14 @@ impl Client {
 
 impl ClientInner {
     /// Connects in a configured protocol, without negotiation.
-    async fn initialize_in(&self, protocol: FixedProtocol) -> Result<Negotiation, ErrorKind> {
-        let Some(revision) = protocol.revision() else {
-            let discovered = self.discover_in(protocol.name()).await;
-            return discovered.map(Negotiation::Modern);
+    async fn initialize_in(&self, protocol: Dialect) -> Result<Negotiation, ErrorKind> {
+        let revision = match protocol {
+            Dialect::Revision(revision) => revision,
+            Dialect::Modern => return self.discover_modern().await.map(Negotiation::Modern),
+            Dialect::Draft(draft) => {
+                let discovered = self.discover_in(draft.name()).await;
+                return discovered.map(Negotiation::Modern);
+            }
         };
         let greeting = self.initialize(revision.as_str()).await?;
         if greeting.server.version != revision.as_str() {
@@ -78,6 +90,22 @@ impl ClientInner {
             return Err(ErrorKind::NoCommonVersion { supported });
         }
         Ok(Negotiation::Legacy(greeting))
+    }
+
+    /// Sends `server/discover`, and fails unless the server speaks 2026-07-28.
+    async fn discover_modern(&self) -> Result<ServerInfo, ErrorKind> {
+        let discovered = self.exchange(&Request::discover().into()).await;
+        let why = match self.interpret(discovered)? {
+            Discovery::Modern(server) => return Ok(server),
+            Discovery::Legacy(version) => format!("it supports {version}"),
+            Discovery::MaybeLegacy(error @ ErrorKind::Exited { .. }) => return Err(error),
+            Discovery::MaybeLegacy(error) => error.to_string(),
+        };
+        Err(ErrorKind::Dialect(DialectError::NotSpoken {
+            address: self.link.address().to_owned(),
+            dialect: Dialect::Modern,
+            why,
+        }))
     }
 
     /// Sends `server/discover` through a translating link.
@@ -120,6 +148,34 @@ impl ClientInner {
         &self,
         discover: impl Future<Output = LinkResult<LinkResponse>>,
     ) -> Result<Negotiation, ErrorKind> {
+        let mut survived = false;
+        let negotiated = tokio::select! {
+            negotiated = self.first_negotiated(discover) => negotiated,
+            never = self.watch_survival(&mut survived) => match never {},
+        };
+        match negotiated {
+            // `server/discover` may have made it exit.
+            Err(error @ ErrorKind::Exited { .. }) if !survived && !self.is_input_unread() => {
+                self.try_legacy(error).await
+            }
+            negotiated => negotiated,
+        }
+    }
+
+    /// Notes that the process still runs for some time after it has read everything. A later exit has other reasons.
+    async fn watch_survival(&self, survived: &mut bool) -> Infallible {
+        while self.link.pipe().is_some_and(|link| !link.is_input_read()) {
+            sleep(INPUT_POLL).await;
+        }
+        sleep(EXIT_DELAY_MAX).await;
+        *survived = true;
+        pending().await
+    }
+
+    async fn first_negotiated(
+        &self,
+        discover: impl Future<Output = LinkResult<LinkResponse>>,
+    ) -> Result<Negotiation, ErrorKind> {
         let discover = pin!(discover);
         let initialize = pin!(self.initialize(Revision::LATEST.as_str()));
         let initialized = match select(discover, initialize).await {
@@ -136,12 +192,7 @@ impl ClientInner {
             }
             Either::Right((initialized, _)) => initialized,
         };
-        match initialized.map_err(ErrorKind::from) {
-            Ok(greeting) => Ok(Negotiation::Legacy(greeting)),
-            // `server/discover` may have made it exit.
-            Err(error @ ErrorKind::Exited { .. }) => self.try_legacy(error).await,
-            Err(error) => Err(error),
-        }
+        Ok(Negotiation::Legacy(initialized?))
     }
 
     /// Sends `initialize`. Returns the error of the discovery if the server rejects that too.
@@ -171,6 +222,12 @@ impl ClientInner {
         })
     }
 
+    /// Whether the server is a process that has read nothing.
+    fn is_input_unread(&self) -> bool {
+        let link = self.link.pipe();
+        link.is_some_and(PipeLink::is_input_unread)
+    }
+
     pub(crate) fn not_mcp(&self, why: String) -> ErrorKind {
         let address = self.link.address().to_owned();
         ErrorKind::NotMcp { address, why }
@@ -196,8 +253,10 @@ impl ClientInner {
                     Some(_) => Ok(Discovery::MaybeLegacy(error)),
                 }
             }
-            // Some legacy servers exit if the first message is not `initialize`.
-            Err(error @ ErrorKind::Exited { .. }) => Ok(Discovery::MaybeLegacy(error)),
+            // Some legacy servers exit if the first message is not `initialize`. Others exit before they read it.
+            Err(error @ ErrorKind::Exited { .. }) if !self.is_input_unread() => {
+                Ok(Discovery::MaybeLegacy(error))
+            }
             Err(error) if is_rejection(&error) => Ok(Discovery::MaybeLegacy(error)),
             Err(error) => Err(error),
         }

@@ -22,10 +22,10 @@ use crate::pending::PendingCall;
 use crate::transport::{Link, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
-use refrain_wire::TaskMethod;
 use refrain_wire::client::{DISCOVER, write_initialized};
 use refrain_wire::drafts::{Draft, DraftError};
 use refrain_wire::legacy::Revision;
+use refrain_wire::{PROTOCOL_VERSION, TaskMethod};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::VecDeque;
@@ -37,6 +37,8 @@ use std::sync::Arc;
 #[serde(try_from = "String", into = "String")]
 #[non_exhaustive]
 pub enum Dialect {
+    /// 2026-07-28, without a fallback to an earlier revision.
+    Modern,
     /// A legacy revision of the protocol.
     Revision(Revision),
     /// A draft of the protocol.
@@ -44,31 +46,30 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// All dialects, the newest revision first.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let revisions = Revision::ALL.into_iter().map(Self::Revision);
+        let drafts = Draft::ALL.into_iter().map(Self::Draft);
+        std::iter::once(Self::Modern).chain(revisions).chain(drafts)
+    }
+
     /// The dialect with this name: a revision, `draft-0`, `draft-1` or `draft-2`.
     pub fn from_name(name: &str) -> Option<Self> {
-        let draft = Draft::from_name(name).map(Self::Draft);
-        draft.or_else(|| Revision::parse(name).map(Self::Revision))
+        Self::all().find(|dialect| dialect.name() == name)
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Modern => PROTOCOL_VERSION,
             Self::Revision(revision) => revision.as_str(),
             Self::Draft(draft) => draft.name(),
         }
     }
 
-    /// The revision, unless messages are translated.
-    pub(crate) fn revision(self) -> Option<Revision> {
-        match self {
-            Self::Revision(revision) => Some(revision),
-            Self::Draft(_) => None,
-        }
-    }
-
     pub(crate) fn wrap(self, link: Link, ids: RequestIds) -> Link {
         match self {
-            Self::Revision(_) => link,
+            Self::Modern | Self::Revision(_) => link,
             Self::Draft(draft) => Link::Translated(Arc::new(Translator {
                 draft,
                 link,
@@ -85,7 +86,7 @@ impl Dialect {
 pub(crate) type FixedProtocol = Dialect;
 
 impl ClientBuilder {
-    /// Uses this dialect instead of negotiating the protocol revision: a legacy revision, or a draft.
+    /// Uses this dialect instead of negotiating the protocol revision: 2026-07-28, a legacy revision, or a draft.
     ///
     /// ```no_run
     /// # async fn run() -> Result<(), refrain_client::Error> {
@@ -148,18 +149,22 @@ pub enum DialectError {
     #[error(transparent)]
     Unsupported(#[from] DraftError),
     /// There is no dialect with this name.
-    #[error("unknown dialect {0:?}")]
+    #[error("unknown dialect {0:?}; expected one of {names}", names = names())]
     Unknown(String),
     /// The server does not use the dialect.
-    #[error(
-        "{address} does not speak {dialect}: it sends asks as requests, as in legacy revisions"
-    )]
+    #[error("{address} does not speak {dialect}: {why}")]
     NotSpoken {
         /// The address of the server.
         address: String,
         /// The dialect.
         dialect: Dialect,
+        /// The reason.
+        why: String,
     },
+}
+
+fn names() -> String {
+    Vec::from_iter(Dialect::all().map(Dialect::name)).join(", ")
 }
 
 impl ErrorKind {

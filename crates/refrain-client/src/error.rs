@@ -3,8 +3,8 @@
 use crate::auth::AuthError;
 use crate::dialect::DialectError;
 use crate::pending::PendingCall;
-use refrain_wire::ParamHeaderError;
 use refrain_wire::client::{ReadError, RpcFailure};
+use refrain_wire::{CallKind, ParamHeaderError};
 use serde_json::Value;
 use std::error::Error as StdError;
 use std::time::Duration;
@@ -120,13 +120,10 @@ pub enum ErrorKind {
         limit: usize,
     },
     /// The connection was lost before the response.
-    #[error(
-        "connection closed before the response: {}; the call can be resumed",
-        cause(&**.0)
-    )]
+    #[error("connection closed before the response: {}", cause(&**.0))]
     ConnectionLost(#[source] BoxError),
     /// The server was silent for too long.
-    #[error("no response within {}; the server may be busy, and the call can be resumed", format_duration(*.0))]
+    #[error("no response within {}; the server may be busy", format_duration(*.0))]
     Timeout(Duration),
     /// The server responded with a JSON-RPC error.
     #[error("the server returned an error: {0}")]
@@ -185,9 +182,23 @@ pub struct UnansweredAsk {
     pub why: String,
 }
 
+impl Error {
+    /// Whether the tool may have run: the request was sent, and its response did not arrive. Resuming the call may run
+    /// it once more if [`Client::can_execute_twice`](crate::Client::can_execute_twice).
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.pending.as_ref().is_some_and(|pending| {
+            pending.call().kind() == CallKind::Tool && pending.is_delivery_unknown()
+        })
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.kind.fmt(f)
+        self.kind.fmt(f)?;
+        match self.is_outcome_unknown() {
+            true => f.write_str("; the outcome is unknown: the tool may have run"),
+            false => Ok(()),
+        }
     }
 }
 
@@ -269,7 +280,7 @@ fn kind_of_address(address: &str) -> &'static str {
     }
 }
 
-fn format_duration(time: Duration) -> String {
+pub(crate) fn format_duration(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{} ms", time.as_millis()),
         seconds => format!("{seconds} s"),

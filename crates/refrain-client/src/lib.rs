@@ -36,7 +36,7 @@
 //! | list features, subscribe to changes | [`Client::tools`], [`Client::listen`], [`ChangeStream`] |
 //! | authorize requests | [`Bearer`], [`OAuth`], [`Authorize`], [`Grants`], [`Loopback`] |
 //! | handle errors | [`Error`], [`ErrorKind`], [`AuthError`] |
-//! | observe messages, progress and logs | [`WireMessage`], [`Progress`], [`LogMessage`] |
+//! | observe messages, retries, progress and logs | [`WireMessage`], [`Retry`], [`Progress`], [`LogMessage`] |
 //! | read and write protocol types | [`wire`] |
 //!
 //! # Layers
@@ -91,13 +91,14 @@ pub use limits::ClientLimits;
 pub use listen::{ChangeStream, ServerChange};
 pub use notifications::{LogMessage, Progress};
 pub use pending::{AnswerRejection, PendingCall};
+pub use retry::{Retry, RetrySafety};
 pub use rounds::RoundOutcome;
 pub use transport::WireMessage;
 
 use dialect::{FixedProtocol, Translator, TranslatorExchange};
 
 pub use refrain_wire as wire;
-pub use refrain_wire::client::{ReadError, RpcFailure, ServerInfo, Task, TaskStatus};
+pub use refrain_wire::client::{AsSent, ReadError, RpcFailure, ServerInfo, Task, TaskStatus};
 pub use refrain_wire::{
     AskKind, Content, Filter, Form, Implementation, LogLevel, PromptResult, ReadResult, Root,
     SamplingAnswer, SamplingParams, ToolInfo, ToolResult,

@@ -3,41 +3,41 @@
 use crate::client::{Client, ClientInner, ListedTool};
 use crate::error::{Error, ErrorKind};
 use crate::limits::ClientLimits;
-use refrain_wire::client::{ReadError, Request, read_complete};
+use refrain_wire::client::{AsSent, ReadError, Request, read_complete};
 use refrain_wire::{
     ErrorCode, ListEntry, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 impl Client {
     /// Lists the tools of the server. Tools with invalid definitions are skipped with a warning.
-    pub async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
+    pub async fn tools(&self) -> Result<Vec<AsSent<ToolInfo>>, Error> {
         self.inner.tools().await
     }
 
     /// Lists the prompts of the server.
-    pub async fn prompts(&self) -> Result<Vec<PromptInfo>, Error> {
+    pub async fn prompts(&self) -> Result<Vec<AsSent<PromptInfo>>, Error> {
         self.inner.list("prompts/list").await
     }
 
     /// Lists the resources of the server.
-    pub async fn resources(&self) -> Result<Vec<ResourceInfo>, Error> {
+    pub async fn resources(&self) -> Result<Vec<AsSent<ResourceInfo>>, Error> {
         self.inner.list("resources/list").await
     }
 
     /// Lists the resource templates of the server.
-    pub async fn resource_templates(&self) -> Result<Vec<ResourceTemplateInfo>, Error> {
+    pub async fn resource_templates(&self) -> Result<Vec<AsSent<ResourceTemplateInfo>>, Error> {
         self.inner.list("resources/templates/list").await
     }
 }
 
 impl ClientInner {
-    async fn tools(&self) -> Result<Vec<ToolInfo>, Error> {
-        let mut tools: Vec<ToolInfo> = self.list("tools/list").await?;
+    async fn tools(&self) -> Result<Vec<AsSent<ToolInfo>>, Error> {
+        let mut tools: Vec<AsSent<ToolInfo>> = self.list("tools/list").await?;
         let mut listed = HashMap::with_capacity(tools.len());
         tools.retain(|tool| {
             let read = ListedTool::read(tool);
@@ -62,7 +62,7 @@ impl ClientInner {
     async fn list<T: ListEntry + DeserializeOwned>(
         &self,
         method: &'static str,
-    ) -> Result<Vec<T>, Error> {
+    ) -> Result<Vec<AsSent<T>>, Error> {
         let mut cursor = None;
         let listed = match self.pages(method, &mut cursor).await {
             Err(ErrorKind::Rpc(failure))
@@ -81,37 +81,30 @@ impl ClientInner {
         &self,
         method: &'static str,
         cursor: &mut Option<Value>,
-    ) -> Result<Vec<T>, ErrorKind> {
+    ) -> Result<Vec<AsSent<T>>, ErrorKind> {
         let limits = &self.setup.limits;
         let mut items = Vec::new();
         let mut size = ListSize::default();
         for _ in 0..limits.pages {
             let cursor_param = cursor.iter().map(|at| ("cursor", at.clone()));
-            let (raw, mut page) = self
-                .request_cached(Request::new(method, cursor_param))
-                .await?;
+            let request = Request::new(method, cursor_param);
+            let (raw, page) = self.request_cached(request).await?;
             size.add(&raw, &page);
-            drop(raw);
-            let listed = page.get_mut(T::MEMBER).and_then(Value::as_array_mut);
-            let listed = listed.map(std::mem::take).ok_or_else(|| {
-                ReadError::Unexpected(format!(
-                    "the result of {method} has no array {:?}",
-                    T::MEMBER
-                ))
-            })?;
-            size.entries += listed.len();
+            drop(page);
+            let (entries, next) = split_page(&raw, method, T::MEMBER)?;
+            size.entries += entries.len();
             size.check(limits)?;
             let mut invalid = None;
-            items.extend(listed.into_iter().filter_map(|item| {
-                let read = T::deserialize(item);
+            items.extend(entries.into_iter().filter_map(|entry| {
+                let read = AsSent::read(entry);
                 read.map_err(|error| invalid = Some(error)).ok()
             }));
             if let Some(error) = invalid {
                 tracing::warn!(method, %error, "invalid list entries skipped");
             }
-            match page.get("nextCursor") {
-                None | Some(Value::Null) => return Ok(items),
-                Some(next) => *cursor = Some(next.clone()),
+            match next {
+                None => return Ok(items),
+                next => *cursor = next,
             }
         }
         Err(ErrorKind::too_large("list", limits.pages, "pages", "pages"))
@@ -153,6 +146,23 @@ impl ClientInner {
                 .store(request, raw, Duration::from_millis(ttl));
         }
     }
+}
+
+/// The entries of a page as sent, and the cursor of the next page.
+fn split_page<'a>(
+    page: &'a RawValue,
+    method: &str,
+    member: &str,
+) -> Result<(Vec<&'a RawValue>, Option<Value>), ReadError> {
+    let members: BTreeMap<String, &RawValue> =
+        serde_json::from_str(page.get()).map_err(|_| ReadError::NotAnObject)?;
+    let no_array =
+        || ReadError::Unexpected(format!("the result of {method} has no array {member:?}"));
+    let entries = members.get(member).ok_or_else(no_array)?;
+    let entries = serde_json::from_str(entries.get()).map_err(|_| no_array())?;
+    let next = members.get("nextCursor");
+    let next = next.and_then(|next| serde_json::from_str(next.get()).ok());
+    Ok((entries, next.filter(|next: &Value| !next.is_null())))
 }
 
 /// The size of a list over all its pages.

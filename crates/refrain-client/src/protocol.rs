@@ -3,16 +3,17 @@
 use crate::client::ClientInner;
 use crate::error::ErrorKind;
 use crate::legacy::{Legacy, LegacySession, handle_stray, join_unanswered};
-use crate::retry::{RetryState, before_deadline, before_timeout};
+use crate::retry::{Retry, RetrySafety, RetryState, before_deadline, before_timeout};
 use crate::transport::{
     IncomingMessage, LinkError, LinkExchange, LinkResponse, LinkResult, OutgoingMessage,
 };
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
 use refrain_wire::client::{DISCOVER, Request, RequestMeta, RpcFailure};
-use refrain_wire::{AskKind, Capabilities, ErrorCode, PROTOCOL_VERSION, encode_header};
+use refrain_wire::{AskKind, CallKind, Capabilities, ErrorCode, PROTOCOL_VERSION, encode_header};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use tokio::time::{Instant, sleep};
 
 pub(crate) struct RequestPlan<'a> {
     pub(crate) request: Request,
@@ -35,15 +36,21 @@ impl From<Request> for RequestPlan<'_> {
 }
 
 impl RequestPlan<'_> {
-    fn can_retry(&self, error: &LinkError) -> bool {
+    /// Why the request may be sent again after this error; `None` if that could repeat an effect, or would not help.
+    fn retry_safety(&self, error: &LinkError) -> Option<RetrySafety> {
+        let is_tool = self.request.call_kind() == Some(CallKind::Tool);
         match error {
-            LinkError::NotSent(_) | LinkError::Busy { .. } => true,
-            LinkError::Lost(_) => self.can_repeat,
+            LinkError::NotSent(_) => Some(RetrySafety::NotSent),
+            LinkError::Busy { .. } => Some(RetrySafety::NotExecuted),
+            LinkError::Lost(_) if !self.can_repeat => None,
+            LinkError::Lost(_) if is_tool => Some(RetrySafety::CallId),
+            LinkError::Lost(_) => Some(RetrySafety::Idempotent),
             LinkError::Final(ErrorKind::HttpStatus { status, .. }) => {
                 let is_idempotent = self.can_repeat && self.call_id.is_none();
-                is_idempotent && (500..600).contains(status) && !matches!(status, 501 | 505)
+                let can_retry = (500..600).contains(status) && !matches!(status, 501 | 505);
+                (is_idempotent && can_retry).then_some(RetrySafety::Idempotent)
             }
-            LinkError::Final(_) => false,
+            LinkError::Final(_) => None,
         }
     }
 }
@@ -65,6 +72,7 @@ impl ClientInner {
             let mut retry = RetryState::new(self.setup.limits.retries);
             loop {
                 let was_unclear = std::mem::replace(is_delivery_unknown, true);
+                let start = Instant::now();
                 let error = match self.exchange(plan).await {
                     Ok(response) => {
                         // An error response says nothing about earlier attempts.
@@ -74,10 +82,21 @@ impl ClientInner {
                     Err(error) => error,
                 };
                 *is_delivery_unknown = was_unclear || error.may_have_executed();
-                if !plan.can_retry(&error) {
+                let Some(safety) = plan.retry_safety(&error) else {
                     return Err(error.into());
-                }
-                retry.wait(error).await?;
+                };
+                let (pause, error) = retry.next(error)?;
+                (self.setup.on_retry)(&Retry {
+                    method: plan.request.method,
+                    target: plan.request.subject(),
+                    number: retry.done,
+                    limit: retry.max,
+                    error: &error,
+                    elapsed: start.elapsed(),
+                    safety,
+                    pause,
+                });
+                sleep(pause).await;
             }
         };
         before_deadline(self.setup.limits.deadline, Box::pin(sent)).await
@@ -150,7 +169,7 @@ impl ClientInner {
         let mut restarts = self.restarts.lock().await;
         if link.has_exited() {
             tracing::warn!("server process exited; restarting it");
-            link.restart().map_err(LinkError::Final)?;
+            link.restart().await.map_err(LinkError::Final)?;
             *restarts += 1;
         }
         self.initialize_again(*restarts).await

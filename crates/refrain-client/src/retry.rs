@@ -1,8 +1,9 @@
 //! Retries with backoff, and timeouts.
 
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, format_duration};
 use crate::random;
 use crate::transport::{LinkError, LinkResult};
+use std::fmt;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -12,9 +13,75 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A longer `Retry-After` fails the request.
 pub(crate) const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
+/// A request that is about to be sent again, for [`ClientBuilder::on_retry`](crate::ClientBuilder::on_retry). Displayed
+/// as a sentence with the reasons.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Retry<'a> {
+    /// The method of the request.
+    pub method: &'a str,
+    /// The tool, prompt, resource or task of the request.
+    pub target: Option<&'a str>,
+    /// The number of this retry, from 1.
+    pub number: u32,
+    /// The largest number of retries.
+    pub limit: u32,
+    /// How the last attempt failed.
+    pub error: &'a ErrorKind,
+    /// How long the last attempt took. A proxy may limit that.
+    pub elapsed: Duration,
+    /// Why the retry cannot repeat an effect.
+    pub safety: RetrySafety,
+    /// The time until the request is sent.
+    pub pause: Duration,
+}
+
+/// Why sending a request again cannot repeat an effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RetrySafety {
+    /// The request did not reach the server.
+    NotSent,
+    /// The server was too busy to execute the request.
+    NotExecuted,
+    /// The request lists or reads, or has the same effect when repeated, as requests about a task have.
+    Idempotent,
+    /// The server recognises a repeated call by its id.
+    CallId,
+}
+
+impl fmt::Display for Retry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sending {}", self.method)?;
+        if let Some(target) = self.target {
+            write!(f, " {target}")?;
+        }
+        write!(
+            f,
+            " again ({} of {}): {}",
+            self.number, self.limit, self.error
+        )?;
+        if self.elapsed.as_secs() > 0 {
+            write!(f, " (after {})", format_duration(self.elapsed))?;
+        }
+        write!(f, "; {}", self.safety)
+    }
+}
+
+impl fmt::Display for RetrySafety {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotSent => "the request did not reach the server",
+            Self::NotExecuted => "the server did not execute the request",
+            Self::Idempotent => "the request can be repeated safely",
+            Self::CallId => "the server recognises the call by its id",
+        })
+    }
+}
+
 pub(crate) struct RetryState {
-    done: u32,
-    max: u32,
+    pub(crate) done: u32,
+    pub(crate) max: u32,
 }
 
 impl RetryState {
@@ -22,8 +89,9 @@ impl RetryState {
         Self { done: 0, max }
     }
 
-    /// Waits before the next attempt. Returns the error after too many retries or for too long a `Retry-After`.
-    pub(crate) async fn wait(&mut self, error: LinkError) -> LinkResult<()> {
+    /// Counts a retry and returns the pause before it, or the error after too many retries or for too long a
+    /// `Retry-After`.
+    pub(crate) fn next(&mut self, error: LinkError) -> LinkResult<(Duration, ErrorKind)> {
         let retry_after = match &error {
             LinkError::Busy { retry_after, .. } => *retry_after,
             _ => None,
@@ -33,8 +101,8 @@ impl RetryState {
         }
         self.done += 1;
         tracing::debug!(retry = self.done, ?error, "retrying request");
-        tokio::time::sleep(retry_after.unwrap_or_else(|| backoff(self.done))).await;
-        Ok(())
+        let pause = retry_after.unwrap_or_else(|| backoff(self.done));
+        Ok((pause, error.into()))
     }
 }
 

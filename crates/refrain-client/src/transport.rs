@@ -293,6 +293,7 @@ pub enum WireMessage<'a> {
     },
 }
 
+pub(crate) type StderrObserver = Arc<dyn Fn(&str) + Send + Sync>;
 pub(crate) type WireObserver = Arc<dyn Fn(WireMessage<'_>) + Send + Sync>;
 
 /// Checks the number of values in a message before it is parsed.

@@ -12,12 +12,14 @@
 //! # Ok::<(), refrain_wire::client::ReadError>(())
 //! ```
 
+mod as_sent;
 mod message;
 mod reply;
 mod request;
 mod server;
 mod task;
 
+pub use as_sent::AsSent;
 pub use message::{
     ReadError, RpcFailure, ServerMessage, cancelled_request, read_message, split_messages,
 };

@@ -197,7 +197,7 @@ async fn schema(connection: &mut ServerConnection, name: &str) -> Result<Value, 
     let tools = connection.client.tools();
     let tools = connection.interrupt.unless(tools).await?;
     let tool = tools.into_iter().find(|tool| tool.name == name);
-    Ok(tool.map_or(Value::Null, |tool| tool.input_schema))
+    Ok(tool.map_or(Value::Null, |tool| tool.into_view().input_schema))
 }
 
 fn missing(what: &str, list: &str) -> CommandError {

@@ -4,7 +4,7 @@ mod interrupted;
 
 use super::answerer::Answerer;
 use super::exit::{Code, CommandError};
-use super::interrupt::Interrupt;
+use super::interrupt::{Interrupt, Stop};
 use super::json::{self, Fold};
 use super::options::{AnswerOptions, BearerSource, ConnectOptions, SECRETS, ServerTarget};
 use super::sanitize::one_line;
@@ -26,6 +26,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use url::Url;
 
@@ -41,6 +42,8 @@ pub(super) struct ServerConnection {
     saved: Option<Arc<SavedCall>>,
     protocol: ProtocolOption,
     bearer: Option<BearerSource>,
+    /// How many requests were sent again.
+    retries: Arc<AtomicU32>,
     json: bool,
 }
 
@@ -52,10 +55,11 @@ impl ServerConnection {
     ) -> Result<Self, CommandError> {
         let limits = ClientLimits {
             silence: SILENCE,
+            deadline: Some(options.deadline()),
             ..ClientLimits::default()
         };
         let builder = Client::builder().limits(limits);
-        Self::connect(builder, options, target, 0, SILENCE).await
+        Self::connect(builder, options, target, 0).await
     }
 
     /// Connects for a call that has made this number of rounds. The call is saved before each further round.
@@ -68,7 +72,11 @@ impl ServerConnection {
     ) -> Result<Self, CommandError> {
         let saved = saved.map(Arc::new);
         let answerer = Answerer::new(answers, options.json)?;
-        let mut builder = answerer.register(Client::builder().limits(answers.limits()));
+        let limits = ClientLimits {
+            deadline: Some(options.deadline()),
+            ..answers.limits()
+        };
+        let mut builder = answerer.register(Client::builder().limits(limits));
         if !options.json && io::stderr().is_terminal() {
             builder = builder.on_progress(|progress| stderr::progress(&progress));
         }
@@ -82,8 +90,7 @@ impl ServerConnection {
                 }
             });
         }
-        let limit = answers.limits().deadline.unwrap_or(SILENCE).min(SILENCE);
-        let connection = Self::connect(builder, options, target, rounds, limit).await?;
+        let connection = Self::connect(builder, options, target, rounds).await?;
         Ok(Self {
             answerer: Some(answerer),
             saved,
@@ -96,13 +103,21 @@ impl ServerConnection {
         options: &ConnectOptions,
         target: ServerTarget,
         rounds: u32,
-        limit: Duration,
     ) -> Result<Self, CommandError> {
-        let mut builder = builder.info(Implementation {
-            name: "refrain".to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            ..Implementation::default()
-        });
+        let mut interrupt = Interrupt::new(options.deadline())?;
+        let retries = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&retries);
+        let mut builder = builder
+            .info(Implementation {
+                name: "refrain".to_owned(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                ..Implementation::default()
+            })
+            .on_stderr(stderr::record_server_line)
+            .on_retry(move |retry| {
+                counted.fetch_add(1, Ordering::Relaxed);
+                stderr::note(&retry.to_string());
+            });
         builder = options.protocol.configure(builder);
         if let Some(depth) = options.trace {
             let trace = WireTrace::new(depth, rounds);
@@ -125,10 +140,9 @@ impl ServerConnection {
             }
         };
         let in_time = async {
-            let connected = tokio::time::timeout(limit, connecting).await;
-            connected.unwrap_or_else(|_| Err(ErrorKind::Timeout(limit).into()))
+            let connected = tokio::time::timeout(SILENCE, connecting).await;
+            connected.unwrap_or_else(|_| Err(ErrorKind::Timeout(SILENCE).into()))
         };
-        let mut interrupt = Interrupt::new()?;
         Ok(Self {
             client: interrupt.unless(in_time).await?,
             interrupt,
@@ -137,6 +151,7 @@ impl ServerConnection {
             saved: None,
             protocol: options.protocol,
             bearer,
+            retries,
             json: options.json,
         })
     }
@@ -200,7 +215,7 @@ impl ServerConnection {
     pub(super) async fn close(mut self) {
         tokio::select! {
             _ = tokio::time::timeout(CLOSE_TIMEOUT, self.client.close()) => {}
-            () = self.interrupt.wait() => {}
+            () = self.interrupt.signal() => {}
         }
     }
 
@@ -218,8 +233,12 @@ impl ServerConnection {
     async fn drive(&mut self, pending: PendingCall, is_own: bool) -> Result<Code, CommandError> {
         let kind = pending.call().kind();
         let asker = pending.asker();
-        let interrupted = self.interrupt.wait();
-        let done = self.client.finish_unless(pending, interrupted).await;
+        let mut stop = None;
+        let stopped = async { stop = Some(self.interrupt.wait().await) };
+        let mut done = self.client.finish_unless(pending, stopped).await;
+        if let (Err(error), Some(Stop::Deadline(limit))) = (&mut done, stop) {
+            error.kind = ErrorKind::DeadlineExceeded(limit);
+        }
         stderr::clear();
         let result = match done {
             Ok(result) => result,

@@ -1,16 +1,14 @@
-//! `--dialect`: a legacy revision, or one of the drafts of MCP 2026-07-28.
+//! `--dialect`: 2026-07-28, a legacy revision, or a draft of 2026-07-28.
 
 use super::options::one_of;
 use clap::Args;
 use refrain_client::{ClientBuilder, Dialect, DialectError, ErrorKind, PendingCall, ReadError};
-use refrain_wire::drafts::Draft;
-use refrain_wire::legacy::Revision;
 
 #[derive(Clone, Copy, Args)]
 pub(super) struct ProtocolOption {
-    /// Speak this dialect instead of the newest revision that the server supports. `refrain serve --drafts` serves the
+    /// Speak only this dialect, instead of the newest revision that the server supports. `refrain serve --drafts` serves the
     /// drafts at /drafts/0/mcp, /drafts/1/mcp and /drafts/2/mcp.
-    #[arg(long, value_parser = one_of(all()))]
+    #[arg(long, value_parser = one_of(Dialect::all().map(|it| (it.name(), it))))]
     dialect: Option<Dialect>,
 }
 
@@ -34,12 +32,6 @@ impl ProtocolOption {
     }
 }
 
-fn all() -> impl Iterator<Item = (&'static str, Dialect)> {
-    let drafts = Draft::ALL.into_iter().map(Dialect::from);
-    let revisions = Revision::ALL.into_iter().map(Dialect::from);
-    revisions.chain(drafts).map(|it| (it.name(), it))
-}
-
 /// The hint for a server that speaks another dialect.
 pub(super) fn protocol_hint(kind: &ErrorKind) -> Option<String> {
     match kind {
@@ -49,10 +41,17 @@ pub(super) fn protocol_hint(kind: &ErrorKind) -> Option<String> {
         ErrorKind::Dialect(DialectError::NotSpoken {
             address,
             dialect: Dialect::Draft(draft),
+            ..
         }) if address.starts_with("http") => Some(format!(
             "`refrain serve --drafts` serves {draft} at {}",
             draft.path()
         )),
+        ErrorKind::Dialect(DialectError::NotSpoken {
+            dialect: Dialect::Modern,
+            ..
+        }) => Some(
+            "without --dialect, an earlier revision is used if the server supports one".to_owned(),
+        ),
         ErrorKind::Dialect(DialectError::NotSpoken { dialect, .. }) => Some(format!(
             "`refrain serve --stdio --dialect {dialect}` speaks {dialect}"
         )),

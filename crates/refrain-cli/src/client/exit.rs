@@ -1,7 +1,7 @@
 //! Exit codes, and the errors that end a command.
 
 use super::protocol_hint;
-use super::sanitize::{harmless, one_line};
+use super::sanitize::{harmless, one_line, shortened};
 use refrain_client::{AuthError, Error, ErrorKind, RpcFailure};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -21,6 +21,9 @@ Exit codes:
 const TOKEN_HINT: &str =
     "put an access token into a file and pass --bearer-file FILE, or set $REFRAIN_TOKEN";
 const SAVED_ADDRESS_TOKEN_HINT: &str = "$REFRAIN_TOKEN is not sent to a saved address: pass --url URL to send it, or pass --bearer-file FILE";
+
+/// The printed length of a line of a server's standard error.
+const MAX_SERVER_LINE: usize = 300;
 
 /// An exit code; [`EXIT_CODES`] describes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +98,22 @@ impl CommandError {
         self
     }
 
+    /// Adds the last lines of the server's standard error, if there may be no usable server.
+    pub(super) fn with_server_lines(self, lines: &[String]) -> Self {
+        if self.code != Code::Unreachable || lines.is_empty() {
+            return self;
+        }
+        let shown = lines.iter().map(|line| {
+            let (start, length) = shortened(line, MAX_SERVER_LINE);
+            let end = if length.is_some() { "…" } else { "" };
+            format!("\n  {}{end}", one_line(start))
+        });
+        let shown: String = shown.collect();
+        let remarks = self.remarks;
+        let remarks = format!("\nnote: last lines of the server's standard error:{shown}{remarks}");
+        Self { remarks, ..self }.with("stderr", lines.to_vec())
+    }
+
     /// Replaces the error in the JSON object by the open asks.
     pub(super) fn with_asks(mut self, asks: Vec<Value>) -> Self {
         let facts = std::mem::take(&mut *self.facts).into_iter();
@@ -128,8 +147,17 @@ impl fmt::Display for CommandError {
 
 impl From<&Error> for CommandError {
     fn from(error: &Error) -> Self {
+        let message = match &error.kind {
+            // The lines of its standard error follow, see `with_server_lines`.
+            ErrorKind::Exited { status, .. } => ErrorKind::Exited {
+                status: status.clone(),
+                stderr: String::new(),
+            }
+            .to_string(),
+            kind => kind.to_string(),
+        };
         // On one line, so that text of a server cannot pass for a line of this program.
-        let message = one_line(&error.kind.to_string());
+        let message = one_line(&message);
         let command_error = Self::new(code(&error.kind), message);
         match &error.kind {
             ErrorKind::Rpc(failure) => command_error.with("error", to_json(failure)),

@@ -1,15 +1,28 @@
-//! Signals that interrupt a command.
+//! Signals that interrupt a command, and its deadline.
 
-use super::exit::CommandError;
+use super::exit::{Code, CommandError};
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{Instant, sleep_until};
 
 pub(super) struct Interrupt {
     interrupt: Signal,
     terminate: Signal,
+    limit: Duration,
+    deadline: Instant,
+}
+
+/// Why a command stops before it is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stop {
+    Signal,
+    /// The time limit of the command.
+    Deadline(Duration),
 }
 
 impl Interrupt {
-    pub(super) fn new() -> Result<Self, CommandError> {
+    /// `limit` is the time from now to the deadline of the command.
+    pub(super) fn new(limit: Duration) -> Result<Self, CommandError> {
         let listen = |kind| {
             signal(kind).map_err(|error| {
                 CommandError::usage(format!("cannot install signal handlers: {error}"))
@@ -18,14 +31,25 @@ impl Interrupt {
         Ok(Self {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            limit,
+            deadline: Instant::now() + limit,
         })
     }
 
     /// Resolves at the next signal.
-    pub(super) async fn wait(&mut self) {
+    pub(super) async fn signal(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Resolves at the next signal, or at the deadline.
+    pub(super) async fn wait(&mut self) -> Stop {
+        let (limit, deadline) = (self.limit, self.deadline);
+        tokio::select! {
+            () = self.signal() => Stop::Signal,
+            () = sleep_until(deadline) => Stop::Deadline(limit),
         }
     }
 
@@ -35,7 +59,21 @@ impl Interrupt {
     ) -> Result<T, CommandError> {
         tokio::select! {
             done = work => done.map_err(Into::into),
-            () = self.wait() => Err(CommandError::interrupted()),
+            stop = self.wait() => Err(stop.into()),
         }
     }
 }
+
+impl From<Stop> for CommandError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Signal => Self::interrupted(),
+            Stop::Deadline(limit) => {
+                let message = format!("not done before the deadline of {} s", limit.as_secs());
+                Self::new(Code::Unreachable, message).hint(DEADLINE_HINT)
+            }
+        }
+    }
+}
+
+pub(super) const DEADLINE_HINT: &str = "set a later deadline with --deadline SECONDS";

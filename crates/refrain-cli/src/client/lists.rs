@@ -7,8 +7,10 @@ use super::output::{COLUMN_MAX, pretty, print, print_json};
 use super::sanitize::{harmless, one_line};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
-use refrain_client::{Error, ErrorKind};
-use refrain_wire::{ErrorCode, PromptInfo, ResourceInfo, ResourceTemplateInfo, ToolInfo};
+use refrain_client::{AsSent, Error, ErrorKind};
+use refrain_wire::{
+    Annotations, ErrorCode, Icon, PromptInfo, ResourceInfo, ResourceTemplateInfo, Role, ToolInfo,
+};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -72,8 +74,9 @@ async fn list(
                 let all = json!({"resources": resources, "resourceTemplates": templates});
                 return print_json(&all);
             }
-            let templates = templates.iter().map(template);
-            show_entries("resources", resources.iter().map(resource).chain(templates))
+            let templates = templates.iter().map(|item| template(item));
+            let resources = resources.iter().map(|item| resource(item));
+            show_entries("resources", resources.chain(templates))
         }
     }
 }
@@ -90,16 +93,16 @@ async fn or_empty<T>(list: impl Future<Output = Result<Vec<T>, Error>>) -> Resul
     }
 }
 
-fn show<T: serde::Serialize>(
+fn show<T>(
     json: bool,
     what: &str,
-    items: &[T],
+    items: &[AsSent<T>],
     entry: fn(&T) -> String,
 ) -> Result<(), CommandError> {
     if json {
         return print_json(&items);
     }
-    show_entries(what, items.iter().map(entry))
+    show_entries(what, items.iter().map(|item| entry(item)))
 }
 
 /// Prints entries with a blank line between them, one by one because they may be long.
@@ -122,11 +125,12 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
     if json {
         return print_json(&json!({
             "address": client.address(),
-            "serverInfo": server.info,
+            "serverInfo": server.raw_info(),
             "version": server.version,
             "supportedVersions": server.versions,
             "capabilities": server.capabilities,
             "instructions": server.instructions,
+            "result": server.raw,
         }));
     }
     const LABEL: usize = 14;
@@ -149,6 +153,11 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
     }
     let capabilities = Value::Object(server.capabilities.clone());
     lines.push(line("capabilities", &pretty(&capabilities, LABEL)));
+    if let Some(url) = info.and_then(|info| info.website_url.as_deref()) {
+        lines.push(line("website", &one_line(url)));
+    }
+    let icons = info.and_then(|info| icon_count(&info.icons));
+    lines.extend(icons.map(|icons| line("icons", &icons)));
     if let Some(instructions) = &server.instructions {
         lines.push(line("instructions", &harmless(instructions)));
     }
@@ -160,6 +169,7 @@ fn tool(tool: &ToolInfo) -> String {
     let annotated = annotated.and_then(|hints| hints.title.as_deref());
     let title = tool.title.as_deref().or(annotated);
     let mut lines = head(&tool.name, title, tool.description.as_deref());
+    lines.extend(facts_line(&tool_facts(tool)));
     let required = tool.input_schema["required"].as_array();
     let required: HashSet<&str> = required
         .into_iter()
@@ -184,6 +194,7 @@ fn tool(tool: &ToolInfo) -> String {
 fn prompt(prompt: &PromptInfo) -> String {
     let title = prompt.title.as_deref();
     let mut lines = head(&prompt.name, title, prompt.description.as_deref());
+    lines.extend(facts_line(&Vec::from_iter(icon_count(&prompt.icons))));
     let rows: Vec<_> = prompt
         .arguments
         .iter()
@@ -202,6 +213,8 @@ fn resource(resource: &ResourceInfo) -> String {
     let title = resource.title.as_deref().unwrap_or(&resource.name);
     let mut facts = Vec::from_iter(resource.mime_type.as_deref().map(one_line));
     facts.extend(resource.size.map(|size| format!("{size} bytes")));
+    facts.extend(annotation_facts(resource.annotations.as_ref()));
+    facts.extend(icon_count(&resource.icons));
     located(
         &resource.uri,
         title,
@@ -214,16 +227,66 @@ fn template(template: &ResourceTemplateInfo) -> String {
     let title = template.title.as_deref().unwrap_or(&template.name);
     let mut facts = vec!["a template".to_owned()];
     facts.extend(template.mime_type.as_deref().map(one_line));
+    facts.extend(annotation_facts(template.annotations.as_ref()));
+    facts.extend(icon_count(&template.icons));
     let about = template.description.as_deref();
     located(&template.uri_template, title, about, &facts)
 }
 
 fn located(uri: &str, title: &str, about: Option<&str>, facts: &[String]) -> String {
     let mut lines = head(uri, Some(title), about);
-    if !facts.is_empty() {
-        lines.push(format!("    {DIM}{}{DIM:#}", facts.join(", ")));
-    }
+    lines.extend(facts_line(facts));
     lines.join("\n")
+}
+
+fn facts_line(facts: &[String]) -> Option<String> {
+    let line = || format!("    {DIM}{}{DIM:#}", facts.join(", "));
+    (!facts.is_empty()).then(line)
+}
+
+/// The unverified hints of a tool about its behaviour, and its icons.
+fn tool_facts(tool: &ToolInfo) -> Vec<String> {
+    let hints = tool.annotations.clone().unwrap_or_default();
+    let hints = [
+        (hints.read_only_hint, "read-only", "changes data"),
+        (hints.destructive_hint, "destructive", "not destructive"),
+        (hints.idempotent_hint, "idempotent", "not idempotent"),
+        (hints.open_world_hint, "open world", "closed world"),
+    ];
+    let said = hints.iter().filter_map(|(hint, yes, no)| {
+        let said = if (*hint)? { yes } else { no };
+        Some((*said).to_owned())
+    });
+    said.chain(icon_count(&tool.icons)).collect()
+}
+
+fn icon_count(icons: &[Icon]) -> Option<String> {
+    match icons.len() {
+        0 => None,
+        1 => Some("1 icon".to_owned()),
+        count => Some(format!("{count} icons")),
+    }
+}
+
+/// Who a resource is for, and how important it is.
+fn annotation_facts(annotations: Option<&Annotations>) -> Vec<String> {
+    let Some(annotations) = annotations else {
+        return Vec::new();
+    };
+    let mut facts = Vec::new();
+    let audience = annotations.audience.iter().map(|role| match role {
+        Role::User => "the user",
+        Role::Assistant => "the model",
+    });
+    let audience: Vec<_> = audience.collect();
+    if !audience.is_empty() {
+        facts.push(format!("for {}", audience.join(" and ")));
+    }
+    let priority = annotations.priority;
+    facts.extend(priority.map(|priority| format!("priority {priority}")));
+    let modified = annotations.last_modified.as_deref();
+    facts.extend(modified.map(|time| format!("modified {}", one_line(time))));
+    facts
 }
 
 fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {

@@ -16,6 +16,8 @@ pub(super) const TOKEN: &str = "REFRAIN_TOKEN";
 /// Environment variables with secrets, which commands started by this program do not get.
 pub(super) const SECRETS: [&str; 3] = [TOKEN, refrain_app::KEYS, refrain_app::STORE];
 
+const DEADLINE: Duration = Duration::from_secs(3600);
+
 /// The server to connect to, and the format of the output.
 #[derive(Args)]
 pub(super) struct ConnectOptions {
@@ -38,6 +40,9 @@ pub(super) struct ConnectOptions {
     /// printed from DEPTH 6 on [default: 5].
     #[arg(long, value_name = "DEPTH", num_args = 0..=1, require_equals = true, default_missing_value = "5")]
     pub(super) trace: Option<usize>,
+    /// The time limit for the whole command in seconds, including the time for answers [default: 3600].
+    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
+    deadline: Option<u64>,
     /// Print the result, or the error, as JSON.
     #[arg(long)]
     pub(super) json: bool,
@@ -69,6 +74,10 @@ impl ConnectOptions {
                     .hint("pass the server's URL first, or start a server with --stdio -- COMMAND")
             }),
         }
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.deadline.map_or(DEADLINE, Duration::from_secs)
     }
 
     /// The command to start, with `--stdio`.
@@ -119,9 +128,6 @@ pub(super) struct AnswerOptions {
     /// Print log messages of the server at or above this level to standard error.
     #[arg(long, value_name = "LEVEL", value_parser = one_of(LogLevel::ALL.map(|level| (level.as_str(), level))))]
     pub(super) log: Option<LogLevel>,
-    /// The time limit for the whole call in seconds, including the time for answers [default: 3600].
-    #[arg(long, value_name = "SECONDS", value_parser = value_parser!(u64).range(1..))]
-    deadline: Option<u64>,
     /// The maximum number of rounds [default: 20].
     #[arg(long, value_name = "COUNT", value_parser = value_parser!(u32).range(1..))]
     rounds: Option<u32>,
@@ -139,14 +145,11 @@ impl AnswerOptions {
     }
 
     pub(super) fn limits(&self) -> ClientLimits {
-        let mut limits = ClientLimits::default();
-        if let Some(seconds) = self.deadline {
-            limits.deadline = Some(Duration::from_secs(seconds));
+        let defaults = ClientLimits::default();
+        ClientLimits {
+            rounds: self.rounds.unwrap_or(defaults.rounds),
+            ..defaults
         }
-        if let Some(rounds) = self.rounds {
-            limits.rounds = rounds;
-        }
-        limits
     }
 }
 

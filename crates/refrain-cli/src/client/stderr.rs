@@ -1,20 +1,25 @@
 //! Standard error: everything but the result, and the progress bar.
 
 use super::sanitize::one_line;
-use crate::style::WARNING;
+use crate::style::{DIM, WARNING};
 use indicatif::{ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use refrain_client::Progress;
+use std::collections::VecDeque;
 use std::io::{self, Write};
 
 const STEPS: u64 = 1000;
 const MAX_HELD: usize = 1000;
+const MAX_SERVER_LINES: usize = 20;
 
 static STDERR: Mutex<Stderr> = Mutex::new(Stderr {
     bar: None,
     holders: 0,
     held: Vec::new(),
 });
+
+/// The last lines of the standard error of a server process.
+static SERVER_LINES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 
 /// The progress bar, and the texts held back while a prompt is shown.
 struct Stderr {
@@ -56,6 +61,24 @@ pub(super) fn print(text: &str) {
 
 pub(super) fn warn(text: &str) {
     print(&format!("{WARNING}warning:{WARNING:#} {}", one_line(text)));
+}
+
+pub(super) fn note(text: &str) {
+    print(&format!("{DIM}note:{DIM:#} {}", one_line(text)));
+}
+
+/// Keeps a line of the server's standard error, for the error of the command.
+pub(super) fn record_server_line(line: &str) {
+    let mut lines = SERVER_LINES.lock();
+    if lines.len() == MAX_SERVER_LINES {
+        lines.pop_front();
+    }
+    lines.push_back(line.to_owned());
+}
+
+/// The last lines of the server's standard error.
+pub(super) fn server_lines() -> Vec<String> {
+    SERVER_LINES.lock().iter().cloned().collect()
 }
 
 pub(super) fn progress(progress: &Progress) {

@@ -112,7 +112,11 @@ impl Translator {
         if method == PING {
             return Ok(());
         }
-        let (address, dialect) = (self.link.address().to_owned(), self.draft.into());
-        Err(DialectError::NotSpoken { address, dialect }.into())
+        Err(DialectError::NotSpoken {
+            address: self.link.address().to_owned(),
+            dialect: self.draft.into(),
+            why: "it sends asks as requests, as in legacy revisions".to_owned(),
+        }
+        .into())
     }
 }

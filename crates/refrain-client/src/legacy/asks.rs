@@ -212,7 +212,8 @@ impl ClientInner {
         loop {
             match self.link.send(&outgoing).await {
                 Err(error @ (LinkError::NotSent(_) | LinkError::Busy { .. })) => {
-                    retry.wait(error).await?;
+                    let (pause, _) = retry.next(error)?;
+                    tokio::time::sleep(pause).await;
                 }
                 outcome => return outcome,
             }

@@ -4,18 +4,22 @@
 //! to a limit.
 
 mod child;
+mod input;
 mod lines;
 mod routes;
 
 use super::{
-    IncomingMessage, LinkError, LinkResult, OutgoingMessage, WireMessage, WireObserver,
-    check_message, read,
+    IncomingMessage, LinkError, LinkResult, OutgoingMessage, StderrObserver, WireMessage,
+    WireObserver, check_message, read,
 };
 use crate::error::ErrorKind;
 use crate::legacy::handle_stray;
 use crate::limits::ClientLimits;
 use crate::notifications::Notifications;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
 use http::HeaderMap;
+use input::InputProbe;
 use parking_lot::Mutex;
 use refrain_wire::client::{RpcFailure, split_messages};
 use routes::{QueuedMessage, Recipient, Router};
@@ -25,7 +29,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::process::Command;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 /// How many characters of an invalid line an error repeats.
 const EXCERPT_MAX: usize = 200;
@@ -44,6 +47,7 @@ pub(crate) struct PipeLink {
 #[derive(Clone)]
 pub(crate) struct PipeSetup {
     pub(crate) watch: WireObserver,
+    pub(crate) on_stderr: StderrObserver,
     pub(crate) notifications: Notifications,
     pub(crate) limits: ClientLimits,
 }
@@ -53,7 +57,8 @@ struct ChildProcess {
     queue: mpsc::Sender<QueuedLine>,
     /// Dropping this ends the process, even if it does not read the queued messages.
     keep_running: oneshot::Sender<()>,
-    monitor: JoinHandle<()>,
+    /// Ends with the process.
+    monitor: Shared<BoxFuture<'static, ()>>,
 }
 
 struct QueuedLine {
@@ -74,6 +79,7 @@ struct ProcessState {
     routes: Mutex<Router>,
     exited: Notify,
     stderr: Mutex<Vec<u8>>,
+    input: InputProbe,
     queue: mpsc::WeakSender<QueuedLine>,
     setup: PipeSetup,
 }
@@ -97,7 +103,20 @@ impl PipeLink {
         self.shared().routes.lock().exit_status.is_some()
     }
 
-    pub(crate) fn restart(&self) -> Result<(), ErrorKind> {
+    /// Whether the process has read nothing that was sent to it.
+    pub(crate) fn is_input_unread(&self) -> bool {
+        self.shared().input.is_unread()
+    }
+
+    /// Whether the process has read everything that was sent to it.
+    pub(crate) fn is_input_read(&self) -> bool {
+        self.shared().input.is_read()
+    }
+
+    /// Starts the process again, after the former one has ended.
+    pub(crate) async fn restart(&self) -> Result<(), ErrorKind> {
+        let former = self.process.lock().monitor.clone();
+        former.await;
         let process = ChildProcess::start(&mut self.command.lock(), self.setup.clone())?;
         process.shared.routes.lock().is_modern = self.is_modern.load(Ordering::Relaxed);
         *self.process.lock() = process;
@@ -139,9 +158,7 @@ impl PipeLink {
     pub(super) async fn close(self) {
         let process = self.process.into_inner();
         drop((process.queue, process.keep_running));
-        if process.monitor.await.is_err() {
-            tracing::warn!("task of the server process panicked");
-        }
+        process.monitor.await;
     }
 }
 
@@ -160,15 +177,21 @@ impl ChildProcess {
             routes: Mutex::default(),
             exited: Notify::new(),
             stderr: Mutex::default(),
+            input: InputProbe::default(),
             queue: queue.downgrade(),
             setup,
         });
-        let running = child::run(child, lines, shutdown, Arc::clone(&shared));
+        let running = tokio::spawn(child::run(child, lines, shutdown, Arc::clone(&shared)));
+        let monitor = running.map(|ended| {
+            if ended.is_err() {
+                tracing::warn!("task of the server process panicked");
+            }
+        });
         Ok(Self {
             shared,
             queue,
             keep_running,
-            monitor: tokio::spawn(running),
+            monitor: monitor.boxed().shared(),
         })
     }
 }

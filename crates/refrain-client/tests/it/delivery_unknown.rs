@@ -1,9 +1,10 @@
 //! Calls that the server may or may not have executed.
 
 use crate::support::{FakeServer, Respond};
-use refrain_client::{CallSpec, Client, ErrorKind, PendingCall};
+use refrain_client::{CallSpec, Client, ErrorKind, PendingCall, RetrySafety};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// A server with these responses to the rounds of a call.
 async fn start_server(
@@ -115,4 +116,56 @@ async fn can_execute_twice_is_known_before_resuming() {
     assert_eq!(call_ids(&server).len(), 1);
     let supporting = connect(&start_server(true, |_| lost()).await).await;
     assert!(!supporting.can_execute_twice(&pending));
+}
+
+#[tokio::test]
+async fn retries_are_observed_with_the_reason_why_they_are_safe() {
+    let server = start_server(true, |round| match round {
+        1 => lost(),
+        2 => Respond::RetryAfter(503, "0"),
+        _ => Respond::text("once"),
+    })
+    .await;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let observed = Arc::clone(&seen);
+    let builder = Client::builder().on_retry(move |retry| {
+        let mut observed = observed.lock().expect("the lock is not poisoned");
+        observed.push((retry.number, retry.safety, retry.to_string()));
+    });
+    let client = builder.connect(&server.url).await.unwrap();
+    client.call_tool("t", json!({})).await.unwrap();
+    let seen = seen.lock().expect("the lock is not poisoned");
+    let safety: Vec<_> = seen
+        .iter()
+        .map(|(number, safety, _)| (*number, *safety))
+        .collect();
+    assert_eq!(
+        safety,
+        [(1, RetrySafety::CallId), (2, RetrySafety::NotExecuted)]
+    );
+    let text = "sending tools/call t again (1 of 4): the server responded with HTTP status 502: gateway; \
+                the server recognises the call by its id";
+    assert_eq!(seen[0].2, text);
+}
+
+#[tokio::test]
+async fn error_of_a_lost_call_says_that_its_outcome_is_unknown() {
+    let client = connect(&start_server(false, |_| lost()).await).await;
+    let error = client.call_tool("t", json!({})).await.unwrap_err();
+    assert!(error.is_outcome_unknown());
+    assert!(
+        error
+            .to_string()
+            .ends_with("the outcome is unknown: the tool may have run"),
+        "{error}"
+    );
+    let read = client.read_resource("file:///x").await.unwrap_err();
+    assert!(!read.is_outcome_unknown());
+    let busy = start_server(false, |_| Respond::RetryAfter(503, "0")).await;
+    let error = connect(&busy)
+        .await
+        .call_tool("t", json!({}))
+        .await
+        .unwrap_err();
+    assert!(!error.is_outcome_unknown(), "{error}");
 }

@@ -21,7 +21,7 @@ fn page(names: &[&str], next: Option<&str>, ttl: Value) -> Respond {
 
 async fn names(client: &Client) -> Vec<String> {
     let tools = client.tools().await.expect("tools");
-    tools.into_iter().map(|tool| tool.name).collect()
+    tools.into_iter().map(|tool| tool.name.clone()).collect()
 }
 
 #[tokio::test]

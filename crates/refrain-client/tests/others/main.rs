@@ -4,6 +4,7 @@
 //! tests fail.
 
 mod everything;
+mod lists;
 mod restaurant;
 mod server;
 mod user;
@@ -86,4 +87,19 @@ async fn legacy_over_http() {
 #[tokio::test]
 async fn legacy_over_stdio() {
     over_stdio(LEGACY, &LEGACY_EXPECTED).await;
+}
+
+#[tokio::test]
+async fn lists_of_everything_are_kept_as_sent() {
+    lists::check_kept(server::EVERYTHING).await;
+}
+
+#[tokio::test]
+async fn lists_of_python_are_kept_as_sent() {
+    lists::check_kept(PYTHON).await;
+}
+
+#[tokio::test]
+async fn lists_of_legacy_are_kept_as_sent() {
+    lists::check_kept(LEGACY).await;
 }

@@ -2,8 +2,8 @@
 
 use super::ClientError;
 use super::answers::sample;
-use refrain_client::Client;
 use refrain_client::wire::ToolInfo;
+use refrain_client::{AsSent, Client};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -95,9 +95,10 @@ pub(super) async fn call(client: &Client, tool: &str, arguments: Value) -> Resul
     Ok(())
 }
 
-fn find<'a>(tools: &'a [ToolInfo], name: &str) -> Result<&'a ToolInfo, ClientError> {
+fn find<'a>(tools: &'a [AsSent<ToolInfo>], name: &str) -> Result<&'a ToolInfo, ClientError> {
     tools
         .iter()
+        .map(|tool| &**tool)
         .find(|tool| tool.name == name)
         .ok_or_else(|| ClientError::NoTool(name.to_owned()))
 }

@@ -39,6 +39,8 @@ pub enum Fault {
     CutLive,
     /// The request does not reach the server; the response is this status line without a body.
     Status(&'static str),
+    /// The response is replaced by this status line without a body, as by a proxy that gave up waiting for it.
+    StatusAfter(&'static str),
     /// Both connections are closed while the server is at work.
     HangUp,
     /// The request reaches two instances at the same time. The client gets the first response without an error.
@@ -188,9 +190,7 @@ impl Route {
                 self.send(request).await;
                 return None;
             }
-            Fault::Status(status) => {
-                format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
-            }
+            Fault::Status(status) => only_status(status),
             Fault::CutStream => self.first_event(request, request.method != LISTEN).await,
             Fault::CutLive => self.first_event(request, false).await,
             Fault::CutSilence(limit) => {
@@ -211,6 +211,7 @@ impl Route {
                 let _ = client.read_u8().await;
                 return None;
             }
+            Fault::StatusAfter(status) => response = only_status(status),
             Fault::CutHead => response.truncate(head / 2),
             Fault::CutBody => response.truncate(response.len().midpoint(head)),
             Fault::DoubleInTurn => response = self.exchange(request).await,
@@ -342,6 +343,10 @@ impl RawRequest {
         bytes.append(&mut body);
         Ok(Self { method, bytes })
     }
+}
+
+fn only_status(status: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n").into_bytes()
 }
 
 fn is_error(response: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use crate::info::Implementation;
 use crate::meta::{CALL_ID_KEY, PROTOCOL_VERSION, SERVER_INFO_KEY};
 
 /// A server's unverified description of itself.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default)]
 pub struct ServerInfo {
     /// Its name and version, if sent.
     pub info: Option<Implementation>,
@@ -21,6 +21,8 @@ pub struct ServerInfo {
     pub capabilities: Map<String, Value>,
     /// How to use it, for a model.
     pub instructions: Option<String>,
+    /// The result of `server/discover` or `initialize` as it was sent, with unknown members; `null` without one.
+    pub raw: Box<RawValue>,
 }
 
 impl ServerInfo {
@@ -57,6 +59,7 @@ impl ServerInfo {
             versions: found.supported_versions,
             capabilities: found.capabilities,
             instructions: found.instructions,
+            raw: raw.to_owned(),
         })
     }
 
@@ -68,18 +71,31 @@ impl ServerInfo {
             protocol_version: String,
             #[serde(default)]
             capabilities: Map<String, Value>,
-            server_info: Option<Implementation>,
+            server_info: Option<Value>,
             instructions: Option<String>,
         }
 
         let found: InitializeMembers = read(raw)?;
         Ok(Self {
-            info: found.server_info,
+            info: found
+                .server_info
+                .and_then(|info| Implementation::deserialize(info).ok()),
             versions: vec![found.protocol_version.clone()],
             version: found.protocol_version,
             capabilities: found.capabilities,
             instructions: found.instructions,
+            raw: raw.to_owned(),
         })
+    }
+
+    /// Its name and version as sent, with unknown members.
+    pub fn raw_info(&self) -> Option<Value> {
+        let mut result: Value = serde_json::from_str(self.raw.get()).ok()?;
+        let info = match result["_meta"].get(SERVER_INFO_KEY).is_some() {
+            true => &mut result["_meta"][SERVER_INFO_KEY],
+            false => result.get_mut("serverInfo")?,
+        };
+        Some(info.take())
     }
 }
 

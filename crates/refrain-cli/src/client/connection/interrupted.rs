@@ -2,6 +2,7 @@
 
 use super::{ServerConnection, print_asks};
 use crate::client::exit::CommandError;
+use crate::client::interrupt::DEADLINE_HINT;
 use crate::client::options::{BearerSource, ServerTarget};
 use crate::client::sanitize::one_line;
 use crate::client::saved_call::SavedCall;
@@ -10,6 +11,7 @@ use crate::client::unanswered::{MissingAnswer, quoted, unanswered_asks};
 use refrain_client::{Error, ErrorKind, PendingCall};
 use refrain_wire::{CallKind, ErrorCode};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 const CANCEL_TIME: Duration = Duration::from_secs(5);
@@ -34,6 +36,10 @@ impl ServerConnection {
             ErrorKind::Stopped => CommandError::interrupted(),
             _ => CommandError::from(&error),
         };
+        let retries = self.retries.load(Ordering::Relaxed);
+        if retries > 0 {
+            report = report.with("retries", retries);
+        }
         self.warn_of_unused_answers();
         let saved = match (&self.saved, &error.pending) {
             (Some(saved), Some(pending)) => saved.replace(pending).map(|()| Some(saved.file())),
@@ -91,7 +97,11 @@ impl ServerConnection {
             report = with_rejection_reasons(report, kind, pending);
         }
         if matches!(kind, ErrorKind::DeadlineExceeded(_)) {
-            report = report.hint("set a later deadline with --deadline SECONDS");
+            report = report.hint(DEADLINE_HINT);
+        }
+        let is_unknown = pending.call().kind() == CallKind::Tool && pending.is_delivery_unknown();
+        if is_unknown && !is_repeat_rejected(kind, pending) {
+            report = self.with_unknown_outcome(report, pending);
         }
         match *continuation {
             Continuation::Task(_) if matches!(kind, ErrorKind::Rpc(_)) => report,
@@ -122,13 +132,26 @@ impl ServerConnection {
             Continuation::Task(id) => self.with_watch_hint(report, id),
             Continuation::None if is_repeat_rejected(kind, pending) => report
                 .note("the request was sent before and may have been accepted; that response was lost"),
-            Continuation::None if pending.round() > 0 => report
+            Continuation::None if pending.round() > 0 || is_unknown => report
                 .note("the call is lost")
                 .hint(format!(
                     "with --save FILE, a call can be continued by `{}`",
                     self.resume_command(Path::new("FILE"), "")
                 )),
             Continuation::None => report,
+        }
+    }
+
+    /// Adds that the tool may have run, and whether it could run twice.
+    fn with_unknown_outcome(&self, report: CommandError, pending: &PendingCall) -> CommandError {
+        let report = report
+            .note("the outcome is unknown: the request was sent, so the tool may have run")
+            .with("outcome", "unknown");
+        match self.client.can_execute_twice(pending) {
+            true => report.hint(
+                "find out whether it took effect before you send it again: the server would not recognise the repeated call",
+            ),
+            false => report,
         }
     }
 

@@ -1,7 +1,7 @@
 //! `--dialect`: saved calls and printed hints keep the dialect.
 
 use super::{assert_says, json};
-use crate::support::{Files, Serve, run};
+use crate::support::{FakeServer, Files, Respond, Serve, run};
 use refrain_client::{Dialect, PendingCall};
 use refrain_wire::drafts::Draft;
 use refrain_wire::legacy::Revision;
@@ -130,4 +130,29 @@ async fn hint_to_watch_a_task_contains_its_dialect() {
         let said = run([&words[1..7], &answer].concat()).await;
         assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
     }
+}
+
+#[tokio::test]
+async fn newest_revision_can_be_required() {
+    let instance = Serve::new().start().await;
+    let newest = ["--dialect", "2026-07-28"];
+    let said = run([&["call", &instance.url(), "echo", "text=hey"][..], &newest].concat()).await;
+    assert_eq!((said.code, &*said.out), (0, "Echo: hey\n"), "{said:?}");
+
+    let legacy = FakeServer::legacy(|_, _| Respond::text("never")).await;
+    let said = run([&["call", &legacy.url(), "t"][..], &newest].concat()).await;
+    let parts = [
+        "does not speak 2026-07-28",
+        "Server not initialized",
+        "hint: without --dialect",
+    ];
+    assert_says(&said, 4, &parts);
+    assert_eq!(legacy.count("initialize"), 0, "no fallback");
+
+    let said = run(["tools", &legacy.url(), "--dialect", "2026-07-29"]).await;
+    assert_says(
+        &said,
+        2,
+        &["2026-07-28, 2025-11-25, 2025-06-18, 2025-03-26, draft-0"],
+    );
 }

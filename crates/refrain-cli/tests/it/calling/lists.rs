@@ -1,10 +1,10 @@
 //! Lists, prompts and resources.
 
 use super::{assert_says, json};
-use crate::support::{Serve, run, serve_forever};
+use crate::support::{FakeServer, Respond, Serve, run, serve_forever};
 use refrain::prelude::*;
 use refrain::server::{Prompt, Resource, ResourceTemplate};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Deserialize, Elicit)]
 struct Name {
@@ -71,6 +71,71 @@ async fn tools_are_listed_with_their_arguments() {
     let url = offered().await;
     let said = run(["tools", &url]).await;
     assert!(said.out.contains("Clears␛[2J the screen."), "{said:?}");
+}
+
+/// A server whose lists have unknown members and an unusual order.
+async fn decorated() -> (FakeServer, Value) {
+    let icon = json!({"x-icon": 1, "src": "https://example.com/i.png", "sizes": "any"});
+    let lists = json!({
+        "tools": [{
+            "x-cost": {"b": 1, "a": 2.50}, "annotations": {"readOnlyHint": true, "x-hint": "y"}, "name": "look",
+            "inputSchema": {"type": "object"}, "icons": [{"x-icon": 1, "src": "https://example.com/i.png"}],
+        }, {"name": "odd", "inputSchema": {"type": "object"}, "icons": [icon]}],
+        "prompts": [{"x-new": null, "name": "greet", "arguments": []}],
+        "resources": [{"name": "a", "uri": "file:///a", "annotations": {"audience": ["user"], "priority": 0.5, "x": 1}}],
+        "resourceTemplates": [{"uriTemplate": "file:///{b}", "name": "b", "x-new": [1]}],
+    });
+    let sent = lists.clone();
+    let server = FakeServer::start(move |request| {
+        let member = match request.method() {
+            "tools/list" => "tools",
+            "prompts/list" => "prompts",
+            "resources/list" => "resources",
+            _ => "resourceTemplates",
+        };
+        let mut result = json!({"resultType": "complete"});
+        result[member] = sent[member].clone();
+        Respond::Result(result)
+    })
+    .await;
+    (server, lists)
+}
+
+#[tokio::test]
+async fn lists_are_printed_as_sent() {
+    let (server, lists) = decorated().await;
+    for list in ["tools", "prompts"] {
+        let said = run([list, &server.url(), "--json"]).await;
+        assert_eq!(said.out, format!("{}\n", lists[list]), "{said:?}");
+    }
+    let said = run(["resources", &server.url(), "--json"]).await;
+    let all =
+        json!({"resources": lists["resources"], "resourceTemplates": lists["resourceTemplates"]});
+    assert_eq!(said.out, format!("{all}\n"), "{said:?}");
+    let said = run(["tools", &server.url()]).await;
+    assert_eq!(said.out, "look\n    read-only, 1 icon\n\nodd\n", "{said:?}");
+    let said = run(["resources", &server.url()]).await;
+    assert!(
+        said.out.contains("    for the user, priority 0.5\n"),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn server_info_is_printed_as_sent() {
+    let info = json!({"x-team": "a", "version": "1", "name": "fake", "icons": [{"src": "https://example.com/i.png", "x": 1}]});
+    let result = json!({
+        "supportedVersions": ["2026-07-28"], "capabilities": {"z": {}, "tools": {"x": 1}}, "x-new": true,
+        "_meta": {"io.modelcontextprotocol/serverInfo": info}, "resultType": "complete",
+    });
+    let sent = result.clone();
+    let server = FakeServer::start_raw(move |_| Respond::Result(sent.clone())).await;
+    let said = run(["discover", &server.url(), "--json"]).await;
+    let told = json(&said);
+    assert_eq!(told["serverInfo"].to_string(), info.to_string());
+    assert_eq!(told["result"].to_string(), result.to_string());
+    let said = run(["discover", &server.url()]).await;
+    assert!(said.out.contains("icons         1 icon\n"), "{said:?}");
 }
 
 #[tokio::test]

@@ -3,8 +3,10 @@
 mod answers;
 mod bad_servers;
 mod dialects;
+mod dying_servers;
 mod failures;
 mod lists;
+mod repeats;
 mod saved;
 mod stdio;
 mod tasks;

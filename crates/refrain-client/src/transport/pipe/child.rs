@@ -3,7 +3,8 @@
 //! | state | behaviour |
 //! | --- | --- |
 //! | running | output is read, and queued messages are written |
-//! | shutting down (on request, or because the process closed its output) | input is closed; after a grace period the process is terminated, then killed |
+//! | output closed | the process can no longer respond: unless it exits by itself at once, all requests fail, and it is terminated |
+//! | shutting down | input is closed; after a grace period the process is terminated, then killed |
 //! | exited | the rest of the output is read, and all requests fail |
 
 use super::lines::OutputLines;
@@ -11,6 +12,8 @@ use super::{ProcessState, QueuedLine};
 use crate::retry::within;
 use futures_util::FutureExt;
 use futures_util::future::Fuse;
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 use std::io;
 use std::pin::{Pin, pin};
 use std::process::{ExitStatus, Stdio};
@@ -25,6 +28,8 @@ use tokio::time::sleep;
 const GRACE: Duration = Duration::from_secs(2);
 /// How long to wait for the exit of a process that closed its input. Usually it is about to exit.
 const EXIT_WAIT: Duration = Duration::from_secs(2);
+/// The same for its output, without which it cannot respond.
+const OUTPUT_EXIT_WAIT: Duration = Duration::from_millis(500);
 /// How long to read the output of an exited process. Its children may keep the pipes open.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 const STDERR_MAX: usize = 4096;
@@ -43,6 +48,12 @@ struct UnwrittenLines {
     queue: mpsc::Receiver<QueuedLine>,
 }
 
+enum RunEnd {
+    Exited(Option<ExitStatus>),
+    OutputClosed,
+    Shutdown,
+}
+
 /// Reads and writes until the process has exited or was shut down.
 pub(super) async fn run(
     mut child: Child,
@@ -50,22 +61,26 @@ pub(super) async fn run(
     mut shutdown: oneshot::Receiver<()>,
     shared: Arc<ProcessState>,
 ) {
-    // Pending requests must fail even if a callback panics.
-    let _guard = ExitGuard(&shared);
+    // Pending requests must fail, and the process must end, even if a callback panics or the runtime ends.
+    let mut guard = ExitGuard {
+        shared: &shared,
+        process: child.id(),
+    };
     let streams = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(stdin), Some(stdout), Some(stderr)) = streams else {
         return;
     };
+    shared.input.open(&stdin);
     let errors = tokio::spawn(read_errors(stderr, Arc::clone(&shared)));
-    let mut writing = tokio::spawn(write(stdin, queue));
+    let mut writing = tokio::spawn(write(stdin, queue, Arc::clone(&shared)));
     let mut reading = pin!(read(stdout, &shared).fuse());
     let mut can_write = true;
     let mut unwritten = None;
-    let status = loop {
+    let end = loop {
         tokio::select! {
-            status = child.wait() => break status.ok(),
-            () = &mut reading => break None,
-            _ = &mut shutdown => break None,
+            status = child.wait() => break RunEnd::Exited(status.ok()),
+            () = &mut reading => break RunEnd::OutputClosed,
+            _ = &mut shutdown => break RunEnd::Shutdown,
             written = &mut writing, if can_write => {
                 // The server closed its input, or the queue is closed. Keep reading the output.
                 can_write = false;
@@ -76,7 +91,8 @@ pub(super) async fn run(
             }
         }
     };
-    if can_write && status.is_none() {
+    shared.input.close();
+    if can_write && matches!(end, RunEnd::Shutdown) {
         // The server may have to write before it can read.
         let flush = async {
             tokio::select! {
@@ -87,10 +103,12 @@ pub(super) async fn run(
         within(GRACE, flush).await;
     }
     writing.abort();
-    let status = match status {
-        Some(status) => Some(status),
-        None => shut_down(&mut child, reading.as_mut()).await,
+    let status = match end {
+        RunEnd::Exited(status) => status,
+        RunEnd::OutputClosed => end_without_output(&mut child, &shared).await,
+        RunEnd::Shutdown => shut_down(&mut child, reading.as_mut()).await,
     };
+    guard.process = None;
     let drain = async {
         reading.await;
         let _ = errors.await;
@@ -116,12 +134,29 @@ async fn read_forever(reading: Pin<&mut Fuse<impl Future<Output = ()>>>) {
     std::future::pending::<()>().await;
 }
 
+/// Ends a process that cannot respond any more. Its requests do not wait for that.
+async fn end_without_output(child: &mut Child, shared: &ProcessState) -> Option<ExitStatus> {
+    if let Some(status) = within(OUTPUT_EXIT_WAIT, child.wait()).await {
+        return status.ok();
+    }
+    shared.set_exited("it closed its standard output".to_owned());
+    for force in [terminate, kill] {
+        if let Err(error) = force(child) {
+            tracing::warn!(%error, "failed to end server process");
+        }
+        if let Some(status) = within(GRACE, child.wait()).await {
+            return status.ok();
+        }
+    }
+    None
+}
+
 /// Waits for the process to exit; if it does not, terminates it, and then kills it.
 async fn shut_down(
     child: &mut Child,
     mut reading: Pin<&mut Fuse<impl Future<Output = ()>>>,
 ) -> Option<ExitStatus> {
-    for force in [terminate, Child::start_kill] {
+    for force in [terminate, kill] {
         // The server may have to write before it can exit.
         let exited = async {
             loop {
@@ -143,26 +178,43 @@ async fn shut_down(
 
 fn terminate(child: &mut Child) -> io::Result<()> {
     #[cfg(unix)]
-    {
-        use rustix::process::{Pid, Signal, kill_process};
-        // The id is still valid, because the process was not waited for.
-        let pid = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-        pid.map_or(Ok(()), |pid| Ok(kill_process(pid, Signal::TERM)?))
-    }
+    return signal(child.id(), Signal::TERM);
     #[cfg(not(unix))]
     child.start_kill()
+}
+
+fn kill(child: &mut Child) -> io::Result<()> {
+    #[cfg(unix)]
+    return signal(child.id(), Signal::KILL);
+    #[cfg(not(unix))]
+    child.start_kill()
+}
+
+/// Signals a process that was not waited for, and its children if it leads a process group.
+#[cfg(unix)]
+fn signal(id: Option<u32>, signal: Signal) -> io::Result<()> {
+    let Some(pid) = id.and_then(|id| Pid::from_raw(id.try_into().ok()?)) else {
+        return Ok(());
+    };
+    let sent = match getpgid(Some(pid)) {
+        Ok(group) if group == pid => kill_process_group(pid, signal),
+        _ => kill_process(pid, signal),
+    };
+    Ok(sent?)
 }
 
 /// Writes lines until the queue is closed. Returns the rest if the server closes its input earlier.
 async fn write(
     mut stdin: ChildStdin,
     mut queue: mpsc::Receiver<QueuedLine>,
+    shared: Arc<ProcessState>,
 ) -> Option<UnwrittenLines> {
     while let Some(first) = queue.recv().await {
         let text = first.text.as_bytes();
         if stdin.write_all(text).await.is_err() || stdin.flush().await.is_err() {
             return Some(UnwrittenLines { first, queue });
         }
+        shared.input.add_written(text.len());
     }
     None
 }
@@ -182,6 +234,7 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
     let mut lines = OutputLines::new(stderr, STDERR_MAX);
     while let Some((line, _)) = lines.next().await {
         tracing::debug!(program = shared.program, line, "server stderr");
+        (shared.setup.on_stderr)(&line);
         let mut kept = shared.stderr.lock();
         kept.extend_from_slice(line.as_bytes());
         kept.push(b'\n');
@@ -190,10 +243,19 @@ async fn read_errors(stderr: ChildStderr, shared: Arc<ProcessState>) {
     }
 }
 
-struct ExitGuard<'a>(&'a ProcessState);
+struct ExitGuard<'a> {
+    shared: &'a ProcessState,
+    /// The id of a process that has not ended.
+    process: Option<u32>,
+}
 
 impl Drop for ExitGuard<'_> {
     fn drop(&mut self) {
-        self.0.set_exited("unknown exit status".to_owned());
+        #[cfg(unix)]
+        if let Err(error) = signal(self.process, Signal::KILL) {
+            tracing::debug!(%error, "failed to end server process");
+        }
+        self.shared.input.close();
+        self.shared.set_exited("unknown exit status".to_owned());
     }
 }

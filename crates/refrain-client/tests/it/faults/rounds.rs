@@ -31,6 +31,7 @@ fn expected_requests(fault: Fault) -> (usize, usize) {
     match fault {
         Fault::LoseRequest | Fault::Status(_) => (ROUNDS + 1, ROUNDS),
         Fault::LoseResponse
+        | Fault::StatusAfter(_)
         | Fault::CutHead
         | Fault::CutBody
         | Fault::CutStream

@@ -1,0 +1,92 @@
+//! Server processes that exit, close their output, or never respond.
+
+use super::{assert_says, json};
+use crate::support::{Files, Output, run, until};
+use std::path::{Path, PathBuf};
+
+const SCRIPT: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/it/calling/dying_server.py"
+);
+
+/// Runs a command with a server that fails in this way. Returns the output, and the ids of the started processes.
+async fn with_server(mode: &str, words: &[&str]) -> (Output, Vec<String>) {
+    let files = Files::new();
+    let starts: PathBuf = files.path("starts");
+    let name = starts.display().to_string();
+    let server = ["--stdio", "--", "python3", SCRIPT, &name, mode];
+    let said = run([words, &server].concat()).await;
+    let starts = std::fs::read_to_string(starts).expect("the server was started");
+    (said, starts.lines().map(str::to_owned).collect())
+}
+
+/// Whether a process has ended. Its parent may not have waited for it.
+fn has_ended(id: &str) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(id).join("stat"));
+    status.is_err() || status.is_ok_and(|status| status.contains(") Z "))
+}
+
+#[tokio::test]
+async fn failing_server_is_started_once_and_its_stderr_shown() {
+    for (mode, status) in [
+        ("exit", "exit status: 3"),
+        ("exit-later", "exit status: 3"),
+        ("close-output", "it closed its standard output"),
+    ] {
+        let (said, started) = with_server(mode, &["call", "greet", "--json"]).await;
+        let error = format!("error: server process exited before it responded ({status})\n");
+        let lines =
+            "note: last lines of the server's standard error:\n  the licence ␛[2J has expired\n";
+        assert_says(&said, 4, &[&error, lines]);
+        assert_eq!(
+            json(&said)["stderr"][0],
+            "the licence \u{1b}[2J has expired"
+        );
+        assert_eq!(started.len(), 1, "{mode}: {said:?}");
+        until("the end of the server", || has_ended(&started[0])).await;
+    }
+}
+
+#[tokio::test]
+async fn server_that_exits_at_discover_is_started_again() {
+    let (said, started) = with_server("at-discover", &["call", "greet"]).await;
+    assert_eq!((said.code, &*said.out), (0, "as today\n"), "{said:?}");
+    assert_eq!(started.len(), 2, "{said:?}");
+    let (said, started) = with_server("at-discover", &["discover"]).await;
+    assert!(said.out.contains("2024-11-05"), "{said:?}");
+    assert_eq!(started.len(), 2, "{said:?}");
+    // No fallback.
+    let (said, started) =
+        with_server("at-discover", &["discover", "--dialect", "2026-07-28"]).await;
+    assert_says(&said, 4, &["server process exited", "expected initialize"]);
+    assert_eq!(started.len(), 1, "{said:?}");
+}
+
+#[tokio::test]
+async fn every_command_ends_at_its_deadline_and_ends_the_server() {
+    for words in [
+        &["tools"][..],
+        &["prompts"],
+        &["resources"],
+        &["discover"],
+        &["call", "greet"],
+        &["prompt", "greet"],
+        &["read", "file:///a"],
+        &["task", "get", "1"],
+        &["task", "watch", "1"],
+        &["task", "cancel", "1"],
+    ] {
+        let words = [words, &["--deadline", "1", "--json"]].concat();
+        let (said, started) = with_server("silent", &words).await;
+        let parts = [
+            "not done before the deadline of 1 s",
+            "--deadline SECONDS",
+            "the licence",
+        ];
+        assert_says(&said, 4, &parts);
+        assert!(json(&said)["error"]["message"].is_string(), "{said:?}");
+        for process in started {
+            until("the end of the server", || has_ended(&process)).await;
+        }
+    }
+}
