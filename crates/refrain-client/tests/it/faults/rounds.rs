@@ -37,6 +37,7 @@ fn expected_requests(fault: Fault) -> (usize, usize) {
         | Fault::CutStream
         | Fault::CutLive
         | Fault::HangUp
+        | Fault::CutSilence(_)
         | Fault::Hold => (ROUNDS + 1, ROUNDS + 1),
         Fault::DoubleAtOnce | Fault::DoubleInTurn | Fault::Late => (ROUNDS, ROUNDS + 1),
         Fault::Delay => (ROUNDS, ROUNDS),
