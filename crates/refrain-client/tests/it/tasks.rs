@@ -84,7 +84,7 @@ async fn task_can_be_driven_manually_and_resumed_by_id() {
     };
     let id = pending.task_id().unwrap().to_owned();
     within("the asks", async {
-        while client.task(&id).await.unwrap().asks().count() < 2 {
+        while client.task(&id).await.unwrap().asks().len() < 2 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     })
