@@ -32,7 +32,10 @@ fn page(name: &str, next: Option<&str>, ttl: u64) -> Respond {
 
 async fn prompts(client: &Client) -> Vec<String> {
     let prompts = client.prompts().await.expect("prompts");
-    prompts.into_iter().map(|prompt| prompt.name.clone()).collect()
+    prompts
+        .into_iter()
+        .map(|prompt| prompt.name.clone())
+        .collect()
 }
 
 fn cursors(server: &FakeServer) -> Vec<Value> {
