@@ -20,6 +20,7 @@ mod users;
 
 use crate::check::check as check_tasks;
 use crate::client::TaskEnd;
+use crate::clock::retry;
 use crate::error::CrashError;
 use crate::fleet::WORKERS;
 use crate::run::CrashRun;
@@ -105,8 +106,7 @@ pub(crate) async fn run(
     let run = CrashRun::start(crash, seed, dir, Some(TASK_TTL)).await?;
     let addresses = run.fleet.addresses().map(|it| it.endpoint);
     for address in addresses {
-        let ready = async || http::status_of(address, "/readyz").await;
-        crate::clock::retry(|_| true, ready).await?;
+        retry(|_| true, || http::status_of(address, "/readyz")).await?;
     }
     let monitor = Monitor::new(&run, dir)?;
     let before = monitor.sample().await?;
@@ -142,7 +142,7 @@ pub(crate) async fn run(
         kills: evidence.disruptions.kills.len(),
         counts: soak.counts.lock().clone(),
         clients: soak.run.counts.lock().clone(),
-        tasks_completed: evidence.ended.len(),
+        tasks_ended: evidence.ended.len(),
         memory: monitor::memory(&soak.samples.lock(), options.seconds),
         before,
         left,

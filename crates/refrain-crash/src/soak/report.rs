@@ -7,6 +7,7 @@ use crate::StoreKind;
 use crate::check::Findings;
 use crate::client::ClientCounts;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The number of faults that the table shows.
@@ -19,7 +20,7 @@ pub(crate) struct SoakReport {
     pub(super) seconds: u32,
     pub(super) kills: usize,
     pub(super) calls: CallFindings,
-    pub(super) tasks_completed: usize,
+    pub(super) tasks_ended: usize,
     pub(super) tasks: Findings,
     pub(super) clients: ClientCounts,
     pub(super) counts: SoakCounts,
@@ -50,7 +51,7 @@ impl SoakReport {
             ),
             did(completed(CallHome::Live), "live call completed"),
             did(completed(CallHome::Legacy), "legacy call completed"),
-            did(self.tasks_completed as u64, "task completed"),
+            did(self.tasks_ended as u64, "task ended"),
             did(self.counts.updates, "update was received"),
             did(self.counts.hostile.sum(), "hostile request was sent"),
             did(self.kills as u64, "instance was killed"),
@@ -59,9 +60,19 @@ impl SoakReport {
     }
 
     pub(crate) fn table(&self) -> String {
-        let of = |counts: &std::collections::BTreeMap<CallHome, u64>, home| {
-            counts.get(&home).copied().unwrap_or(0)
-        };
+        let mut table = String::new();
+        for (name, value) in self.rows() {
+            // Writing to a string cannot fail.
+            let _ = writeln!(table, "{name:<31} {value}");
+        }
+        for fault in self.faults.iter().take(SHOWN) {
+            let _ = writeln!(table, "fault: {fault}");
+        }
+        table
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let of = |counts: &BTreeMap<CallHome, u64>, home| counts.get(&home).copied().unwrap_or(0);
         let home = |home| {
             let (completed, lost) = (of(&self.calls.completed, home), of(&self.calls.lost, home));
             format!("{completed} completed, {lost} lost")
@@ -73,44 +84,41 @@ impl SoakReport {
             format!("{warm:.1} MiB after the warm-up, {end:.1} MiB at the end ({growth:+.1} %)")
         });
         let (before, after) = (&self.before, &self.left.sample);
-        let change = |before: &dyn std::fmt::Display, after: &dyn std::fmt::Display| {
-            format!("{before} before, {after} after")
-        };
-        let rows = [
+        let change =
+            |before: u64, after: u64| format!("{before} before the load, {after} after it");
+        let CallFindings {
+            effects,
+            second_attempts,
+            ..
+        } = self.calls;
+        let effects = format!("{effects}, {second_attempts} attempts repeated");
+        let (ended, tasks) = (self.tasks_ended, &self.tasks);
+        let tasks = format!(
+            "{ended} ended, {} effects, {} attempts",
+            tasks.effects, tasks.attempts
+        );
+        let counts = &self.counts;
+        let subscriptions = format!("{}, {} updates", counts.subscriptions, counts.updates);
+        vec![
             ("seed, store", format!("{}, {:?}", self.seed, self.store)),
             ("load", format!("{} s, {} kills", self.seconds, self.kills)),
             ("calls, journal at the client", home(CallHome::Client)),
             ("live calls", home(CallHome::Live)),
             ("legacy calls", home(CallHome::Legacy)),
-            (
-                "effects of calls",
-                format!(
-                    "{}, {} attempts repeated",
-                    self.calls.effects, self.calls.second_attempts
-                ),
-            ),
-            (
-                "tasks",
-                format!(
-                    "{} ended, {} effects, {} attempts",
-                    self.tasks_completed, self.tasks.effects, self.tasks.attempts
-                ),
-            ),
-            (
-                "subscriptions",
-                format!(
-                    "{}, {} updates",
-                    self.counts.subscriptions, self.counts.updates
-                ),
-            ),
+            ("effects of calls", effects),
+            ("tasks", tasks),
+            ("subscriptions", subscriptions),
             ("hostile requests", self.counts.hostile.sum().to_string()),
             ("memory", memory),
-            ("open files", change(&before.files, &after.files)),
-            ("sockets", change(&before.sockets, &after.sockets)),
             (
-                "tokio tasks",
-                change(&before.tokio_tasks, &after.tokio_tasks),
+                "open files",
+                change(before.files as u64, after.files as u64),
             ),
+            (
+                "sockets",
+                change(before.sockets as u64, after.sockets as u64),
+            ),
+            ("tokio tasks", change(before.tokio_tasks, after.tokio_tasks)),
             (
                 "live calls, subscriptions left",
                 format!("{}, {}", after.live_calls, after.subscriptions),
@@ -120,15 +128,6 @@ impl SoakReport {
                 format!("{} after {:.0} s", self.left.rows, self.left.seconds),
             ),
             ("faults", self.faults.len().to_string()),
-        ];
-        let mut table = String::new();
-        for (name, value) in rows {
-            // Writing to a string cannot fail.
-            let _ = writeln!(table, "{name:<31} {value}");
-        }
-        for fault in self.faults.iter().take(SHOWN) {
-            let _ = writeln!(table, "fault: {fault}");
-        }
-        table
+        ]
     }
 }
