@@ -28,6 +28,8 @@ pub(crate) struct Evidence {
     pub(crate) lease: u64,
     /// The number of tasks in the store.
     pub(crate) stored: usize,
+    /// The number of tasks that the store should have.
+    pub(crate) kept: usize,
 }
 
 /// Second and later attempts, by explanation.
@@ -124,11 +126,11 @@ impl<'a> Checker<'a> {
                 ));
             }
         }
-        let stored = self.evidence.stored;
-        if stored != ended.len() {
+        let Evidence { stored, kept, .. } = self.evidence;
+        if stored != kept {
             let made = ended.len();
             self.fault(format!(
-                "{made} calls were made, but the store has {stored} tasks"
+                "{made} calls were made, but the store has {stored} tasks instead of {kept}"
             ));
         }
     }

@@ -8,13 +8,11 @@ use crate::error::CrashError;
 use crate::plan::{Effect, TaskPlan};
 use crate::random::{about, millis_below, percent, stream};
 use crate::run::CrashRun;
-use crate::worker::TOOL;
+use crate::worker::TASK_TOOL;
 use fastrand::Rng;
 use refrain::auth::Principal;
-use refrain::runtime::PROTOCOL_VERSION;
-use refrain_wire::{
-    CALL_ID_KEY, CLIENT_CAPABILITIES_KEY, CLIENT_INFO_KEY, PROTOCOL_VERSION_KEY, TASKS_EXTENSION,
-};
+use refrain_testkit::net::{CAPABILITIES, Request, TASKS};
+use refrain_wire::CALL_ID_KEY;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
@@ -128,12 +126,11 @@ impl<'a> TaskClient<'a> {
 
     /// Creates the task. Retries use the same call id, so only one task is created.
     async fn create(&self) -> Result<String, CrashError> {
-        let mut meta = meta();
-        meta[CALL_ID_KEY] = json!(format!("task {}", self.plan.number));
-        let params = json!({"name": TOOL, "arguments": self.plan, "_meta": meta});
+        let call_id = json!(format!("task {}", self.plan.number));
+        let call = Request::tool(TASK_TOOL, json!(self.plan)).meta(CALL_ID_KEY, call_id);
         let repeated = |counts: &mut ClientCounts| counts.calls_repeated += 1;
-        let send = |id, line| self.run.fleet.request(id, line);
-        let result = self.request("tools/call", &params, repeated, send).await?;
+        let send = |request| async move { self.run.fleet.request(&request).await };
+        let result = self.request("tools/call", call, repeated, send).await?;
         let id = result["taskId"].as_str().map(ToOwned::to_owned);
         id.ok_or_else(|| self.answered_with("tools/call", &result))
     }
@@ -187,35 +184,40 @@ impl<'a> TaskClient<'a> {
         Ok(())
     }
 
-    /// Sends a request about a task to the instance that runs no tasks.
-    async fn about(&self, method: &'static str, mut params: Value) -> Result<Value, CrashError> {
-        params["_meta"] = meta();
+    /// Sends a request about a task to the instance that runs no tasks, if there is one, or to the workers.
+    async fn about(&self, method: &'static str, params: Value) -> Result<Value, CrashError> {
+        let id = params["taskId"].as_str().unwrap_or_default().to_owned();
+        let request = Request::rpc(method, params).header("Mcp-Name", &id);
         let repeated = |counts: &mut ClientCounts| counts.requests_repeated += 1;
-        let send = |_, line: Vec<u8>| async move {
+        let send = |request: Request| async move {
+            let Some(server) = &self.run.server else {
+                return self.run.fleet.request(&request).await;
+            };
             let caller = Principal::anonymous();
-            let mut response = self.run.server.handle(&line, caller).await;
+            let mut response = server.handle(&request.message(), caller).await;
             let reply = response.next().await.unwrap_or_default();
             Some(serde_json::from_slice(&reply).unwrap_or_default())
         };
-        self.request(method, &params, repeated, send).await
+        self.request(method, request, repeated, send).await
     }
 
     /// Sends a request, with retries while there is no reply or the store is unavailable. Returns its result.
     async fn request<F: Future<Output = Option<Value>>>(
         &self,
         method: &'static str,
-        params: &Value,
+        request: Request,
         repeated: fn(&mut ClientCounts),
-        send: impl Fn(u64, Vec<u8>) -> F,
+        send: impl Fn(Request) -> F,
     ) -> Result<Value, CrashError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
+        let capabilities = json!({"elicitation": {"form": {}}, "extensions": {TASKS: {}}});
+        let request = request.meta(CAPABILITIES, capabilities);
         let begun = Instant::now();
         let mut last = Value::Null;
         while begun.elapsed() < PATIENCE {
             let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
-            let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-            if let Some(mut reply) = send(id, request.to_string().into_bytes()).await {
+            if let Some(mut reply) = send(request.clone().id(json!(id))).await {
                 if reply["result"].is_object() {
                     return Ok(reply["result"].take());
                 }
@@ -262,15 +264,4 @@ impl<'a> TaskClient<'a> {
 
 fn accept(number: &Value) -> Value {
     json!({"action": "accept", "content": {"number": number}})
-}
-
-fn meta() -> Value {
-    json!({
-        PROTOCOL_VERSION_KEY: PROTOCOL_VERSION,
-        CLIENT_INFO_KEY: {"name": "refrain-crash", "version": env!("CARGO_PKG_VERSION")},
-        CLIENT_CAPABILITIES_KEY: {
-            "elicitation": {"form": {}},
-            "extensions": {TASKS_EXTENSION: {}},
-        },
-    })
 }

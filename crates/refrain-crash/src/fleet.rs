@@ -1,21 +1,24 @@
-//! The worker processes: start, call, kill, stop and restart.
+//! The worker processes: start, call over HTTP, kill, stop and restart.
 //!
-//! Workers are killed when the fleet is dropped, and end when their standard input closes.
+//! Workers are killed when the fleet is dropped, and end when their standard input closes. A restarted worker has the
+//! addresses of the one before it.
 
 use crate::clock::micros;
 use crate::error::{CrashError, failed};
 use parking_lot::Mutex;
+use refrain::runtime::SystemSource;
+use refrain::server::KeyRing;
+use refrain_testkit::net::{Request, http};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::collections::HashMap;
 use std::fs::File;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::{mpsc, oneshot};
+use tokio::process::{Child, Command};
 
 pub(crate) const WORKERS: usize = 3;
 /// The number of a worker's last log lines that an error shows.
@@ -48,79 +51,107 @@ pub(crate) struct Disruptions {
     pub(crate) restarts: Vec<(u64, u64)>,
 }
 
+/// The settings of all workers.
+#[derive(Debug)]
+pub(crate) struct FleetOptions {
+    /// The URL of the task store.
+    pub(crate) store: String,
+    /// The directory of the run's files.
+    pub(crate) dir: PathBuf,
+    pub(crate) seed: u64,
+    /// The lifetime of a task in seconds, if it is not the default.
+    pub(crate) ttl: Option<u64>,
+}
+
 #[derive(Debug)]
 pub(crate) struct WorkerFleet {
     program: PathBuf,
-    /// The URL of the task store.
-    store: String,
-    dir: PathBuf,
-    seed: u64,
+    options: FleetOptions,
+    /// The key ring as text.
+    keys: String,
+    addresses: [WorkerAddresses; WORKERS],
     workers: Mutex<Vec<WorkerProcess>>,
     pub(crate) disruptions: Mutex<Disruptions>,
     runs: AtomicU32,
     next: AtomicUsize,
 }
 
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkerAddresses {
+    pub(crate) endpoint: SocketAddr,
+    pub(crate) metrics: SocketAddr,
+}
+
+impl WorkerAddresses {
+    /// Free ports. The workers bind them themselves, so that they can bind them again after a kill.
+    fn choose() -> io::Result<Self> {
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        Ok(Self {
+            endpoint: listeners[0].local_addr()?,
+            metrics: listeners[1].local_addr()?,
+        })
+    }
+}
+
 #[derive(Debug)]
 struct WorkerProcess {
     run: u32,
     child: Child,
-    requests: mpsc::UnboundedSender<WorkerRequest>,
-}
-
-#[derive(Debug)]
-struct WorkerRequest {
-    id: u64,
-    line: Vec<u8>,
-    reply: oneshot::Sender<Value>,
 }
 
 impl WorkerFleet {
-    pub(crate) fn start(store: String, dir: &Path, seed: u64) -> Result<Self, CrashError> {
+    pub(crate) fn start(options: FleetOptions) -> Result<Self, CrashError> {
+        let choose = |_| WorkerAddresses::choose();
+        let addresses: io::Result<Vec<_>> = (0..WORKERS).map(choose).collect();
+        let addresses = <[_; WORKERS]>::try_from(addresses?);
         let fleet = Self {
             program: std::env::current_exe()?,
-            store,
-            dir: dir.to_owned(),
-            seed,
+            options,
+            keys: KeyRing::generate(&SystemSource::new()).to_text(),
+            addresses: addresses.map_err(|_| "wrong number of addresses")?,
             workers: Mutex::default(),
             disruptions: Mutex::default(),
             runs: AtomicU32::new(0),
             next: AtomicUsize::new(0),
         };
-        for _ in 0..WORKERS {
-            let worker = fleet.start_one()?;
+        for at in 0..WORKERS {
+            let worker = fleet.start_one(at)?;
             fleet.workers.lock().push(worker);
         }
         Ok(fleet)
     }
 
-    fn start_one(&self) -> Result<WorkerProcess, CrashError> {
+    fn start_one(&self, at: usize) -> Result<WorkerProcess, CrashError> {
         let run = self.runs.fetch_add(1, Ordering::Relaxed);
-        let path = log_path(&self.dir, run);
-        let log = File::create(&path)?;
+        let options = &self.options;
+        let log = File::create(log_path(&options.dir, run))?;
+        let WorkerAddresses { endpoint, metrics } = self.addresses[at];
         let child = Command::new(&self.program)
             .arg("worker")
             .arg("--dir")
-            .arg(&self.dir)
+            .arg(&options.dir)
             .args(["--run", &run.to_string()])
-            .args(["--seed", &self.seed.to_string()])
-            // Not an argument: it may contain a password, and every user can see arguments.
-            .env("REFRAIN_CRASH_STORE", &self.store)
+            .args(["--seed", &options.seed.to_string()])
+            .args(["--listen", &endpoint.to_string()])
+            .args(["--metrics", &metrics.to_string()])
+            .args(options.ttl.map(|ttl| format!("--ttl={ttl}")))
+            // Not arguments: they contain secrets, and every user can see arguments.
+            .env("REFRAIN_CRASH_STORE", &options.store)
+            .env("REFRAIN_CRASH_KEYS", &self.keys)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdout(Stdio::null())
             .stderr(log)
             .kill_on_drop(true)
             .spawn();
-        let mut child = child.map_err(failed("start a worker"))?;
-        let (requests, received) = mpsc::unbounded_channel();
-        if let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) {
-            tokio::spawn(talk(stdin, stdout, received));
-        }
-        Ok(WorkerProcess {
-            run,
-            child,
-            requests,
-        })
+        let child = child.map_err(failed("start a worker"))?;
+        Ok(WorkerProcess { run, child })
+    }
+
+    pub(crate) fn addresses(&self) -> &[WorkerAddresses; WORKERS] {
+        &self.addresses
     }
 
     /// The number of processes started so far.
@@ -129,30 +160,24 @@ impl WorkerFleet {
     }
 
     /// Sends a request to the next worker. `None` if it ended or did not reply in time.
-    pub(crate) async fn request(&self, id: u64, line: Vec<u8>) -> Option<Value> {
-        let (reply, replied) = oneshot::channel();
-        {
-            let workers = self.workers.lock();
-            let next = self.next.fetch_add(1, Ordering::Relaxed);
-            let worker = &workers[next % WORKERS];
-            worker
-                .requests
-                .send(WorkerRequest { id, line, reply })
-                .ok()?;
-        }
-        tokio::time::timeout(REPLY, replied).await.ok()?.ok()
+    pub(crate) async fn request(&self, request: &Request) -> Option<Value> {
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        let sent = http::try_send(self.addresses[next % WORKERS].endpoint, request);
+        let response = tokio::time::timeout(REPLY, sent).await.ok()?.ok()?;
+        serde_json::from_slice(&response.body).ok()
     }
 
     /// Kills a worker with SIGKILL and starts a new one.
     pub(crate) fn kill(&self, at: usize) -> Result<(), CrashError> {
         let mut workers = self.workers.lock();
         let worker = &mut workers[at];
-        worker.must_run(&self.dir)?;
-        let (run, at) = (worker.run, micros());
+        worker.must_run(&self.options.dir)?;
+        let (run, time) = (worker.run, micros());
         worker.child.start_kill().map_err(failed("kill a worker"))?;
-        self.disruptions.lock().kills.push(WorkerKill { run, at });
+        let kill = WorkerKill { run, at: time };
+        self.disruptions.lock().kills.push(kill);
         // The handle of the killed worker waits for its end by itself.
-        *worker = self.start_one()?;
+        *worker = self.start_one(at)?;
         Ok(())
     }
 
@@ -181,10 +206,11 @@ impl WorkerFleet {
         Ok(())
     }
 
-    fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, CrashError> {
+    /// The run and the process id of a worker; `None` if it has just ended.
+    pub(crate) fn pid(&self, at: usize) -> Result<Option<(u32, Pid)>, CrashError> {
         let mut workers = self.workers.lock();
         let worker = &mut workers[at];
-        worker.must_run(&self.dir)?;
+        worker.must_run(&self.options.dir)?;
         // `id` exists only until the child has been waited for, so the id is not reused.
         let id = worker.child.id().and_then(|id| i32::try_from(id).ok());
         Ok(id.and_then(Pid::from_raw).map(|pid| (worker.run, pid)))
@@ -194,11 +220,12 @@ impl WorkerFleet {
     pub(crate) fn must_run(&self) -> Result<(), CrashError> {
         let mut workers = self.workers.lock();
         let mut workers = workers.iter_mut();
-        workers.try_for_each(|worker| worker.must_run(&self.dir))
+        workers.try_for_each(|worker| worker.must_run(&self.options.dir))
     }
 
-    pub(crate) async fn end(&self) {
-        let workers = std::mem::take(&mut *self.workers.lock());
+    /// Ends all workers but the first `keep` ones.
+    pub(crate) async fn end(&self, keep: usize) {
+        let workers = self.workers.lock().split_off(keep);
         for mut worker in workers {
             // It may have ended meanwhile.
             let _ = worker.child.kill().await;
@@ -226,37 +253,4 @@ fn log_path(dir: &Path, run: u32) -> PathBuf {
 
 fn signal(pid: Pid, signal: Signal) -> Result<(), CrashError> {
     kill_process(pid, signal).map_err(failed("signal a worker"))
-}
-
-/// Forwards requests and replies until the worker ends, which fails the pending requests.
-async fn talk(
-    mut stdin: ChildStdin,
-    stdout: ChildStdout,
-    mut requests: mpsc::UnboundedReceiver<WorkerRequest>,
-) {
-    let mut lines = BufReader::new(stdout).lines();
-    let mut waiting: HashMap<u64, oneshot::Sender<Value>> = HashMap::new();
-    loop {
-        tokio::select! {
-            request = requests.recv() => {
-                let Some(WorkerRequest { id, mut line, reply }) = request else {
-                    return;
-                };
-                line.push(b'\n');
-                waiting.insert(id, reply);
-                if stdin.write_all(&line).await.is_err() {
-                    return;
-                }
-            }
-            line = lines.next_line() => {
-                let Ok(Some(line)) = line else { return };
-                let Ok(reply) = serde_json::from_str::<Value>(&line) else { return };
-                let waits = reply["id"].as_u64().and_then(|id| waiting.remove(&id));
-                if let Some(waits) = waits {
-                    // The client may have timed out.
-                    let _ = waits.send(reply);
-                }
-            }
-        }
-    }
 }

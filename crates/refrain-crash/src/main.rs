@@ -12,6 +12,8 @@
 //! records its leases, its writes and its attempts at effects ([`record`]). At the end all these records must agree
 //! ([`check`]).
 //!
+//! `refrain-crash soak` runs mixed load for longer, kills instances in turn, and checks that nothing leaks ([`soak`]).
+//!
 //! A seed reproduces the tasks, the clients and the disruptions, but not the timing.
 
 mod check;
@@ -26,6 +28,7 @@ mod plan;
 mod random;
 mod record;
 mod run;
+mod soak;
 mod worker;
 
 use crate::error::CrashError;
@@ -33,10 +36,11 @@ use crate::worker::WorkerOptions;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::io::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Kills workers while they run tasks, and checks the results.
+/// Kills instances under load, and checks the results.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
@@ -48,7 +52,10 @@ struct Cli {
 enum Command {
     /// Run tasks, disrupt them, check, and print the counts and the faults as JSON. The exit code is 1 if a check fails.
     Run(CrashOptions),
-    /// Run a worker process. `run` starts these.
+    /// Run mixed load while instances are killed, and check results, effects and leaks. The exit code is 1 if a check
+    /// fails.
+    Soak(soak::SoakOptions),
+    /// Run a worker process. `run` and `soak` start these.
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
@@ -82,7 +89,27 @@ enum StoreKind {
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Worker(options) => worker::work(options).await.map(|()| true),
-        Command::Run(options) => run_all(options).await,
+        Command::Run(options) => {
+            let seed = options.seed;
+            supervise(seed, async |seed, dir| {
+                let report = run::run(options, seed, dir).await?;
+                let text = serde_json::to_string_pretty(&report)? + "\n";
+                Ok((text, report.findings.faults.is_empty()))
+            })
+            .await
+        }
+        Command::Soak(options) => {
+            let (seed, json) = (options.seed, options.json);
+            supervise(seed, async |seed, dir| {
+                let report = soak::run(options, seed, dir).await?;
+                let text = match json {
+                    true => serde_json::to_string_pretty(&report)? + "\n",
+                    false => report.table(),
+                };
+                Ok((text, report.faults.is_empty()))
+            })
+            .await
+        }
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -94,25 +121,24 @@ async fn main() -> ExitCode {
     }
 }
 
-/// Runs the test. Returns whether all checks passed.
-async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
+/// Runs a test in a new directory and prints its report. Returns whether all checks passed.
+async fn supervise(
+    seed: Option<u64>,
+    test: impl AsyncFnOnce(u64, &Path) -> Result<(String, bool), CrashError>,
+) -> Result<bool, CrashError> {
     let dir = tempfile::Builder::new()
         .prefix("refrain-crash-")
         .tempdir()?;
     // A seed that is easy to write down.
-    let seed = options
-        .seed
-        .unwrap_or_else(|| clock::micros() % 1_000_000_000);
+    let seed = seed.unwrap_or_else(|| clock::micros() % 1_000_000_000);
     let mut terminate = signal(SignalKind::terminate())?;
-    // Dropping the run ends its child processes.
+    // Dropping the test ends its child processes.
     let report = tokio::select! {
-        report = run::run(options, seed, dir.path()) => report,
+        report = test(seed, dir.path()) => report,
         _ = terminate.recv() => Err("interrupted".into()),
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
     };
-    let holds = report
-        .as_ref()
-        .is_ok_and(|report| report.findings.faults.is_empty());
+    let holds = report.as_ref().is_ok_and(|(_, holds)| *holds);
     if !holds {
         let kept = dir.keep();
         let _ = writeln!(
@@ -121,7 +147,6 @@ async fn run_all(options: CrashOptions) -> Result<bool, CrashError> {
             kept.display()
         );
     }
-    let text = serde_json::to_string_pretty(&report?);
-    writeln!(std::io::stdout(), "{}", text?)?;
+    std::io::stdout().write_all(report?.0.as_bytes())?;
     Ok(holds)
 }

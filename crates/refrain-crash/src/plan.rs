@@ -147,6 +147,12 @@ impl TaskPlan {
         Self { number, parts }
     }
 
+    /// The plan of a call that is not a task.
+    pub(crate) fn call(number: u32) -> Self {
+        let parts = vec![PlanPart::Ask, PlanPart::Steps(2), PlanPart::Ask];
+        Self { number, parts }
+    }
+
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u8, PlanPart)> + '_ {
         (0..).zip(self.parts.iter().copied())
     }

@@ -4,7 +4,7 @@ use crate::check::{Evidence, Findings, check};
 use crate::client::{ClientCounts, TaskClient, TaskEnd};
 use crate::clock::retry;
 use crate::error::CrashError;
-use crate::fleet::{WORKERS, WorkerFleet};
+use crate::fleet::{FleetOptions, WORKERS, WorkerFleet};
 use crate::ledger::{AttemptRow, EffectLedger};
 use crate::plan::TaskPlan;
 use crate::record::{self, RecordEvent};
@@ -34,13 +34,15 @@ pub(crate) struct CrashRun {
     pub(crate) seed: u64,
     pub(crate) fleet: WorkerFleet,
     /// An instance that runs no tasks, for requests about them.
-    pub(crate) server: Server,
+    pub(crate) server: Option<Server>,
     store: Arc<dyn Store>,
     ledger: EffectLedger,
     /// The connection options, if the store is on Postgres.
     pub(crate) postgres: Option<PgConnectOptions>,
     /// The Postgres server, if it can be restarted.
     pub(crate) cluster: Option<Arc<TestPostgres>>,
+    /// Dropping it removes the database.
+    _database: Option<Arc<TestPostgres>>,
     pub(crate) counts: Mutex<ClientCounts>,
     pub(crate) over: AtomicU32,
     /// The ids of the tasks in flight, by number.
@@ -74,42 +76,13 @@ pub(crate) async fn run(
     dir: &Path,
 ) -> Result<RunReport, CrashError> {
     let begun = Instant::now();
-    let mut cluster = None;
-    let url = match options.store {
-        StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
-        StoreKind::Postgres => {
-            let started = tokio::task::spawn_blocking(TestPostgres::start).await??;
-            cluster.insert(Arc::new(started)).database().await?
-        }
-    };
-    let ledger = EffectLedger::open(dir)?;
-    let store = refrain::store::open(&url).await?;
-    let run = Arc::new(CrashRun {
-        fleet: WorkerFleet::start(url.clone(), dir, seed)?,
-        server: Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
-            .tasks(store.clone(), worker::options())
-            .build()?,
-        store,
-        ledger,
-        postgres: match options.store {
-            StoreKind::Postgres => url.parse().ok(),
-            StoreKind::Sqlite => None,
-        },
-        cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
-        counts: Mutex::default(),
-        over: AtomicU32::new(0),
-        in_flight: Mutex::default(),
-        options,
-        seed,
-    });
+    let run = CrashRun::start(options, seed, dir, None).await?;
     let ended = tokio::select! {
         ended = run.all_tasks() => ended,
         trouble = run.disrupt() => trouble.map(|never| match never {}),
     };
-    run.fleet.end().await;
-    let mut ended = ended?;
-    run.add_stuck(&mut ended).await;
-    let evidence = run.evidence(ended, dir).await?;
+    run.fleet.end(0).await;
+    let evidence = run.evidence(ended?, dir).await?;
     let counts = run.counts.lock().clone();
     Ok(RunReport {
         store: run.options.store,
@@ -138,6 +111,55 @@ async fn count(store: &dyn Store, most: usize) -> Result<usize, CrashError> {
 }
 
 impl CrashRun {
+    /// Starts the database and the workers. With `ttl`, tasks expire, and the workers also serve the requests about them.
+    pub(crate) async fn start(
+        options: CrashOptions,
+        seed: u64,
+        dir: &Path,
+        ttl: Option<u64>,
+    ) -> Result<Arc<Self>, CrashError> {
+        let mut cluster = None;
+        let url = match options.store {
+            StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
+            StoreKind::Postgres => {
+                let started = tokio::task::spawn_blocking(TestPostgres::start).await??;
+                cluster.insert(Arc::new(started)).database().await?
+            }
+        };
+        let ledger = EffectLedger::open(dir)?;
+        let store = refrain::store::open(&url).await?;
+        let server = match ttl {
+            Some(_) => None,
+            None => Some(
+                Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
+                    .tasks(store.clone(), worker::options(None))
+                    .build()?,
+            ),
+        };
+        Ok(Arc::new(Self {
+            fleet: WorkerFleet::start(FleetOptions {
+                store: url.clone(),
+                dir: dir.to_owned(),
+                seed,
+                ttl,
+            })?,
+            server,
+            store,
+            ledger,
+            postgres: match options.store {
+                StoreKind::Postgres => url.parse().ok(),
+                StoreKind::Sqlite => None,
+            },
+            cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
+            _database: cluster,
+            counts: Mutex::default(),
+            over: AtomicU32::new(0),
+            in_flight: Mutex::default(),
+            options,
+            seed,
+        }))
+    }
+
     /// Runs all tasks to their ends. Returns early if the run is stuck.
     async fn all_tasks(self: &Arc<Self>) -> Result<Vec<TaskEnd>, CrashError> {
         let progress = ProgressBar::new_spinner().with_finish(ProgressFinish::AndClear);
@@ -169,7 +191,13 @@ impl CrashRun {
         }
     }
 
-    async fn evidence(&self, ended: Vec<TaskEnd>, dir: &Path) -> Result<Evidence, CrashError> {
+    /// Collects the records. `ended` are the tasks that ended.
+    pub(crate) async fn evidence(
+        &self,
+        mut ended: Vec<TaskEnd>,
+        dir: &Path,
+    ) -> Result<Evidence, CrashError> {
+        self.add_stuck(&mut ended).await;
         let runs = 0..self.fleet.runs();
         let records: Result<Vec<_>, CrashError> = runs.map(|run| record::read(dir, run)).collect();
         let records = records?;
@@ -181,6 +209,11 @@ impl CrashRun {
         attempts.sort_by_key(|attempt| (attempt.at, attempt.id));
         Ok(Evidence {
             stored: count(&*self.store, ended.len() * 2 + 10).await?,
+            kept: match self.server {
+                Some(_) => ended.len(),
+                // The tasks have expired.
+                None => 0,
+            },
             ended,
             attempts,
             effects: self.ledger.effects()?,

@@ -1,4 +1,4 @@
-//! A worker process: an instance that serves its standard input and output, and runs tasks.
+//! A worker process: an instance that serves HTTP and runs tasks.
 //!
 //! All handlers share one thread, so a signal interrupts at most one of them.
 
@@ -12,16 +12,29 @@ use fastrand::Rng;
 use parking_lot::Mutex;
 use refrain::prelude::*;
 use refrain::runtime::store::{OpenStoreError, StoreError};
-use refrain::server::serve_stdio;
+use refrain::server::{AllowedHosts, KeyRing, ServerLimits, serve, serve_metrics};
 use refrain::task::TaskOptions;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::io::BufReader;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpListener;
 
 /// The tool that the tasks call.
-pub(crate) const TOOL: &str = "errand";
+pub(crate) const TASK_TOOL: &str = "errand";
+/// The tool of calls whose journal is kept by the client, or in a legacy session.
+pub(crate) const CALL_TOOL: &str = "order";
+/// The tool of calls that stay in memory.
+pub(crate) const LIVE_TOOL: &str = "live_order";
+/// A resource that is announced as updated twice a second. It contains the number of tokio tasks.
+pub(crate) const RESOURCE: &str = "soak://runtime";
+/// The time limit of a live call. Abandoned ones are held until then.
+const LIVE_TIME: Duration = Duration::from_secs(60);
+/// How long a token and a record of the replay log are valid.
+const FLOW_TTL: Duration = Duration::from_secs(60);
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
 /// The longest pause before and after an effect, in milliseconds, in which a kill may hit.
 const PAUSE: u64 = 120;
@@ -42,6 +55,18 @@ pub(crate) struct WorkerOptions {
     /// The seed of the run.
     #[arg(long)]
     seed: u64,
+    /// The address of the endpoint.
+    #[arg(long)]
+    listen: SocketAddr,
+    /// The address of the metrics.
+    #[arg(long)]
+    metrics: SocketAddr,
+    /// The keys of the fleet.
+    #[arg(long, env = "REFRAIN_CRASH_KEYS", hide_env_values = true)]
+    keys: String,
+    /// The lifetime of a task in seconds.
+    #[arg(long)]
+    ttl: Option<u64>,
 }
 
 /// The state that the tool's handlers share.
@@ -55,8 +80,12 @@ struct ToolState {
 }
 
 /// The task options of all processes of a run.
-pub(crate) fn options() -> TaskOptions {
+pub(crate) fn options(ttl: Option<u64>) -> TaskOptions {
+    let default = TaskOptions::default();
     TaskOptions {
+        ttl: ttl.map_or(default.ttl, Duration::from_secs),
+        keep: Duration::from_secs(5),
+        sweep: Duration::from_secs(2),
         concurrent: 48,
         lease: LEASE,
         store_poll: Duration::from_millis(100),
@@ -65,14 +94,25 @@ pub(crate) fn options() -> TaskOptions {
         retry_after: Duration::from_millis(100),
         retry_at_most: Duration::from_secs(1),
         poll_interval: Duration::from_millis(200),
-        ..TaskOptions::default()
+        ..default
+    }
+}
+
+/// Short times, so that a run of a minute reaches them.
+fn limits() -> ServerLimits {
+    ServerLimits {
+        idle_time: Duration::from_secs(10),
+        body_time: Duration::from_secs(10),
+        resume_time: Duration::from_secs(10),
+        live_time: LIVE_TIME,
+        ..ServerLimits::default()
     }
 }
 
 /// Serves until standard input closes.
 pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(io::stderr)
         .with_ansi(false)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
         .init();
@@ -90,13 +130,47 @@ pub(crate) async fn work(worker: WorkerOptions) -> Result<(), CrashError> {
         random: Mutex::new(stream(seed, PURPOSE ^ (u64::from(run) << 32))),
     };
     let server = Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
-        .tasks(Arc::new(RecordingStore { store, record }), options())
+        .keys(worker.keys.parse::<KeyRing>()?)
+        .advertise(format!("http://{}/mcp", worker.listen))
+        .limits(limits())
+        .token_ttl(FLOW_TTL)
+        .flow_ttl(FLOW_TTL)
+        .replay_log(store.clone())
+        .tasks(
+            Arc::new(RecordingStore { store, record }),
+            options(worker.ttl),
+        )
         .state(state)
         .tool(errand())
+        .tool(order())
+        .tool(live_order())
+        .resource(runtime())
         .build()?;
-    let input = BufReader::new(tokio::io::stdin());
-    serve_stdio(server, input, tokio::io::stdout(), std::future::pending()).await?;
+    let endpoint = bind(worker.listen).await?;
+    let metrics = bind(worker.metrics).await?;
+    let metrics = serve_metrics(metrics, server.clone(), std::future::pending());
+    let hosts = AllowedHosts::local();
+    tokio::select! {
+        served = serve(endpoint, server.clone(), hosts, std::future::pending()) => served?,
+        served = metrics => served?,
+        () = announce(&server) => {}
+        ended = async { tokio::io::stdin().read_u8().await } => drop(ended),
+    }
     Ok(())
+}
+
+/// Binds an address that a killed worker may still have.
+async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let is_temporary = |error: &io::Error| error.kind() == ErrorKind::AddrInUse;
+    retry(is_temporary, || TcpListener::bind(address)).await
+}
+
+/// Announces the resource as updated, without an end.
+async fn announce(server: &Server) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        server.resource_updated(RESOURCE);
+    }
 }
 
 #[derive(Deserialize, Elicit)]
@@ -104,17 +178,40 @@ struct NumberAnswer {
     number: i64,
 }
 
-/// Runs its plan.
+/// Runs its plan as a task.
 #[tool(task)]
 async fn errand(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<String> {
     let turn = state.begin_turn(plan.number);
+    run_plan(&cx, &state, &plan, turn).await
+}
+
+/// Runs its plan.
+#[tool]
+async fn order(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<String> {
+    run_plan(&cx, &state, &plan, 0).await
+}
+
+/// Runs its plan in memory.
+#[tool(live)]
+async fn live_order(cx: Cx, state: State<ToolState>, plan: TaskPlan) -> Result<String> {
+    run_plan(&cx, &state, &plan, 0).await
+}
+
+/// The number of tokio tasks.
+#[resource(uri = "soak://runtime")]
+async fn runtime(_cx: Cx) -> Result<String> {
+    let runtime = tokio::runtime::Handle::current();
+    Ok(runtime.metrics().num_alive_tasks().to_string())
+}
+
+async fn run_plan(cx: &Cx, state: &ToolState, plan: &TaskPlan, turn: u64) -> Result<String> {
     let mut words = Vec::new();
     for (at, part) in plan.numbered() {
         let cx = cx.scope(format!("part-{at}"));
         let work = PartRun {
             cx: &cx,
-            state: &state,
-            plan: &plan,
+            state,
+            plan,
             turn,
             part: at,
         };

@@ -1,13 +1,17 @@
-//! The short form of the crash test: fewer tasks.
+//! The short forms of the crash test, with fewer tasks, and of the soak test.
 
 use serde_json::Value;
 use std::process::Command;
 
 /// Runs the test on this kind of store and returns the printed report.
 fn crash(store: &str) -> Value {
+    report(&["run", "--store", store, "--tasks", "60", "--at-once", "30"])
+}
+
+/// Runs a command that must pass its checks, and returns the printed report.
+fn report(arguments: &[&str]) -> Value {
     let output = Command::new(env!("CARGO_BIN_EXE_refrain-crash"))
-        .args(["run", "--store", store])
-        .args(["--tasks", "60", "--at-once", "30"])
+        .args(arguments)
         .output()
         .expect("the program runs");
     let printed = String::from_utf8_lossy(&output.stdout);
@@ -48,4 +52,14 @@ fn tasks_on_postgres_survive() {
     assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
     let own = std::env::var_os("REFRAIN_TEST_POSTGRES").is_none();
     assert_eq!(report["restarts"], u64::from(own), "{report:#}");
+}
+
+/// The exit code says whether all checks passed: results, effects, memory, files, tasks and rows left over.
+#[test]
+fn mixed_load_on_killed_instances_leaks_nothing() {
+    let report = report(&["soak", "--seconds", "60", "--json"]);
+    assert_eq!(report["faults"], Value::Array(Vec::new()), "{report:#}");
+    assert!(report["kills"].as_u64() >= Some(4), "{report:#}");
+    let attacks = report["counts"]["hostile"]["attacks"].as_object();
+    assert_eq!(attacks.map(|attacks| attacks.len()), Some(12), "{report:#}");
 }

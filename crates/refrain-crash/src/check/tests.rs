@@ -40,6 +40,7 @@ fn run_with_a_kill() -> Evidence {
         },
         lease: LEASE,
         stored: 1,
+        kept: 1,
     }
 }
 

@@ -1,0 +1,117 @@
+//! Each test injects one fault into the evidence of a correct run.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000;
+
+fn call(number: u32, home: CallHome) -> CallEnd {
+    CallEnd {
+        number: FIRST_CALL + number,
+        home,
+        outcome: CallOutcome::Completed(TaskPlan::call(FIRST_CALL + number).result()),
+        from: 10 * SECOND,
+        to: 12 * SECOND,
+    }
+}
+
+/// One completed call of each home, and a kill during all of them.
+fn correct() -> CallEvidence {
+    let ended = vec![
+        call(0, CallHome::Client),
+        call(1, CallHome::Live),
+        call(2, CallHome::Legacy),
+    ];
+    let effects = ended
+        .iter()
+        .flat_map(|call| TaskPlan::call(call.number).effects());
+    let (mut attempts, mut done) = (Vec::new(), Vec::new());
+    for (id, effect) in (0..).zip(effects) {
+        let idempotency_key = effect.to_string();
+        attempts.push(AttemptRow {
+            id,
+            effect,
+            idempotency_key: idempotency_key.clone(),
+            run: 0,
+            turn: 0,
+            at: 11 * SECOND,
+        });
+        done.push(EffectRow {
+            idempotency_key,
+            effect,
+            attempt: id,
+        });
+    }
+    CallEvidence {
+        ended,
+        attempts,
+        effects: done,
+        kills: vec![11 * SECOND],
+    }
+}
+
+#[track_caller]
+fn assert_fault(expected: &str, change: impl FnOnce(&mut CallEvidence)) {
+    let mut evidence = correct();
+    change(&mut evidence);
+    let faults = check(&evidence).faults;
+    assert!(
+        faults.iter().any(|fault| fault.contains(expected)),
+        "{faults:?}"
+    );
+}
+
+#[test]
+fn correct_calls_have_no_fault() {
+    let findings = check(&correct());
+    assert_eq!(findings.faults, [""; 0]);
+    assert_eq!(findings.completed.values().sum::<u64>(), 3);
+    assert_eq!(findings.second_attempts, 0);
+}
+
+#[test]
+fn wrong_result_is_found() {
+    assert_fault("returned \"no\"", |it| {
+        it.ended[0].outcome = CallOutcome::Completed("no".to_owned());
+    });
+}
+
+#[test]
+fn lost_call_needs_a_kill_and_a_home_in_memory() {
+    let lost = || CallOutcome::Lost("the call was lost".to_owned());
+    let mut evidence = correct();
+    evidence.ended[1].outcome = lost();
+    evidence
+        .effects
+        .retain(|it| it.effect.number != FIRST_CALL + 1);
+    assert_eq!(check(&evidence).faults, [""; 0]);
+    assert_fault("no instance was killed", |it| {
+        it.ended[1].outcome = lost();
+        it.kills = vec![7 * SECOND, 13 * SECOND];
+    });
+    assert_fault("Client call", |it| it.ended[0].outcome = lost());
+}
+
+#[test]
+fn repeated_and_missing_effects_are_found() {
+    assert_fault("was done 2 times", |it| {
+        it.effects.push(it.effects[0].clone());
+    });
+    assert_fault("was done 0 times", |it| drop(it.effects.pop()));
+    assert_fault("was not planned", |it| {
+        it.effects[0].effect.number = FIRST_CALL + 9;
+    });
+}
+
+#[test]
+fn repeated_attempt_needs_a_kill_and_a_journal_at_the_client() {
+    let repeat = |it: &mut CallEvidence, at: usize| it.attempts.push(it.attempts[at].clone());
+    let mut evidence = correct();
+    repeat(&mut evidence, 0);
+    let findings = check(&evidence);
+    assert_eq!((findings.faults, findings.second_attempts), (vec![], 1));
+    assert_fault("was tried 2 times", |it| {
+        repeat(it, 0);
+        it.kills.clear();
+    });
+    assert_fault("Live call was tried 2 times", |it| repeat(it, 2));
+}
