@@ -86,9 +86,9 @@ pub(super) enum HostError {
     Missing,
     #[error("repeated Host header")]
     Repeated,
-    #[error("host {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    #[error("host {:?} is not in this server's list of allowed hosts (`allowed_hosts`)", Excerpt(.0))]
     Host(String),
-    #[error("origin {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    #[error("origin {:?} is not in this server's list of allowed hosts (`allowed_hosts`)", Excerpt(.0))]
     Origin(String),
 }
 
