@@ -32,7 +32,7 @@ use crate::{AppError, keys};
 use errors::{ConfigError, ConfigErrors};
 use file::Spans;
 use refrain::auth::BearerTokens;
-use refrain::server::KeyRing;
+use refrain::server::{KeyRing, TlsCertificate};
 use std::path::{Path, PathBuf};
 
 /// A configuration with the errors found so far.
@@ -53,6 +53,7 @@ pub(crate) struct UncheckedConfig {
 #[derive(Debug)]
 pub(crate) struct CheckedConfig {
     pub(crate) config: Config,
+    pub(crate) tls: Option<TlsCertificate>,
     pub(crate) keys: Option<KeyRing>,
     pub(crate) tokens: Option<BearerTokens>,
     pub(crate) auth: AuthPolicy,
@@ -85,14 +86,17 @@ impl UncheckedConfig {
         }
     }
 
-    /// Removes the advertised URL, for a process that serves no clients.
-    pub(crate) fn remove_advertise(&mut self) {
+    /// Removes the settings of the endpoint, for a process that serves no clients.
+    pub(crate) fn remove_endpoint(&mut self) {
         self.config.advertise = None;
+        self.config.tls_cert = None;
+        self.config.tls_key = None;
     }
 
     /// Checks the whole configuration. Errors are in the order of the file.
     pub(crate) fn check(mut self) -> Result<CheckedConfig, ConfigErrors> {
         self.check_combinations();
+        let tls = self.read_tls();
         let keys = self.config.keys.clone();
         let keys = self.read_named("keys", keys, keys::read);
         let tokens = self.config.tokens.clone();
@@ -100,6 +104,7 @@ impl UncheckedConfig {
         match self.auth() {
             Some(auth) if self.errors.is_empty() => Ok(CheckedConfig {
                 config: self.config,
+                tls,
                 keys,
                 tokens,
                 auth,
@@ -137,6 +142,22 @@ impl UncheckedConfig {
             );
             self.error("advertise", message);
         }
+    }
+
+    fn read_tls(&mut self) -> Option<TlsCertificate> {
+        let (set, missing) = match (&self.config.tls_cert, &self.config.tls_key) {
+            (None, None) => return None,
+            (Some(_), None) => ("tls_cert", "tls_key"),
+            (None, Some(_)) => ("tls_key", "tls_cert"),
+            (Some(_), Some(_)) => {
+                let read = self.config.tls()?.read();
+                return read
+                    .map_err(|error| self.error("tls_cert", error.to_string()))
+                    .ok();
+            }
+        };
+        self.error(set, format!("{set} needs {missing}"));
+        None
     }
 
     /// Checks the `[auth]` table, unless a setting in it is invalid already.

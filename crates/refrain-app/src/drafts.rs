@@ -10,12 +10,10 @@ use crate::{App, AppError};
 use clap::Args;
 use refrain::runtime::SystemSource;
 use refrain::runtime::server::drafts;
-use refrain::server::{AllowedHosts, Draft, KeyRing, Server, ServerBuilder, serve_stdio};
+use refrain::server::{AllowedHosts, Draft, KeyRing, Listener, Server, ServerBuilder, serve_stdio};
 use refrain::store::Store;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncBufRead, AsyncWrite};
-use tokio::net::TcpListener;
 
 pub(crate) type BuildEndpoint<F> = dyn Fn(&F, Draft) -> Result<ServerBuilder, AppError>;
 
@@ -96,16 +94,17 @@ impl Endpoints {
         self.0.iter().map(|(_, server)| server)
     }
 
-    pub(crate) fn log(&self, address: SocketAddr) {
+    /// Logs the URLs, which start with `base`.
+    pub(crate) fn log(&self, base: &str) {
         for (draft, _) in &self.0 {
-            tracing::info!(%draft, url = %format_args!("http://{address}{}", draft.path()), "serving draft");
+            tracing::info!(%draft, url = %format_args!("{base}{}", draft.path()), "serving draft");
         }
     }
 
     /// Serves the main server at `/mcp` and the drafts at their paths.
     pub(crate) async fn serve_http(
         self,
-        listener: TcpListener,
+        listener: Listener,
         main: Server,
         hosts: AllowedHosts,
         stop: impl Future<Output = ()>,

@@ -4,7 +4,7 @@ use crate::config::{Address, Config, LogFormat, NonBlank, UncheckedConfig, parse
 use crate::error::with_hint;
 use crate::servers::Servers;
 use crate::store::StoreUrl;
-use crate::{App, AppError, EndpointFlags, log, runtime, signals};
+use crate::{App, AppError, EndpointFlags, log, runtime, secret_file, signals};
 use clap::Args;
 use refrain::server::serve_metrics;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -73,10 +73,13 @@ impl<F: Args> InstanceFlags<F> {
         let checked = config.check()?;
         let config = checked.config.clone();
         log::start("info", config.log, std::io::stderr)?;
+        for file in [&config.keys, &config.tls_key].into_iter().flatten() {
+            secret_file::warn_if_exposed(&file.0);
+        }
         raise_file_limit();
         let ended = runtime()?.block_on(async {
             let servers = Servers::build(app, &self.app, checked, endpoints).await?;
-            signals::reload_on_hangup(servers.all(), config.keys.clone().map(|keys| keys.0))?;
+            signals::reload_on_hangup(&servers, &config)?;
             let server = servers.main.clone();
             let metrics = listen_for_metrics(config.metrics).await?;
             let serve_metrics = async {

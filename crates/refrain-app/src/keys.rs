@@ -103,10 +103,6 @@ pub(crate) fn run(options: KeysOptions) -> Result<ExitCode, AppError> {
 pub(crate) fn read(file: &Path) -> Result<KeyRing, AppError> {
     let text = fs::read_to_string(file)
         .map_err(|error| format!("cannot read key file {}: {error}", file.display()))?;
-    if secret_file::is_exposed(file) {
-        let file = file.display();
-        tracing::warn!(%file, "other users can read the key file; run `chmod 600` on it");
-    }
     text.parse()
         .map_err(|error| format!("invalid key file {}: {error}", file.display()).into())
 }

@@ -1,7 +1,7 @@
 //! The application shell of a Refrain server.
 //!
 //! [`run`] turns a [`ServerBuilder`] into a program: command-line flags, a TOML file, keys, a task store,
-//! authentication, limits, metrics, logs, draining on SIGTERM and reloading keys on SIGHUP.
+//! authentication, limits, metrics, logs, draining on SIGTERM and reloading keys and certificates on SIGHUP.
 //!
 //! ```no_run
 //! use refrain::prelude::*;
@@ -50,6 +50,7 @@ mod servers;
 mod signals;
 mod store;
 mod tasks;
+mod tls;
 mod worker;
 
 pub use app::{App, Command, NoFlags};

@@ -49,6 +49,14 @@ pub fn is_exposed(file: &Path) -> bool {
     false
 }
 
+/// Logs a warning if other users can read a file with keys.
+pub(crate) fn warn_if_exposed(file: &Path) {
+    if is_exposed(file) {
+        let file = file.display();
+        tracing::warn!(%file, "other users can read the key file; run `chmod 600` on it");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,7 @@ use crate::instance::{InstanceFlags, announce, listen};
 use crate::servers::Servers;
 use crate::{App, AppError, EndpointFlags, auth, signals};
 use clap::Args;
-use refrain::server::AllowedHosts;
+use refrain::server::{AllowedHosts, Listener};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -18,6 +18,12 @@ pub struct ServeOptions<F: Args> {
     /// Serve over standard input and output instead of HTTP.
     #[arg(long, conflicts_with = "listen")]
     stdio: bool,
+    /// A PEM file with the certificate chain to serve https with, the server's certificate first. SIGHUP reloads it.
+    #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
+    tls_cert: Option<PathBuf>,
+    /// A PEM file with the private key of --tls-cert.
+    #[arg(long, value_name = "FILE", conflicts_with = "stdio")]
+    tls_key: Option<PathBuf>,
     #[command(flatten)]
     endpoints: EndpointFlags,
     #[command(flatten)]
@@ -56,7 +62,9 @@ pub(crate) fn run<F: Args>(app: &App<F>, options: &ServeOptions<F>) -> Result<Ex
 async fn serve_stdio(servers: Servers) -> Result<(), AppError> {
     let input = tokio::io::BufReader::new(tokio::io::stdin());
     let (output, stop) = (tokio::io::stdout(), signals::shutdown()?);
-    let Servers { main, endpoints } = servers;
+    let Servers {
+        main, endpoints, ..
+    } = servers;
     endpoints.serve_stdio(main, input, output, stop).await?;
     // The thread that reads standard input cannot be stopped from here.
     std::process::exit(0);
@@ -67,6 +75,12 @@ fn override_settings<F: Args>(
     options: &ServeOptions<F>,
 ) -> UncheckedConfig {
     config.flag("listen", options.listen.as_ref(), |c, v| c.listen = v);
+    config.flag("tls_cert", options.tls_cert.as_ref(), |c, v| {
+        c.tls_cert = Some(NonBlank(v));
+    });
+    config.flag("tls_key", options.tls_key.as_ref(), |c, v| {
+        c.tls_key = Some(NonBlank(v));
+    });
     config.flag("tokens", options.tokens.as_ref(), |c, v| {
         c.tokens = Some(NonBlank(v));
     });
@@ -95,8 +109,15 @@ async fn serve_http<F: Args>(
     let address = listener.local_addr()?;
     // Installed before the announcement: a process that reads it may send a signal at once.
     let stop = signals::shutdown()?;
-    announce(app, config, "listening", &format!("http://{address}/mcp"));
-    servers.endpoints.log(address);
+    let mut listener = Listener::from(listener);
+    let mut scheme = "http";
+    if let Some(certificate) = &servers.tls {
+        listener = listener.with_tls(certificate);
+        scheme = "https";
+    }
+    let base = format!("{scheme}://{address}");
+    announce(app, config, "listening", &format!("{base}/mcp"));
+    servers.endpoints.log(&base);
     if !address.ip().is_loopback() && config.is_unauthenticated() {
         tracing::warn!(
             %address,

@@ -5,7 +5,7 @@ use crate::error::with_hint;
 use crate::store::StoreUrl;
 use crate::{App, AppError, EndpointFlags, Endpoints};
 use clap::Args;
-use refrain::server::{KeyRing, Server, ServerBuilder};
+use refrain::server::{KeyRing, Server, ServerBuilder, TlsCertificate};
 use refrain::store::Store;
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub const KEYS: &str = "REFRAIN_KEYS";
 pub(crate) struct Servers {
     pub(crate) main: Server,
     pub(crate) endpoints: Endpoints,
+    /// The certificate of the endpoints.
+    pub(crate) tls: Option<TlsCertificate>,
 }
 
 impl Servers {
@@ -35,7 +37,11 @@ impl Servers {
         }
         let main = main.build()?;
         let endpoints = Endpoints::build(endpoints, app, flags, &config, &store, &main)?;
-        Ok(Self { main, endpoints })
+        Ok(Self {
+            main,
+            endpoints,
+            tls: config.tls,
+        })
     }
 
     pub(crate) fn all(&self) -> Vec<Server> {

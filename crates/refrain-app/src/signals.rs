@@ -1,8 +1,11 @@
-//! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys.
+//! Signals: SIGTERM and SIGINT drain the instance, SIGHUP reloads its keys and its certificate.
 
-use crate::{AppError, keys};
-use refrain::server::Server;
-use std::path::PathBuf;
+use crate::config::Config;
+use crate::servers::Servers;
+use crate::tls::TlsFiles;
+use crate::{AppError, keys, secret_file};
+use refrain::server::{Server, TlsCertificate};
+use std::path::Path;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -32,29 +35,49 @@ pub(crate) fn shutdown() -> Result<impl Future<Output = ()>, AppError> {
     })
 }
 
-/// Reloads the key file on SIGHUP. If that fails, the current keys stay in use.
-pub(crate) fn reload_on_hangup(
-    servers: Vec<Server>,
-    file: Option<PathBuf>,
-) -> Result<(), AppError> {
+/// Reloads the key file and the certificate on SIGHUP. What cannot be reloaded stays in use as it is.
+pub(crate) fn reload_on_hangup(servers: &Servers, config: &Config) -> Result<(), AppError> {
     let mut hangup = signal(SignalKind::hangup())?;
+    let keys = config.keys.clone().map(|keys| keys.0);
+    let certificate = config.tls().zip(servers.tls.clone());
+    let servers = servers.all();
     tokio::spawn(async move {
         while hangup.recv().await.is_some() {
-            let Some(file) = &file else {
-                tracing::warn!("SIGHUP ignored: no key file is set");
-                continue;
-            };
-            match keys::read(file) {
-                Ok(ring) => {
-                    for server in &servers {
-                        server.reload_keys(ring.clone());
-                    }
-                    // Logged last: from this line on the new keys are in use.
-                    tracing::info!(keys = ?ring, "keys reloaded");
-                }
-                Err(error) => tracing::error!(%error, "failed to reload keys"),
+            if keys.is_none() && certificate.is_none() {
+                tracing::warn!("SIGHUP ignored: neither a key file nor a certificate is set");
+            }
+            if let Some(file) = &keys {
+                reload_keys(&servers, file);
+            }
+            if let Some((files, certificate)) = &certificate {
+                reload_certificate(certificate, files);
             }
         }
     });
     Ok(())
+}
+
+fn reload_keys(servers: &[Server], file: &Path) {
+    secret_file::warn_if_exposed(file);
+    match keys::read(file) {
+        Ok(ring) => {
+            for server in servers {
+                server.reload_keys(ring.clone());
+            }
+            // Logged last: from this line on the new keys are in use.
+            tracing::info!(keys = ?ring, "keys reloaded");
+        }
+        Err(error) => tracing::error!(%error, "failed to reload keys"),
+    }
+}
+
+fn reload_certificate(certificate: &TlsCertificate, files: &TlsFiles) {
+    secret_file::warn_if_exposed(&files.key);
+    match files.read() {
+        Ok(new) => {
+            certificate.replace(&new);
+            tracing::info!(file = %files.cert.display(), "certificate reloaded");
+        }
+        Err(error) => tracing::error!(%error, "failed to reload the certificate"),
+    }
 }

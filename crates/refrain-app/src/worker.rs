@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 pub(crate) fn run<F: Args>(app: &App<F>, flags: &InstanceFlags<F>) -> Result<ExitCode, AppError> {
     let mut config = flags.load()?;
-    config.remove_advertise();
+    config.remove_endpoint();
     let work = async |servers: Servers, config: &Config| {
         // Installed before the instance is announced: a reader of that line may send a signal at once.
         let stop = signals::shutdown()?;

@@ -8,12 +8,17 @@ mod connections;
 mod cors;
 mod errors;
 mod headers;
+#[cfg(feature = "http2")]
+mod http2;
 mod idle;
 mod legacy;
+mod listener;
 mod metadata;
 mod receive;
 mod relay;
 mod serve;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use body::Body;
 pub use headers::AllowedHosts;
@@ -21,11 +26,14 @@ use headers::ContentEncoding;
 pub(crate) use headers::Headers;
 use idle::{ActiveRequest, Activity};
 pub(crate) use legacy::{LAST_EVENT, SESSION};
+pub use listener::Listener;
 pub use metadata::MetadataService;
 pub use serve::serve;
 #[cfg(feature = "metrics")]
 pub use serve::serve_metrics;
 pub(crate) use serve::{Mount, serve_with};
+#[cfg(feature = "tls")]
+pub use tls::{TlsCertificate, TlsError};
 
 use crate::auth::Caller;
 use crate::dispatch::{SessionContext, is_of_session, read};
@@ -41,6 +49,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use refrain_core::limited_event;
 use refrain_wire::ErrorCode;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -172,6 +181,7 @@ impl HttpService {
     ) -> Result<ContentEncoding, BoxedResponse> {
         // A relayed request uses the advertised URL. Its sealed header proves that it is not from a web page.
         if !relayed && let Err(reason) = self.hosts.check(headers, &parts.uri) {
+            limited_event!(WARN, %reason, "request rejected");
             return Err(self.reject(Refusal::Host, StatusCode::FORBIDDEN, reason.to_string()));
         }
         if parts.method != Method::POST {
@@ -336,7 +346,9 @@ fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {
     let mut response = Response::new(Body::events(source, keep_alive));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENTS);
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    // A proxy that compresses may hold back the end of an event.
+    let cache = HeaderValue::from_static("no-cache, no-transform");
+    headers.insert(CACHE_CONTROL, cache);
     let no = HeaderValue::from_static("no");
     headers.insert(HeaderName::from_static("x-accel-buffering"), no);
     response

@@ -65,7 +65,9 @@ pub use dispatch::Context;
 pub use handler::{Handler, State};
 #[cfg(feature = "metrics")]
 pub use http::serve_metrics;
-pub use http::{AllowedHosts, Body, HttpService, MetadataService, serve};
+pub use http::{AllowedHosts, Body, HttpService, Listener, MetadataService, serve};
+#[cfg(feature = "tls")]
+pub use http::{TlsCertificate, TlsError};
 pub use limits::ServerLimits;
 #[cfg(feature = "metrics")]
 pub use metrics::METRICS_CONTENT_TYPE;

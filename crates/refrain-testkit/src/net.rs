@@ -10,6 +10,7 @@
 //! | [`fake_server`] | an MCP server whose answers a test chooses |
 //! | [`issuer`], [`oauth`] | access tokens, key sets and an authorization server |
 //! | [`proxy`], [`balancer`] | a proxy with faults, and a round-robin balancer |
+//! | [`certificate`] | self-signed certificates |
 //! | [`store`] | a task store that fails on demand |
 //! | [`metrics`] | a strict parser of OpenMetrics text |
 //!
@@ -17,6 +18,7 @@
 #![allow(missing_docs)] // accessors and builder methods that only repeat their name
 
 pub mod balancer;
+pub mod certificate;
 pub mod fake_server;
 pub mod http;
 mod http_server;
@@ -35,6 +37,7 @@ pub mod tools;
 pub mod wait;
 
 pub use balancer::Balancer;
+pub use certificate::Certificate;
 pub use fake_server::{Events, FakeServer, Received, Respond};
 pub use http::{Connection, Response};
 pub use instance::{

@@ -16,8 +16,10 @@ pub use refrain_core::KeyRing;
 #[cfg(feature = "metrics")]
 pub use refrain_server::serve_metrics;
 pub use refrain_server::{
-    AllowedHosts, BuildError, Changes, CompletionInput, HttpService, Listing, Prompt, Resource,
-    ResourceTemplate, Server, ServerBuilder, ServerLimits, Tool, serve, serve_stdio,
+    AllowedHosts, BuildError, Changes, CompletionInput, HttpService, Listener, Listing, Prompt,
+    Resource, ResourceTemplate, Server, ServerBuilder, ServerLimits, Tool, serve, serve_stdio,
 };
+#[cfg(feature = "tls")]
+pub use refrain_server::{TlsCertificate, TlsError};
 pub use refrain_wire::drafts::Draft;
 pub use refrain_wire::{Cache, Icon, ToolAnnotations};

@@ -5,6 +5,7 @@ use super::value::{
 };
 use crate::auth::AuthTable;
 use crate::store::StoreUrl;
+use crate::tls::TlsFiles;
 use refrain::server::ServerLimits;
 use refrain::task::{Limits, TaskOptions};
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ pub(crate) struct Config {
     pub(crate) listen: Address,
     pub(crate) metrics: Option<Address>,
     pub(crate) store: Option<NonBlank<StoreUrl>>,
+    pub(crate) tls_cert: Option<NonBlank<PathBuf>>,
+    pub(crate) tls_key: Option<NonBlank<PathBuf>>,
     pub(crate) keys: Option<NonBlank<PathBuf>>,
     pub(crate) tokens: Option<NonBlank<PathBuf>>,
     pub(crate) allowed_hosts: Option<Hosts>,
@@ -34,6 +37,14 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// The files of the certificate, if both are set.
+    pub(crate) fn tls(&self) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            cert: self.tls_cert.as_ref()?.0.clone(),
+            key: self.tls_key.as_ref()?.0.clone(),
+        })
+    }
+
     /// Whether every caller is anonymous.
     pub(crate) fn is_unauthenticated(&self) -> bool {
         self.tokens.is_none() && self.auth.jwt.is_none() && self.auth.proxy.is_none()

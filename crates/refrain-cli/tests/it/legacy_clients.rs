@@ -47,7 +47,7 @@ async fn over_two_instances(client: [&str; 2]) {
     let files = Files::new();
     let keys = files.keys("fleet.keys");
     let mut instances = Vec::new();
-    for address in free() {
+    for address in free::<2>() {
         let address = address.to_string();
         let url = format!("http://{address}/mcp");
         let flags = ["--listen", &address, "--advertise", &url];

@@ -1,8 +1,10 @@
 //! Integration tests of the `refrain` binary: real processes, connections and signals.
 
 mod auth;
+mod balancers;
 mod calling;
 mod clients;
+mod compression;
 mod config;
 mod drafts;
 mod keys;
@@ -24,4 +26,5 @@ mod support;
 mod task_crashes;
 mod tasks;
 mod tasks_command;
+mod tls;
 mod worker;

@@ -3,7 +3,9 @@
 use super::DraftEndpoint;
 use crate::auth::Caller;
 use crate::dispatch::{Context, SessionContext, read};
-use crate::http::{AllowedHosts, Body, Headers, HttpService, Mount, Responder, serve_with};
+use crate::http::{
+    AllowedHosts, Body, Headers, HttpService, Listener, Mount, Responder, serve_with,
+};
 use crate::legacy::Lifetime;
 use crate::response::Disposition;
 use crate::server::Server;
@@ -16,7 +18,6 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::net::TcpListener;
 
 /// The endpoint for clients that speak a draft, as a tower service. Mount it at [`Draft::path`].
 #[derive(Clone, Debug)]
@@ -105,7 +106,7 @@ const DISABLED: &str = "not found: the MCP endpoint is /mcp. Drafts are disabled
 
 /// Serves HTTP like [`serve`](crate::serve), with a server for each draft at its [path](Draft::path).
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     server: Server,
     drafts: Vec<(Draft, Server)>,
     hosts: AllowedHosts,
@@ -122,7 +123,7 @@ pub async fn serve(
             service: Arc::new(|_, _| Box::pin(std::future::ready(disabled()))),
         });
     }
-    serve_with(listener, server, mounts, hosts, shutdown).await
+    serve_with(listener.into(), server, mounts, hosts, shutdown).await
 }
 
 fn mount(draft: Draft, server: Server, hosts: AllowedHosts) -> Mount {

@@ -1,5 +1,7 @@
 //! The response body: a single buffer or a stream of events.
 
+#[cfg(feature = "http2")]
+use super::http2::Stream;
 use super::idle::ActiveRequest;
 use crate::legacy::StreamReader;
 use crate::limits::{InstanceLimits, LimitKey, LimitReached, Permit};
@@ -27,6 +29,8 @@ pub struct Body {
     active: Option<ActiveRequest>,
     /// Counts large pieces of a stream until the client has read them.
     unread: Option<UnreadBytes>,
+    #[cfg(feature = "http2")]
+    stream: Option<Arc<Stream>>,
 }
 
 /// The bytes of responses that a caller has not read.
@@ -76,7 +80,17 @@ impl Body {
             kind,
             active: None,
             unread: None,
+            #[cfg(feature = "http2")]
+            stream: None,
         }
+    }
+
+    /// Records on this stream whether the client reads.
+    #[cfg(feature = "http2")]
+    pub(super) fn on_stream(mut self, stream: Arc<Stream>) -> Self {
+        stream.wait();
+        self.stream = Some(stream);
+        self
     }
 
     pub(super) fn empty() -> Self {
@@ -134,6 +148,10 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        #[cfg(feature = "http2")]
+        if let Some(stream) = &self.stream {
+            stream.read();
+        }
         let data = match &mut self.kind {
             BodyKind::Full(bytes) => bytes.take(),
             BodyKind::Events(stream) => ready!(stream.poll_next(cx)),
@@ -148,6 +166,11 @@ impl http_body::Body for Body {
                 }
             },
             (data, _) => data,
+        };
+        #[cfg(feature = "http2")]
+        let data = match &self.stream {
+            Some(stream) => data.map(|data| stream.write(data)),
+            None => data,
         };
         Poll::Ready(data.map(|data| Ok(Frame::data(data))))
     }

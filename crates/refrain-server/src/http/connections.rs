@@ -3,10 +3,17 @@
 //! If the port is full, a new client takes the place of an idle connection of the address with the most connections. So
 //! one address, or a few, cannot keep others out.
 
+#[cfg(feature = "http2")]
+use super::http2;
 use super::idle::{Activity, ConnectionStream};
+use super::listener::{Listener, Transport};
 use super::serve::{PortRoutes, route};
+#[cfg(feature = "tls")]
+use super::tls::HANDSHAKE_TIME;
 use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::metrics::Refusal;
+#[cfg(feature = "tls")]
+use crate::timer::within;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -14,9 +21,11 @@ use refrain_core::limited_event;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::IpAddr;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Interval;
 
@@ -53,10 +62,10 @@ impl OpenConnections {
     }
 
     /// Accepts one connection, or closes idle ones.
-    pub(super) async fn step(&mut self, listener: &TcpListener) {
+    pub(super) async fn step(&mut self, listener: &Listener) {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, address)) => self.open(stream, address.ip()),
+            accepted = listener.socket.accept() => match accepted {
+                Ok((stream, address)) => self.open(stream, address.ip(), &listener.transport),
                 Err(error) => self.accept_failed(&error).await,
             },
             _ = self.idle_check.tick() => self.close_idle(),
@@ -85,7 +94,7 @@ impl OpenConnections {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 
-    fn open(&mut self, stream: TcpStream, address: IpAddr) {
+    fn open(&mut self, stream: TcpStream, address: IpAddr, transport: &Transport) {
         let key = LimitKey::address(address);
         let permit = match self.admit(&key) {
             Ok(permit) => permit,
@@ -100,13 +109,18 @@ impl OpenConnections {
             tracing::debug!(%error, "failed to set TCP_NODELAY");
         }
         let activity = Arc::new(Activity::new(address, permit));
+        let context = ConnectionContext {
+            routes: self.routes.clone(),
+            activity: activity.clone(),
+            limiter: self.limiter.clone(),
+            key: key.clone(),
+        };
+        let serving = serve_connection(stream, transport.clone(), context);
         self.open.push(Connection {
             key,
             activity: Arc::downgrade(&activity),
             seen: u64::MAX,
-            task: self
-                .tasks
-                .spawn(serve_connection(stream, self.routes.clone(), activity)),
+            task: self.tasks.spawn(serving),
         });
         // Removes closed connections before the list grows.
         if self.open.len() == self.open.capacity() {
@@ -155,7 +169,7 @@ impl OpenConnections {
                 return false;
             };
             let is_idle = activity.is_idle_since(&mut connection.seen);
-            if activity.is_blocked_since_last_check() || is_idle {
+            if activity.writes.is_blocked_since_last_check() || is_idle {
                 connection.task.abort();
             }
             !connection.task.is_finished()
@@ -163,22 +177,87 @@ impl OpenConnections {
     }
 }
 
-async fn serve_connection(stream: TcpStream, routes: PortRoutes, activity: Arc<Activity>) {
-    let service = service_fn(|request| route(&routes, &activity, request));
+/// What the requests of a connection need.
+pub(super) struct ConnectionContext {
+    pub(super) routes: PortRoutes,
+    pub(super) activity: Arc<Activity>,
+    /// The limiter of connections, which counts HTTP/2 streams too.
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(dead_code, reason = "only HTTP/2 has streams")
+    )]
+    pub(super) limiter: Arc<Limiter>,
+    #[cfg_attr(
+        not(feature = "http2"),
+        expect(dead_code, reason = "only HTTP/2 has streams")
+    )]
+    pub(super) key: LimitKey,
+}
+
+/// Serves a connection. Futures that few connections need are boxed, since the others would have their size.
+async fn serve_connection(stream: TcpStream, transport: Transport, context: ConnectionContext) {
+    #[cfg(feature = "http2")]
+    let is_http2 = matches!(transport, Transport::Plain)
+        && context.routes.has_http2()
+        && http2::is_http2(&stream).await;
     let stream = ConnectionStream {
         stream,
-        activity: activity.clone(),
+        activity: context.activity.clone(),
     };
+    match transport {
+        #[cfg(feature = "http2")]
+        Transport::Plain if is_http2 => Box::pin(http2::serve(stream, context)).await,
+        Transport::Plain => serve_http1(stream, context).await,
+        #[cfg(feature = "tls")]
+        Transport::Tls(acceptor) => Box::pin(serve_tls(stream, acceptor, context)).await,
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn serve_tls(
+    stream: ConnectionStream,
+    acceptor: tokio_rustls::TlsAcceptor,
+    context: ConnectionContext,
+) {
+    let stream = match within(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+        Some(Ok(stream)) => stream,
+        Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
+        None => return tracing::debug!("TLS handshake timed out"),
+    };
+    match stream.get_ref().1.alpn_protocol() {
+        #[cfg(feature = "http2")]
+        Some(b"h2") => http2::serve(stream, context).await,
+        _ => serve_http1(stream, context).await,
+    }
+}
+
+async fn serve_http1<I>(io: I, context: ConnectionContext)
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let ConnectionContext {
+        routes, activity, ..
+    } = &context;
+    let service = service_fn(|request| route(routes, activity, request));
     // Slow heads are left to the idle check.
     let connection = http1::Builder::new()
         .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
+        .serve_connection(TokioIo::new(io), service);
+    drive(connection, activity, http1::Connection::graceful_shutdown).await;
+}
+
+/// Runs a connection until it ends. `shutdown` closes it after its current requests.
+pub(super) async fn drive<C: Future<Output = hyper::Result<()>>>(
+    connection: C,
+    activity: &Activity,
+    shutdown: fn(Pin<&mut C>),
+) {
+    let mut connection = pin!(connection);
     let mut closing = false;
     let ended = poll_fn(|cx| {
         if !closing && activity.is_closing(cx.waker()) {
             closing = true;
-            connection.as_mut().graceful_shutdown();
+            shutdown(connection.as_mut());
         }
         connection.as_mut().poll(cx)
     });

@@ -117,10 +117,11 @@ pub(super) enum HostError {
     Missing,
     #[error("repeated Host header")]
     Repeated,
-    #[error("host {0:?} is not in this server's list of allowed hosts (`allowed_hosts`)")]
+    #[error("host {:?} is not in this server's list of allowed hosts (`allowed_hosts`)", Excerpt(.0))]
     Host(String),
     #[error(
-        "origin {0:?} is not allowed: it is not in `allowed_origins`, and its host is not in `allowed_hosts`"
+        "origin {:?} is not allowed: it is not in `allowed_origins`, and its host is not in `allowed_hosts`",
+        Excerpt(.0)
     )]
     Origin(String),
 }

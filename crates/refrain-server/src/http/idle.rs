@@ -7,16 +7,41 @@ use parking_lot::Mutex;
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The state of writes to the client.
 const WRITABLE: u8 = 0;
 const BLOCKED: u8 = 1;
 const BLOCKED_AT_LAST_CHECK: u8 = 2;
+
+/// The state of writes to the client.
+#[derive(Debug, Default)]
+pub(super) struct WriteState(AtomicU8);
+
+impl WriteState {
+    /// Records whether the client has read what was written.
+    pub(super) fn record(&self, is_read: bool) {
+        let relaxed = Ordering::Relaxed;
+        if is_read {
+            if self.0.load(relaxed) != WRITABLE {
+                self.0.store(WRITABLE, relaxed);
+            }
+        } else {
+            // Keeps the mark of the last check.
+            let _ = self.0.compare_exchange(WRITABLE, BLOCKED, relaxed, relaxed);
+        }
+    }
+
+    /// Whether the client has read nothing since the last check although there was data for it.
+    pub(super) fn is_blocked_since_last_check(&self) -> bool {
+        let (relaxed, next) = (Ordering::Relaxed, BLOCKED_AT_LAST_CHECK);
+        let previous = self.0.compare_exchange(BLOCKED, next, relaxed, relaxed);
+        previous == Err(BLOCKED_AT_LAST_CHECK)
+    }
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
@@ -25,8 +50,9 @@ pub(crate) struct Activity {
     /// Returned when the connection ends, or when it is closed for another one.
     permit: Mutex<Option<Permit>>,
     requests: AtomicU64,
-    busy: AtomicBool,
-    write: AtomicU8,
+    /// Requests in flight. HTTP/2 allows several.
+    running: AtomicUsize,
+    pub(super) writes: WriteState,
     closing: AtomicBool,
     waker: OnceLock<Waker>,
 }
@@ -64,7 +90,7 @@ impl Activity {
     }
 
     pub(super) fn is_busy(&self) -> bool {
-        self.busy.load(Ordering::Relaxed)
+        self.running.load(Ordering::Relaxed) > 0
     }
 
     /// Whether no request is running and none was received since the request count was `seen`. Updates `seen`.
@@ -75,25 +101,8 @@ impl Activity {
         idle
     }
 
-    /// Whether the client has read nothing since the last check although there was data for it.
-    pub(super) fn is_blocked_since_last_check(&self) -> bool {
-        let (relaxed, next) = (Ordering::Relaxed, BLOCKED_AT_LAST_CHECK);
-        let previous = self.write.compare_exchange(BLOCKED, next, relaxed, relaxed);
-        previous == Err(BLOCKED_AT_LAST_CHECK)
-    }
-
     fn written<T>(&self, result: Poll<T>) -> Poll<T> {
-        let relaxed = Ordering::Relaxed;
-        if result.is_ready() {
-            if self.write.load(relaxed) != WRITABLE {
-                self.write.store(WRITABLE, relaxed);
-            }
-        } else {
-            // Keeps the mark of the last check.
-            let _ = self
-                .write
-                .compare_exchange(WRITABLE, BLOCKED, relaxed, relaxed);
-        }
+        self.writes.record(result.is_ready());
         result
     }
 }
@@ -106,7 +115,7 @@ impl ActiveRequest {
     pub(crate) fn new(activity: Option<&Arc<Activity>>) -> Self {
         let activity = activity.cloned();
         if let Some(activity) = &activity {
-            activity.busy.store(true, Ordering::Relaxed);
+            activity.running.fetch_add(1, Ordering::Relaxed);
         }
         Self(activity)
     }
@@ -115,7 +124,7 @@ impl ActiveRequest {
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
         if let Some(activity) = &self.0 {
-            activity.busy.store(false, Ordering::Relaxed);
+            activity.running.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

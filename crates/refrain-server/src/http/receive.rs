@@ -13,7 +13,7 @@ use crate::timer::within;
 use bytes::{Bytes, BytesMut};
 use http::header::{CONNECTION, EXPECT};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version};
 use http_body::Body;
 use http_body_util::BodyExt;
 use refrain_wire::{RpcError, find_request_id};
@@ -74,7 +74,9 @@ impl HttpService {
             };
         }
         let limits = &self.server.0.services.limits;
-        let received = receive_body(body.as_mut(), limits, &caller, activity.is_some()).await;
+        // Other streams of an HTTP/2 connection may keep it from being idle.
+        let has_idle_check = activity.is_some() && parts.version != Version::HTTP_2;
+        let received = receive_body(body.as_mut(), limits, &caller, has_idle_check).await;
         let received = match (encoding, received) {
             (ContentEncoding::Identity, received) => received,
             #[cfg(feature = "gzip")]

@@ -2,8 +2,11 @@
 
 use super::connections::OpenConnections;
 use super::idle::Activity;
+use super::listener::Listener;
 use super::{Body, Headers, HttpService, MetadataService};
 use crate::AllowedHosts;
+#[cfg(feature = "http2")]
+use crate::limits::LimitReached;
 use crate::server::Server;
 use crate::tasks::Worker;
 use crate::timer::within;
@@ -18,6 +21,7 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
+#[cfg(feature = "metrics")]
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
@@ -43,18 +47,20 @@ impl Mount {
 ///
 /// Draining first makes `/readyz` return 503 and moves flows to other instances at their checkpoints. After
 /// `drain_grace` no connection is accepted, and running calls have `drain_time` to finish.
+///
+/// The listener is a [`TcpListener`](tokio::net::TcpListener), or a [`Listener`] with TLS.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     server: Server,
     hosts: AllowedHosts,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    serve_with(listener, server, Vec::new(), hosts, shutdown).await
+    serve_with(listener.into(), server, Vec::new(), hosts, shutdown).await
 }
 
 /// [`serve`] with further services next to `/mcp`.
 pub(crate) async fn serve_with(
-    listener: TcpListener,
+    listener: Listener,
     server: Server,
     mounts: Vec<Mount>,
     hosts: AllowedHosts,
@@ -127,6 +133,7 @@ pub async fn serve_metrics(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let hosts = metrics_hosts(listener.local_addr()?.ip()).map(Arc::new);
+    let listener = listener.into();
     let mut connections = OpenConnections::new(PortRoutes::Metrics(server, hosts));
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
@@ -162,6 +169,22 @@ impl PortRoutes {
             Self::Metrics(server, _) => server,
         }
     }
+
+    /// Whether clients may use HTTP/2. Collectors of metrics do not need it.
+    #[cfg(feature = "http2")]
+    pub(super) fn has_http2(&self) -> bool {
+        matches!(self, Self::Endpoint(..))
+    }
+
+    /// The response to a request on an HTTP/2 stream over the limit.
+    #[cfg(feature = "http2")]
+    pub(super) fn busy(&self, reached: LimitReached) -> Response<Body> {
+        match self {
+            Self::Endpoint(service, _) => service.busy(None, &reached.into()),
+            #[cfg(feature = "metrics")]
+            Self::Metrics(..) => plain(StatusCode::SERVICE_UNAVAILABLE, reached.to_string()),
+        }
+    }
 }
 
 pub(super) async fn route(
@@ -174,6 +197,7 @@ pub(super) async fn route(
     if let PortRoutes::Metrics(_, Some(hosts)) = routes
         && let Err(reason) = hosts.check(&Headers::read(request.headers()), request.uri())
     {
+        refrain_core::limited_event!(WARN, %reason, "request to the metrics port rejected");
         return Ok(plain(StatusCode::FORBIDDEN, reason.to_string()));
     }
     Ok(match (request.uri().path(), routes) {

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Longer than a loaded machine needs to send a request on a new connection.
-const IDLE: Duration = Duration::from_millis(500);
+pub(crate) const IDLE: Duration = Duration::from_millis(500);
 
 async fn held(_: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     signals.say("started");
@@ -37,7 +37,9 @@ async fn flood(cx: Cx, signals: State<Arc<Signals>>) -> Result<String> {
     }
 }
 
-fn builder(limits: ServerLimits) -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
+pub(crate) fn builder(
+    limits: ServerLimits,
+) -> (ServerBuilder, Arc<Signals>, UnboundedReceiver<&'static str>) {
     let (signals, received) = signals();
     let builder = Server::builder("connections", "1")
         .tool(Tool::new("echo", echo))
@@ -48,14 +50,14 @@ fn builder(limits: ServerLimits) -> (ServerBuilder, Arc<Signals>, UnboundedRecei
     (builder, signals, received)
 }
 
-async fn instance(
+pub(crate) async fn instance(
     limits: ServerLimits,
 ) -> (Instance, Arc<Signals>, UnboundedReceiver<&'static str>) {
     let (builder, signals, received) = builder(limits);
     (start(builder).await, signals, received)
 }
 
-fn word() -> Request {
+pub(crate) fn word() -> Request {
     Request::tool("echo", json!({"text": "x"}))
 }
 

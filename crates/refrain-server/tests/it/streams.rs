@@ -136,7 +136,10 @@ async fn progress_and_logs_precede_the_result_in_order() {
         let response = instance.send(&request).await;
         assert_eq!(response.status, 200);
         assert_eq!(response.header("x-accel-buffering"), Some("no"));
-        assert_eq!(response.header("cache-control"), Some("no-cache"));
+        assert_eq!(
+            response.header("cache-control"),
+            Some("no-cache, no-transform")
+        );
         assert_eq!(response.header("content-length"), None);
         let mut events = response.events();
         let last = events.pop().unwrap();

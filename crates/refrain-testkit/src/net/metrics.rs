@@ -13,7 +13,7 @@ const LABEL: &str = r#"[a-z_]+="(?:[^"\\]|\\[\\"n])*""#;
 
 /// The metrics endpoint of a server, on a free port.
 pub struct MetricsPort {
-    address: SocketAddr,
+    pub address: SocketAddr,
     serving: Serving,
 }
 

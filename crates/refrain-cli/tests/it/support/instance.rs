@@ -118,7 +118,7 @@ impl Serve {
     pub(crate) async fn start(self) -> Instance {
         let (process, line) = self.start_until(LISTENING).await;
         let address = line
-            .split_once("http://")
+            .split_once("://")
             .and_then(|(_, rest)| rest.split_once("/mcp"))
             .and_then(|(address, _)| address.parse().ok())
             .unwrap_or_else(|| panic!("no address in {line:?}"));

@@ -3,17 +3,21 @@
 pub(crate) mod client;
 pub(crate) mod instance;
 pub(crate) mod ledger;
+pub(crate) mod load;
+pub(crate) mod reverse_proxy;
 pub(crate) mod tasks;
 pub(crate) mod terminal;
 
 pub(crate) use client::{Call, Client, Finished, Reply};
 pub(crate) use instance::{Instance, Serve, program, refrain, run, said, sqlite};
 pub(crate) use ledger::Ledger;
+pub(crate) use load::Load;
 pub(crate) use refrain_testkit::net::issuer::{self, Signer};
 pub(crate) use refrain_testkit::net::process::{Output, Process};
 pub(crate) use refrain_testkit::net::tools::{root, run_tool, tool_fails};
 pub(crate) use refrain_testkit::net::{
-    Balancer, FakeServer, PATIENCE, Request, Respond, http, serve_forever, until, within,
+    Balancer, Certificate, FakeServer, PATIENCE, Request, Respond, http, serve_forever, until,
+    within,
 };
 
 use std::path::PathBuf;
@@ -36,6 +40,11 @@ impl Files {
         let path = self.path(name);
         std::fs::write(&path, text).expect("a file in the temporary directory");
         path
+    }
+
+    /// Makes a certificate for this host.
+    pub(crate) fn certificate(&self, host: &str) -> Certificate {
+        Certificate::new(self.0.path(), host, host)
     }
 
     /// Creates a key file with the binary under test.

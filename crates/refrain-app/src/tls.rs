@@ -1,0 +1,27 @@
+//! The certificate of the endpoint.
+
+use crate::AppError;
+use refrain::server::TlsCertificate;
+use std::path::{Path, PathBuf};
+
+/// The files of a certificate chain and its private key.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) cert: PathBuf,
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    pub(crate) fn read(&self) -> Result<TlsCertificate, AppError> {
+        let (chain, key) = (read(&self.cert)?, read(&self.key)?);
+        TlsCertificate::from_pem(&chain, &key).map_err(|error| {
+            let (cert, key) = (self.cert.display(), self.key.display());
+            format!("cannot use certificate {cert} with private key {key}: {error}").into()
+        })
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, AppError> {
+    let content = std::fs::read(file);
+    content.map_err(|error| format!("cannot read {}: {error}", file.display()).into())
+}

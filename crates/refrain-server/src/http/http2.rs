@@ -1,0 +1,191 @@
+//! HTTP/2 connections.
+//!
+//! A stream is limited as an HTTP/1.1 connection is: it counts as a connection of its address while its request or
+//! response is in memory, and it ends if its client does not read.
+
+use super::Body;
+use super::connections::{ConnectionContext, drive};
+use super::idle::WriteState;
+use super::serve::route;
+use crate::limits::{LimitReached, Permit};
+use crate::metrics::Refusal;
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// Streams of one connection at the same time.
+const STREAMS: u32 = 100;
+/// Streams that the client resets before they are served, or by sending invalid frames; more end the connection.
+const RESETS: usize = 20;
+/// Bytes of request bodies that one stream and one connection may send before they are read.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = 256 << 10;
+/// Bytes of a response that are buffered for a stream.
+const SEND_BUFFER: usize = 64 << 10;
+/// A connection without a reply to a ping is closed.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The start of the connection preface. `PRI` is not a method of HTTP/1.1.
+const PREFACE: &[u8; 4] = b"PRI ";
+/// How often, and at which interval, the socket is read until it has the start of the preface.
+const PREFACE_ATTEMPTS: usize = 50;
+const PREFACE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Whether a client starts with HTTP/2.
+pub(super) async fn is_http2(stream: &TcpStream) -> bool {
+    let mut start = [0; PREFACE.len()];
+    for _ in 0..PREFACE_ATTEMPTS {
+        match stream.peek(&mut start).await {
+            // `POST` starts with the same letter.
+            Ok(read @ 1..4) if PREFACE.starts_with(&start[..read]) => {
+                tokio::time::sleep(PREFACE_INTERVAL).await;
+            }
+            _ => return start == *PREFACE,
+        }
+    }
+    false
+}
+
+tokio::task_local! {
+    /// The stream that the current task serves.
+    static STREAM: Result<Arc<Stream>, LimitReached>;
+}
+
+/// A request and its response.
+#[derive(Debug)]
+pub(super) struct Stream {
+    writes: WriteState,
+    _permit: Permit,
+}
+
+impl Stream {
+    /// Resolves if the client reads nothing of the response for some time.
+    async fn stalled(&self, idle_time: Duration) {
+        loop {
+            tokio::time::sleep(idle_time).await;
+            if self.writes.is_blocked_since_last_check() {
+                return;
+            }
+        }
+    }
+
+    /// Records that there is a response, for which the client must give room.
+    pub(super) fn wait(&self) {
+        self.writes.record(false);
+    }
+
+    /// Records that there is room for data.
+    pub(super) fn read(&self) {
+        self.writes.record(true);
+    }
+
+    /// Records that there is data for the client, which keeps this stream until it is sent.
+    pub(super) fn write(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.wait();
+        Bytes::from_owner(StreamBytes {
+            bytes,
+            _stream: self.clone(),
+        })
+    }
+}
+
+struct StreamBytes {
+    bytes: Bytes,
+    _stream: Arc<Stream>,
+}
+
+impl AsRef<[u8]> for StreamBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Runs the streams of a connection.
+#[derive(Clone)]
+struct StreamExecutor(Arc<ConnectionContext>);
+
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
+    fn execute(&self, exchange: F) {
+        let context = &self.0;
+        let permit = context.limiter.acquire(context.key.clone());
+        let stream = permit.map(|permit| {
+            Arc::new(Stream {
+                writes: WriteState::default(),
+                _permit: permit,
+            })
+        });
+        let idle_time = context.routes.server().limits().idle_time;
+        // An interval of zero would end every stream.
+        let idle_time = idle_time.max(Duration::from_millis(1));
+        let watched = stream.clone();
+        let serving = async move {
+            let Ok(stream) = watched else {
+                return exchange.await;
+            };
+            tokio::select! {
+                () = exchange => {}
+                () = stream.stalled(idle_time) => tracing::debug!("stream of a client that does not read closed"),
+            }
+        };
+        tokio::spawn(STREAM.scope(stream, serving));
+    }
+}
+
+/// Serves a connection until it ends.
+pub(super) async fn serve<I>(io: I, context: ConnectionContext)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let context = Arc::new(context);
+    let head = context.routes.server().limits().head;
+    let service = {
+        let context = context.clone();
+        service_fn(move |request| serve_stream(context.clone(), request))
+    };
+    let connection = http2::Builder::new(StreamExecutor(context.clone()))
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_pending_accept_reset_streams(RESETS)
+        .max_local_error_reset_streams(RESETS)
+        .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .serve_connection(TokioIo::new(io), service);
+    drive(
+        connection,
+        &context.activity,
+        http2::Connection::graceful_shutdown,
+    )
+    .await;
+}
+
+async fn serve_stream(
+    context: Arc<ConnectionContext>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
+    match STREAM.with(Clone::clone) {
+        Ok(stream) => {
+            let response = route(&context.routes, &context.activity, request).await;
+            response.map(|response| response.map(|body| body.on_stream(stream)))
+        }
+        Err(reached) => {
+            let metrics = &context.routes.server().0.services.metrics;
+            metrics.request_refused(Refusal::Connections);
+            Ok(context.routes.busy(reached))
+        }
+    }
+}
