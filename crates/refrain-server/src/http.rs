@@ -42,13 +42,13 @@ use crate::metrics::Refusal;
 use crate::response::{Disposition, MessageKind, Status};
 use crate::server::Server;
 use crate::timer::within;
-use body::{EventSource, UnreadBytes};
+use body::EventSource;
 use bytes::Bytes;
 use http::header::{
     ACCEPT_ENCODING, ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use refrain_core::limited_event;
 use refrain_wire::ErrorCode;
 use std::convert::Infallible;
@@ -122,6 +122,7 @@ impl HttpService {
             }
         };
         self.hosts.add_cors_headers(headers.origin(), &mut response);
+        finish_headers(&mut response, parts.headers);
         response
     }
 
@@ -151,16 +152,14 @@ impl HttpService {
             Err(response) => *response,
             Ok((body, caller)) => {
                 let bytes = &body.bytes;
-                let unread = UnreadBytes {
-                    limits: self.server.0.services.limits.clone(),
-                    key: caller.limit_key(),
-                };
+                let key = caller.limit_key();
                 let active = ActiveRequest::new(activity);
                 let mut response = match parts.method {
                     Method::POST => responder.respond(headers, bytes, caller, relayed).await,
                     _ => Box::pin(self.handle_session_request(parts, caller, relayed)).await,
                 };
-                if let Err(reached) = response.body_mut().count_unread(unread) {
+                let limits = &self.server.0.services.limits;
+                if let Err(reached) = response.body_mut().count_unread(limits, key) {
                     response = self.drop_response(bytes, reached);
                 }
                 response.body_mut().keep_active(active);
@@ -263,9 +262,8 @@ impl HttpService {
         response: &mut crate::MessageResponse,
         reply: Vec<u8>,
     ) -> Response<Body> {
-        let mut out = Response::new(Body::full(reply.into()));
+        let mut out = json(reply.into());
         let headers = out.headers_mut();
-        headers.insert(CONTENT_TYPE, JSON);
         let status = match response.status() {
             Status::Accepted => StatusCode::ACCEPTED,
             Status::Replied => StatusCode::OK,
@@ -336,10 +334,25 @@ impl Responder for HttpService {
     }
 }
 
+/// A response whose content type `finish_headers` sets.
 fn json(bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(Body::full(bytes));
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
-    response
+    Response::new(Body::json(bytes))
+}
+
+/// Sets the content type, and moves the headers into the map of the request. hyper uses the map of a response for the next
+/// request, so a connection usually needs one map. Large maps are dropped, because idle connections would keep them.
+fn finish_headers(response: &mut Response<Body>, mut map: HeaderMap) {
+    const MAX_KEPT: usize = 24;
+    if map.capacity() <= MAX_KEPT {
+        map.clear();
+        let headers = std::mem::replace(response.headers_mut(), map);
+        if !headers.is_empty() {
+            response.headers_mut().extend(headers);
+        }
+    }
+    if response.body().is_json() {
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+    }
 }
 
 fn event_stream(source: EventSource, keep_alive: Duration) -> Response<Body> {

@@ -408,11 +408,14 @@ impl MessageResponse {
             }
             _ => {}
         }
-        let mut out = Vec::with_capacity(1024);
+        let mut out = Vec::new();
         let id = self.id.as_ref().map(IdBuf::as_id);
         match &self.legacy {
             None => write_reply(&mut out, id, reply, &self.server.0.services.info),
-            Some(legacy) => legacy.write_reply(&mut out, id, self.method, reply),
+            Some(legacy) => {
+                out.reserve(1024);
+                legacy.write_reply(&mut out, id, self.method, reply);
+            }
         }
         self.record(&out);
         out

@@ -146,10 +146,49 @@ impl<'de> Visitor<'de> for CallSeed<'de, '_> {
     }
 }
 
-/// Writes the response to a call.
+/// Writes the response to a call. An empty buffer usually gets exactly the capacity that the response needs.
 pub fn write_reply(out: &mut Vec<u8>, id: Option<Id<'_>>, reply: &Reply, server_info: &RawValue) {
-    open(out, id.as_ref().map(Id::as_json));
+    let id = id.as_ref().map(Id::as_json);
+    out.reserve_exact(size_of_reply(id.unwrap_or_default(), reply, server_info));
+    open(out, id);
     write_outcome(out, reply, server_info);
+}
+
+/// The size of a response, if no text in it needs escapes.
+fn size_of_reply(id: &str, reply: &Reply, server_info: &RawValue) -> usize {
+    const FRAME: &str = r#"{"jsonrpc":"2.0","id":,"result":{"resultType":"","_meta":{"":}}}"#;
+    const FORM: &str = r#"{"":{"method":"elicitation/create","params":{"mode":"form","message":"","requestedSchema":}}"#;
+    /// A guess for other asks and for errors.
+    const OTHER: usize = 512;
+    let body = |kind: &str, body: &ResultBody| {
+        let members = match body.members().len() {
+            0 => 0,
+            length => length + 1,
+        };
+        kind.len() + members + body.meta().map_or(0, |meta| meta.len() + 1)
+    };
+    let form = |(key, ask): &(String, Ask)| match ask {
+        Ask::Form { message, schema } => {
+            FORM.len() + key.len() + message.len() + schema.get().len()
+        }
+        _ => OTHER,
+    };
+    let result = match reply {
+        Reply::Complete(result) => body("complete", result),
+        Reply::Task(result) => body("task", result),
+        Reply::Incomplete(Incomplete { asks, state }) => {
+            let asks = match asks.is_empty() {
+                true => 0,
+                false => r#","inputRequests":}"#.len() + asks.iter().map(form).sum::<usize>(),
+            };
+            let state = state.as_ref();
+            let state = state.map_or(0, |state| r#","requestState":"""#.len() + state.len());
+            "input_required".len() + asks + state
+        }
+        Reply::Error(_) => OTHER,
+        Reply::Recorded(rest) => rest.len(),
+    };
+    FRAME.len() + id.len() + result + SERVER_INFO_KEY.len() + server_info.get().len()
 }
 
 /// Serializes a reply without its id, to be sent again as [`Reply::Recorded`].

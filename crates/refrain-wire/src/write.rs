@@ -16,13 +16,59 @@ pub(crate) fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
 
 /// Appends a string. Most strings need no escapes and are copied.
 pub(crate) fn text(out: &mut Vec<u8>, value: &str) {
-    if needs_escape(value.as_bytes()) {
-        return json(out, value);
-    }
     out.reserve(value.len() + 2);
     out.push(b'"');
-    out.extend_from_slice(value.as_bytes());
+    match needs_escape(value.as_bytes()) {
+        true => escaped(out, value.as_bytes()),
+        false => out.extend_from_slice(value.as_bytes()),
+    }
     out.push(b'"');
+}
+
+/// Appends the content of a string with escapes.
+fn escaped(out: &mut Vec<u8>, mut value: &[u8]) {
+    loop {
+        let (plain, rest) = value.split_at(find_special(value));
+        out.extend_from_slice(plain);
+        let Some((special, rest)) = rest.split_first() else {
+            return;
+        };
+        let letter = match special {
+            b'"' | b'\\' => *special,
+            b'\n' => b'n',
+            b'\r' => b'r',
+            b'\t' => b't',
+            0x08 => b'b',
+            0x0c => b'f',
+            _ => b'u',
+        };
+        out.extend_from_slice(&[b'\\', letter]);
+        if letter == b'u' {
+            let digit = |value: u8| b"0123456789abcdef"[usize::from(value)];
+            out.extend_from_slice(&[b'0', b'0', digit(special >> 4), digit(special & 0xf)]);
+        }
+        value = rest;
+    }
+}
+
+/// The position of the first quote, backslash or control character, or the length.
+pub(crate) fn find_special(text: &[u8]) -> usize {
+    const ONES: u64 = u64::MAX / 0xff;
+    // Sets the highest bit of each byte below `limit`, up to the first such byte. Later bytes may be wrong.
+    let below = |bytes: u64, limit: u8| bytes.wrapping_sub(ONES * u64::from(limit)) & !bytes;
+    let equal = |bytes: u64, byte: u8| below(bytes ^ (ONES * u64::from(byte)), 1);
+    let (chunks, rest) = text.as_chunks::<8>();
+    for (number, chunk) in chunks.iter().enumerate() {
+        let bytes = u64::from_le_bytes(*chunk);
+        let special = below(bytes, 0x20) | equal(bytes, b'"') | equal(bytes, b'\\');
+        let special = special & (ONES << 7);
+        if special != 0 {
+            return 8 * number + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let is_special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
+    let in_rest = rest.iter().position(is_special);
+    text.len() - rest.len() + in_rest.unwrap_or(rest.len())
 }
 
 /// Whether the string has characters to escape.

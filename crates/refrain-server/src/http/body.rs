@@ -25,6 +25,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// The body of an HTTP response.
 pub struct Body {
     kind: BodyKind,
+    is_json: bool,
     /// Marks the connection as busy while a stream is open.
     active: Option<ActiveRequest>,
     /// Counts large pieces of a stream until the client has read them.
@@ -34,9 +35,9 @@ pub struct Body {
 }
 
 /// The bytes of responses that a caller has not read.
-pub(super) struct UnreadBytes {
-    pub(super) limits: Arc<InstanceLimits>,
-    pub(super) key: LimitKey,
+struct UnreadBytes {
+    limits: Arc<InstanceLimits>,
+    key: LimitKey,
 }
 
 impl UnreadBytes {
@@ -78,6 +79,7 @@ impl Body {
     fn new(kind: BodyKind) -> Self {
         Self {
             kind,
+            is_json: false,
             active: None,
             unread: None,
             #[cfg(feature = "http2")]
@@ -101,6 +103,17 @@ impl Body {
         Self::new(BodyKind::Full(Some(bytes)))
     }
 
+    pub(super) fn json(bytes: Bytes) -> Self {
+        Self {
+            is_json: true,
+            ..Self::full(bytes)
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        self.is_json
+    }
+
     pub(super) fn relayed(stream: RelayStream) -> Self {
         Self::new(BodyKind::Relayed(Box::new(stream)))
     }
@@ -115,11 +128,21 @@ impl Body {
     }
 
     /// Counts the bytes of this response until the client has read them. Fails if a single buffer is over the limit.
-    pub(super) fn count_unread(&mut self, unread: UnreadBytes) -> Result<(), LimitReached> {
+    pub(super) fn count_unread(
+        &mut self,
+        limits: &Arc<InstanceLimits>,
+        key: LimitKey,
+    ) -> Result<(), LimitReached> {
+        let unread = |key| UnreadBytes {
+            limits: limits.clone(),
+            key,
+        };
         match &mut self.kind {
-            BodyKind::Full(None) => {}
-            BodyKind::Full(Some(bytes)) => *bytes = unread.count(std::mem::take(bytes))?,
-            BodyKind::Events(_) | BodyKind::Relayed(_) => self.unread = Some(unread),
+            BodyKind::Full(Some(bytes)) if bytes.len() > CHUNK_BYTES => {
+                *bytes = unread(key).count(std::mem::take(bytes))?;
+            }
+            BodyKind::Full(_) => {}
+            BodyKind::Events(_) | BodyKind::Relayed(_) => self.unread = Some(unread(key)),
         }
         Ok(())
     }

@@ -53,6 +53,31 @@ fn complete_reply_matches_exact_bytes() {
 }
 
 #[test]
+fn reply_without_escapes_fits_its_buffer_exactly() {
+    let form = |message: &str| Ask::Form {
+        message: message.into(),
+        schema: raw(r#"{"type":"object"}"#).into(),
+    };
+    let text = ResultBody::text("72°F");
+    let tagged = text.clone().with_meta(json!({"a": 1})).unwrap();
+    let incomplete = |asks, state| Reply::Incomplete(Incomplete { asks, state });
+    for reply in [
+        Reply::Complete(text.clone()),
+        Reply::Complete(tagged),
+        Reply::complete(Empty {}),
+        Reply::Task(text),
+        incomplete(vec![("a".into(), form("Which?"))], Some("AQ".into())),
+        incomplete(vec![("a".into(), form("")), ("b".into(), form("B"))], None),
+        incomplete(Vec::new(), Some("AQ".into())),
+    ] {
+        let (id, info, mut out) = (raw("7"), raw(r#"{"name":"S"}"#), Vec::new());
+        write_reply(&mut out, Id::from_raw(&id), &reply, &info);
+        let text = String::from_utf8_lossy(&out);
+        assert_eq!(out.capacity(), out.len(), "{text}");
+    }
+}
+
+#[test]
 fn reply_with_raw_values_is_one_line() {
     let spread = raw("{\"a\" :\r\n [1,\n\"\\n\"]}");
     let complete = reply_text(&Reply::complete(&spread));
@@ -425,12 +450,19 @@ fn lists_are_serialized() {
 
 #[test]
 fn text_result_matches_the_serde_result() {
+    let ascii: String = ('\0'..='\u{7f}').collect();
+    let spread: String = ascii
+        .chars()
+        .map(|c| format!("more than eight{c}°"))
+        .collect();
     for text in [
         "",
         "plain",
         "two\nlines",
         "72°F \"quoted\" \\ \u{1}",
         "\u{1f600}",
+        &ascii,
+        &spread,
     ] {
         let short = ResultBody::text(text);
         let long = ResultBody::from_members(ToolResult::text(text)).unwrap();
