@@ -268,7 +268,7 @@ fn call_texts<'a>(call: &'a Call<'_>) -> impl PartialEq + std::fmt::Debug + use<
 fn meta_texts<'a>(meta: &'a Meta<'_>) -> impl PartialEq + std::fmt::Debug + use<'a> {
     (
         meta.protocol_version.as_ref(),
-        meta.client_info.map(RawValue::get),
+        meta.client_info,
         meta.capabilities,
         meta.log_level,
         meta.progress_token.map(RawValue::get),

@@ -5,11 +5,12 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use serde_json::value::RawValue;
 
 use crate::capabilities::{CAPABILITIES_PATH, Capabilities, DeclaredCapabilities};
 use crate::decode::{RawObject, Text, is_id, once, once_nested, skip};
+use crate::known_meta;
 use crate::trace::{RawTrace, TraceContext};
 
 /// The latest protocol version.
@@ -40,7 +41,7 @@ pub struct Meta<'a> {
     /// The protocol version of the request.
     pub protocol_version: Cow<'a, str>,
     /// The client's name and version as raw JSON.
-    pub client_info: Option<&'a RawValue>,
+    pub client_info: Option<&'a str>,
     /// The client's capabilities.
     pub capabilities: Capabilities,
     /// The client's extensions with their settings, as a raw object.
@@ -138,9 +139,12 @@ enum MetaKey {
 
 impl<'de: 'a, 'a> Deserialize<'de> for Meta<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(MetaVisitor)
+        deserializer.deserialize_newtype_struct(META_TYPE, MetaVisitor)
     }
 }
+
+/// The name by which [`PlainDeserializer`](crate::plain::PlainDeserializer) recognizes a `_meta`.
+pub(crate) const META_TYPE: &str = "refrain::Meta";
 
 struct MetaVisitor;
 
@@ -149,6 +153,19 @@ impl<'de> Visitor<'de> for MetaVisitor {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("params._meta as an object")
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(
+        self,
+        deserializer: D,
+    ) -> Result<Meta<'de>, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    /// A known text, which is not parsed.
+    fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Meta<'de>, E> {
+        let known = known_meta::find(text).map(|(_, meta)| meta);
+        known.ok_or_else(|| E::invalid_type(Unexpected::Str(text), &self))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Meta<'de>, A::Error> {
@@ -211,7 +228,7 @@ impl<'de> Visitor<'de> for MetaVisitor {
         let declared = declared.ok_or_else(|| missing(CAPABILITIES_PATH))?;
         Ok(Meta {
             protocol_version: version.ok_or_else(|| missing(VERSION_PATH))?.0,
-            client_info: client_info.map(|raw| raw.0),
+            client_info: client_info.map(|raw| raw.0.get()),
             capabilities: declared.capabilities,
             extensions: declared.extensions,
             log_level,

@@ -12,6 +12,8 @@ use serde_json::value::RawValue;
 use crate::call::{Call, CallKind};
 use crate::decode::{Text, is_object};
 use crate::envelope::{Id, Message, Rejection, parse};
+use crate::known_meta;
+use crate::plain::PlainDeserializer;
 use crate::ratified::CallSeed;
 
 /// A message from a client.
@@ -48,11 +50,15 @@ pub fn read_call(bytes: &[u8]) -> Option<(Id<'_>, Call<'_>)> {
 
 fn read_plain<'a>(bytes: &'a [u8], into: &mut Option<Call<'a>>) -> Option<PlainMessage<'a>> {
     let text = std::str::from_utf8(bytes).ok()?;
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let plain = EnvelopeVisitor { into }
+    let mut deserializer = PlainDeserializer::new(text);
+    let plain = EnvelopeVisitor { into: &mut *into }
         .deserialize(&mut deserializer)
         .ok()?;
-    deserializer.end().ok()?;
+    if let Some(text) = deserializer.end().ok()?
+        && let Some(call) = into
+    {
+        known_meta::remember(text, &call.meta);
+    }
     Some(plain)
 }
 

@@ -5,6 +5,7 @@ use refrain_core::Principal;
 use refrain_wire::RpcError;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::pin::pin;
 use std::sync::Arc;
@@ -28,13 +29,25 @@ pub(crate) struct Limiter {
 }
 
 /// A caller whose permits are counted together.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LimitKey {
     Principal(Principal),
     /// Anonymous clients at one address, or in one IPv6 network of 64 bits.
     Address(IpAddr),
     /// All anonymous clients whose address is unknown.
     Anonymous,
+}
+
+/// Hashes a key in one piece. The derived hash of an address has four.
+impl Hash for LimitKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Principal(principal) => principal.hash(state),
+            Self::Address(IpAddr::V4(address)) => state.write_u32(address.to_bits()),
+            Self::Address(IpAddr::V6(address)) => state.write_u128(address.to_bits()),
+            Self::Anonymous => {}
+        }
+    }
 }
 
 impl LimitKey {

@@ -211,7 +211,7 @@ fn all_meta_members_are_decoded() {
     );
     let meta = decode_meta(Some(&params)).unwrap();
     assert_eq!(
-        meta.client_info.unwrap().get(),
+        meta.client_info.unwrap(),
         r#"{"name":"ExampleClient","version":"1.0.0"}"#
     );
     assert_eq!(meta.log_level, Some(LogLevel::Warning));

@@ -15,6 +15,7 @@ mod legacy;
 mod legacy_losses;
 mod legacy_round_trip;
 mod param_headers;
+mod read_call;
 mod reply;
 mod sampling;
 mod tasks;

@@ -1,0 +1,208 @@
+//! A deserializer for valid messages, which costs a fraction of the general one.
+//!
+//! It reads objects and strings without escapes, and passes all other values to serde_json. It does not explain errors:
+//! [`parse`](crate::parse) reads an invalid message again.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
+use serde::forward_to_deserialize_any;
+use serde_json::de::StrRead;
+
+use crate::known_meta;
+use crate::meta::META_TYPE;
+use crate::write::find_special;
+
+type GeneralDeserializer<'de> = serde_json::Deserializer<StrRead<'de>>;
+
+/// The text is not a valid value of the expected type.
+#[derive(Debug)]
+pub(crate) struct InvalidText;
+
+impl fmt::Display for InvalidText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("invalid text")
+    }
+}
+
+impl std::error::Error for InvalidText {}
+
+impl Error for InvalidText {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self
+    }
+}
+
+pub(crate) struct PlainDeserializer<'de> {
+    text: &'de str,
+    /// The position of the next byte to read.
+    at: usize,
+    /// The text of a `_meta` that was parsed.
+    parsed_meta: Option<&'de str>,
+}
+
+impl<'de> PlainDeserializer<'de> {
+    pub(crate) fn new(text: &'de str) -> Self {
+        Self {
+            text,
+            at: 0,
+            parsed_meta: None,
+        }
+    }
+
+    /// Checks that only white space is left. Returns the text of a `_meta` that was parsed.
+    pub(crate) fn end(mut self) -> Result<Option<&'de str>, InvalidText> {
+        match self.peek() {
+            None => Ok(self.parsed_meta),
+            Some(_) => Err(InvalidText),
+        }
+    }
+
+    /// The next byte that is not white space.
+    fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.text.as_bytes().get(self.at)? {
+                b' ' | b'\t' | b'\n' | b'\r' => self.at += 1,
+                byte => return Some(*byte),
+            }
+        }
+    }
+
+    fn expect(&mut self, byte: u8) -> Result<(), InvalidText> {
+        if self.peek() != Some(byte) {
+            return Err(InvalidText);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// The next string. `None` if it has escapes.
+    fn string(&mut self) -> Result<Option<&'de str>, InvalidText> {
+        if self.peek() != Some(b'"') {
+            return Err(InvalidText);
+        }
+        let content = &self.text[self.at + 1..];
+        let end = find_special(content.as_bytes());
+        match content.as_bytes().get(end) {
+            Some(b'"') => {
+                self.at += end + 2;
+                Ok(Some(&content[..end]))
+            }
+            Some(b'\\') => Ok(None),
+            _ => Err(InvalidText),
+        }
+    }
+
+    /// Reads a value with serde_json.
+    fn general<T>(
+        &mut self,
+        read: impl FnOnce(&mut GeneralDeserializer<'de>) -> serde_json::Result<T>,
+    ) -> Result<T, InvalidText> {
+        let mut general = serde_json::Deserializer::from_str(&self.text[self.at..]);
+        let value = read(&mut general).map_err(|_| InvalidText)?;
+        self.at += general.into_iter::<IgnoredAny>().byte_offset();
+        Ok(value)
+    }
+}
+
+impl<'de> Deserializer<'de> for &mut PlainDeserializer<'de> {
+    type Error = InvalidText;
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
+        self.expect(b'{')?;
+        let value = visitor.visit_map(Members {
+            of: self,
+            is_first: true,
+        })?;
+        self.expect(b'}')?;
+        Ok(value)
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
+        match self.string()? {
+            Some(text) => visitor.visit_borrowed_str(text),
+            None => self.general(|general| general.deserialize_str(visitor)),
+        }
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
+        self.deserialize_str(visitor)
+    }
+
+    /// A `_meta` or a raw value.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, InvalidText> {
+        if name != META_TYPE {
+            return self.general(|general| general.deserialize_newtype_struct(name, visitor));
+        }
+        self.peek();
+        let start = self.at;
+        let rest = &self.text[start..];
+        if let Some((length, _)) = known_meta::find(rest) {
+            self.at += length;
+            return visitor.visit_borrowed_str(&rest[..length]);
+        }
+        let value = self.deserialize_map(visitor)?;
+        self.parsed_meta = Some(&self.text[start..self.at]);
+        Ok(value)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, InvalidText> {
+        self.general(|general| general.deserialize_enum(name, variants, visitor))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
+        self.general(|general| general.deserialize_ignored_any(visitor))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, InvalidText> {
+        self.general(|general| general.deserialize_any(visitor))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf option unit unit_struct seq tuple
+        tuple_struct struct
+    }
+}
+
+/// The members of an object, up to its closing brace.
+struct Members<'a, 'de> {
+    of: &'a mut PlainDeserializer<'de>,
+    is_first: bool,
+}
+
+impl<'de> MapAccess<'de> for Members<'_, 'de> {
+    type Error = InvalidText;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, InvalidText> {
+        if self.of.peek() == Some(b'}') {
+            return Ok(None);
+        }
+        if !std::mem::take(&mut self.is_first) {
+            self.of.expect(b',')?;
+        }
+        match self.of.peek() {
+            Some(b'"') => seed.deserialize(&mut *self.of).map(Some),
+            _ => Err(InvalidText),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, InvalidText> {
+        self.of.expect(b':')?;
+        seed.deserialize(&mut *self.of)
+    }
+}
