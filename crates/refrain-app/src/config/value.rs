@@ -113,7 +113,7 @@ impl TryFrom<String> for Origin {
 
     fn try_from(text: String) -> Result<Self, InvalidValue> {
         let host = text.split_once("://").map(|(_, host)| host.to_owned());
-        if text != "*" && !host.is_some_and(|host| Host::try_from(host).is_ok()) {
+        if text != "*" && host.is_none_or(|host| Host::try_from(host).is_err()) {
             return Err(InvalidValue(format!(
                 "has an invalid origin {text:?}: write a scheme and a host without a path, like \
                  \"https://app.example.com\", and a port if it is not the default one"

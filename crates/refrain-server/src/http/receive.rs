@@ -81,7 +81,7 @@ impl HttpService {
             (ContentEncoding::Identity, received) => received,
             #[cfg(feature = "gzip")]
             (ContentEncoding::Gzip, Ok(compressed)) => {
-                Box::pin(decompress(compressed, limits, &caller)).await
+                Box::pin(decompress(&compressed, limits, &caller)).await
             }
             #[cfg(feature = "gzip")]
             (ContentEncoding::Gzip, Err(error)) => Err(error),
@@ -276,7 +276,7 @@ async fn receive_rest<B: Body<Data = Bytes>>(
 /// Decompresses a body. Stops at the limit for bodies, so a small one cannot take more memory than a large one.
 #[cfg(feature = "gzip")]
 async fn decompress<E>(
-    compressed: ReceivedBody,
+    compressed: &ReceivedBody,
     limits: &InstanceLimits,
     caller: &Caller,
 ) -> Result<ReceivedBody, BodyError<E>> {
