@@ -87,10 +87,6 @@ impl std::fmt::Debug for MessageResponse {
     }
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "the large variant is the common one: boxing would cost an allocation per request"
-)]
 pub(crate) enum Disposition<'a> {
     Response(MessageResponse),
     Relay(Option<Id<'a>>, Box<PendingRelay>),

@@ -56,7 +56,7 @@ impl InstanceLimits {
         let call = self.make_room(&self.live, &key, 1, || self.live.acquire(key.clone()))?;
         let permits = CallPermits {
             _call: call,
-            bytes: self.acquire_live_bytes(key.clone(), bytes)?,
+            bytes: self.acquire_live_bytes(&key, bytes)?,
         };
         Ok(LivePermit {
             limits: self.clone(),
@@ -72,10 +72,10 @@ impl InstanceLimits {
     /// Takes a permit for more bytes of a live call.
     pub(crate) fn acquire_live_bytes(
         &self,
-        key: LimitKey,
+        key: &LimitKey,
         bytes: usize,
     ) -> Result<Permit, LimitReached> {
-        self.make_room(&self.live_bytes, &key, bytes, || {
+        self.make_room(&self.live_bytes, key, bytes, || {
             self.live_bytes.acquire_bytes(key.clone(), bytes)
         })
     }
@@ -135,7 +135,7 @@ impl LivePermit {
 
     /// Adds bytes.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), LimitReached> {
-        let more = self.limits.acquire_live_bytes(self.key.clone(), bytes)?;
+        let more = self.limits.acquire_live_bytes(&self.key, bytes)?;
         self.merge(more);
         Ok(())
     }

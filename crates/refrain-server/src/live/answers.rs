@@ -51,7 +51,7 @@ impl AnswerSender {
 
     /// Takes a permit for the bytes of an answer.
     pub(crate) fn acquire(&self, bytes: usize) -> Result<Permit, LimitReached> {
-        self.limits.acquire_live_bytes(self.caller.clone(), bytes)
+        self.limits.acquire_live_bytes(&self.caller, bytes)
     }
 
     /// Sends an answer. Returns false if the call has ended.
