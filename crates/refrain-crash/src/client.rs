@@ -262,6 +262,6 @@ impl<'a> TaskClient<'a> {
     }
 }
 
-fn accept(number: &Value) -> Value {
+pub(crate) fn accept(number: &Value) -> Value {
     json!({"action": "accept", "content": {"number": number}})
 }

@@ -1,17 +1,17 @@
-//! Kills and stops of workers, cut connections and database restarts during a run.
+//! Kills and stops of workers, cut connections, database restarts and failovers during a run.
 
-use crate::clock::{micros, retry};
+use crate::clock::{PATIENCE, micros, retry};
 use crate::error::CrashError;
-use crate::fleet::WORKERS;
+use crate::fleet::{Failover, WORKERS};
 use crate::random::{about, stream};
 use crate::run::CrashRun;
 use crate::worker::LEASE;
 use fastrand::Rng;
 use sqlx::Connection as _;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use std::convert::Infallible;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The random stream of the disruptions.
 const PURPOSE: u64 = 0x74_72_6f_75;
@@ -40,7 +40,10 @@ impl CrashRun {
             }
             if restart && over >= self.options.tasks / 4 {
                 restart = false;
-                self.restart_database().await?;
+                match self.options.failover {
+                    true => self.fail_over().await?,
+                    false => self.restart_database().await?,
+                }
                 continue;
             }
             turn += 1;
@@ -80,10 +83,10 @@ impl CrashRun {
                 WHERE pid <> pg_backend_pid() AND datname = current_database()
                   AND backend_type = 'client backend'
                 ORDER BY random() LIMIT $1) AS chosen";
-        let Some(options) = &self.postgres else {
+        let Some(options) = self.postgres.lock().clone() else {
             return Ok(());
         };
-        let mut connection = retry(|_| true, || PgConnection::connect_with(options)).await?;
+        let mut connection = retry(|_| true, || PgConnection::connect_with(&options)).await?;
         let cut = sqlx::query_scalar(CUT).bind(most as i64);
         let cut: i64 = cut.fetch_one(&mut connection).await?;
         self.fleet.disruptions.lock().cuts += cut.unsigned_abs();
@@ -104,4 +107,47 @@ impl CrashRun {
             .push((from, micros()));
         Ok(())
     }
+
+    /// Kills the database server, promotes its standby, and waits until a task is written there. Plain calls go on meanwhile.
+    async fn fail_over(&self) -> Result<(), CrashError> {
+        let options = self.postgres.lock().clone();
+        let (Some(cluster), Some(options)) = (self.cluster.clone(), options) else {
+            return Ok(());
+        };
+        let from = micros();
+        let written = async {
+            let port = tokio::task::spawn_blocking(move || cluster.fail_over()).await??;
+            let options = options.port(port);
+            first_write(&options).await?;
+            *self.postgres.lock() = Some(options);
+            Ok(())
+        };
+        let mut rounds = 0;
+        tokio::select! {
+            written = written => written,
+            failed = self.make_rounds(&mut rounds) => failed.map(|never| match never {}),
+        }?;
+        let (to, mut disruptions) = (micros(), self.fleet.disruptions.lock());
+        disruptions.restarts.push((from, to));
+        let seconds = (to - from) as f64 / 1e6;
+        disruptions.failovers.push(Failover { seconds, rounds });
+        Ok(())
+    }
+}
+
+/// Waits until a task is written from now on.
+async fn first_write(options: &PgConnectOptions) -> Result<(), CrashError> {
+    const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    const WRITTEN: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE updated > $1)";
+    let mut connection = retry(|_| true, || PgConnection::connect_with(options)).await?;
+    let since: i64 = sqlx::query_scalar(NOW).fetch_one(&mut connection).await?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let written = sqlx::query_scalar(WRITTEN).bind(since);
+        if written.fetch_one(&mut connection).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Err("no task was written after the failover".into())
 }

@@ -10,6 +10,7 @@ use refrain::runtime::SystemSource;
 use refrain::server::KeyRing;
 use refrain_testkit::net::{Request, http};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 use serde_json::Value;
 use std::fs::File;
 use std::io;
@@ -47,8 +48,18 @@ pub(crate) struct Disruptions {
     pub(crate) kills: Vec<WorkerKill>,
     pub(crate) stops: Vec<WorkerStop>,
     pub(crate) cuts: u64,
-    /// Database restarts: start and end.
+    /// Database restarts and failovers: start and end.
     pub(crate) restarts: Vec<(u64, u64)>,
+    pub(crate) failovers: Vec<Failover>,
+}
+
+/// A failover of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Failover {
+    /// From the kill of the server until a task was written to its standby.
+    pub(crate) seconds: f64,
+    /// Plain calls with a question that were made meanwhile.
+    pub(crate) rounds: u64,
 }
 
 /// The settings of all workers.

@@ -4,11 +4,12 @@
 //! cargo build --profile dist -p refrain-crash
 //! target/dist/refrain-crash run --store sqlite
 //! target/dist/refrain-crash run --store postgres
+//! target/dist/refrain-crash run --store postgres --failover
 //! ```
 //!
 //! The tasks ask, step and sleep ([`plan`]). Clients create them, and misbehave as far as the protocol allows
-//! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut and the database is restarted
-//! ([`disruptions`]). Every effect is written to a ledger under the step's idempotency key ([`ledger`]). Each worker
+//! ([`client`]). Meanwhile workers are killed, stopped and restarted, connections are cut and the database is restarted, or
+//! killed and replaced by its standby ([`disruptions`]). Every effect is written to a ledger under the step's idempotency key ([`ledger`]). Each worker
 //! records its leases, its writes and its attempts at effects ([`record`]). At the end all these records must agree
 //! ([`check`]).
 //!
@@ -27,6 +28,7 @@ mod ledger;
 mod plan;
 mod random;
 mod record;
+mod rounds;
 mod run;
 mod soak;
 mod worker;
@@ -71,12 +73,16 @@ struct CrashOptions {
     /// The seed of an earlier run [default: random].
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// Kill the Postgres server during the run and promote its synchronous standby, instead of a restart. Prints how long no
+    /// task was written.
+    #[arg(long)]
+    failover: bool,
     /// The number of tasks in flight.
     #[arg(long, value_name = "COUNT", default_value = "150", value_parser = clap::value_parser!(u16).range(1..=10_000))]
     at_once: u16,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 enum StoreKind {
     /// A new file.
@@ -89,6 +95,9 @@ enum StoreKind {
 async fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Worker(options) => worker::work(options).await.map(|()| true),
+        Command::Run(options) if options.failover && options.store != StoreKind::Postgres => {
+            Err("--failover needs --store postgres".into())
+        }
         Command::Run(options) => {
             let seed = options.seed;
             supervise(seed, async |seed, dir| {

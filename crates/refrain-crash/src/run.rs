@@ -4,10 +4,11 @@ use crate::check::{Evidence, Findings, check};
 use crate::client::{ClientCounts, TaskClient, TaskEnd};
 use crate::clock::retry;
 use crate::error::CrashError;
-use crate::fleet::{FleetOptions, WORKERS, WorkerFleet};
+use crate::fleet::{Failover, FleetOptions, WORKERS, WorkerFleet};
 use crate::ledger::{AttemptRow, EffectLedger};
 use crate::plan::TaskPlan;
 use crate::record::{self, RecordEvent};
+use crate::rounds;
 use crate::worker::{self, LEASE};
 use crate::{CrashOptions, StoreKind};
 use indicatif::{ProgressBar, ProgressFinish};
@@ -38,7 +39,7 @@ pub(crate) struct CrashRun {
     store: Arc<dyn Store>,
     ledger: EffectLedger,
     /// The connection options, if the store is on Postgres.
-    pub(crate) postgres: Option<PgConnectOptions>,
+    pub(crate) postgres: Mutex<Option<PgConnectOptions>>,
     /// The Postgres server, if it can be restarted.
     pub(crate) cluster: Option<Arc<TestPostgres>>,
     /// Dropping it removes the database.
@@ -65,6 +66,7 @@ pub(crate) struct RunReport {
     /// Connections cut. SQLite has none, and no server to restart.
     cuts: u64,
     restarts: usize,
+    failovers: Vec<Failover>,
     #[serde(flatten)]
     pub(crate) findings: Findings,
 }
@@ -94,7 +96,8 @@ pub(crate) async fn run(
         kills: evidence.disruptions.kills.len(),
         stops: evidence.disruptions.stops.len(),
         cuts: evidence.disruptions.cuts,
-        restarts: evidence.disruptions.restarts.len(),
+        restarts: evidence.disruptions.restarts.len() - evidence.disruptions.failovers.len(),
+        failovers: evidence.disruptions.failovers.clone(),
         findings: check(&evidence),
     })
 }
@@ -118,12 +121,17 @@ impl CrashRun {
         dir: &Path,
         ttl: Option<u64>,
     ) -> Result<Arc<Self>, CrashError> {
-        let mut cluster = None;
+        let (mut cluster, mut postgres) = (None, None);
         let url = match options.store {
             StoreKind::Sqlite => format!("sqlite:{}", dir.join("tasks.db").display()),
             StoreKind::Postgres => {
-                let started = tokio::task::spawn_blocking(TestPostgres::start).await??;
-                cluster.insert(Arc::new(started)).database().await?
+                let started = match options.failover {
+                    true => TestPostgres::start_with_standby().await?,
+                    false => tokio::task::spawn_blocking(TestPostgres::start).await??,
+                };
+                let url = started.database().await?;
+                postgres = url.parse().ok();
+                cluster.insert(Arc::new(started)).with_standby(&url)
             }
         };
         let ledger = EffectLedger::open(dir)?;
@@ -133,6 +141,7 @@ impl CrashRun {
             None => Some(
                 Server::builder("refrain-crash", env!("CARGO_PKG_VERSION"))
                     .tasks(store.clone(), worker::options(None))
+                    .tool(rounds::tool())
                     .build()?,
             ),
         };
@@ -146,10 +155,7 @@ impl CrashRun {
             server,
             store,
             ledger,
-            postgres: match options.store {
-                StoreKind::Postgres => url.parse().ok(),
-                StoreKind::Sqlite => None,
-            },
+            postgres: Mutex::new(postgres),
             cluster: cluster.clone().filter(|cluster| cluster.can_stop()),
             _database: cluster,
             counts: Mutex::default(),

@@ -98,6 +98,7 @@ pub(crate) async fn run(
     dir: &Path,
 ) -> Result<SoakReport, CrashError> {
     let crash = CrashOptions {
+        failover: false,
         store: options.store,
         tasks: 0,
         seed: Some(seed),

@@ -174,8 +174,8 @@ async fn announce(server: &Server) {
 }
 
 #[derive(Deserialize, Elicit)]
-struct NumberAnswer {
-    number: i64,
+pub(crate) struct NumberAnswer {
+    pub(crate) number: i64,
 }
 
 /// Runs its plan as a task.

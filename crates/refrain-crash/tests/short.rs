@@ -4,8 +4,9 @@ use serde_json::Value;
 use std::process::Command;
 
 /// Runs the test on this kind of store and returns the printed report.
-fn crash(store: &str) -> Value {
-    report(&["run", "--store", store, "--tasks", "60", "--at-once", "30"])
+fn crash(store: &[&str]) -> Value {
+    let size = ["--tasks", "60", "--at-once", "30"];
+    report(&[&["run", "--store"], store, &size].concat())
 }
 
 /// Runs a command that must pass its checks, and returns the printed report.
@@ -42,12 +43,12 @@ fn assert_disrupted(report: &Value) {
 
 #[test]
 fn tasks_on_sqlite_survive() {
-    assert_disrupted(&crash("sqlite"));
+    assert_disrupted(&crash(&["sqlite"]));
 }
 
 #[test]
 fn tasks_on_postgres_survive() {
-    let report = crash("postgres");
+    let report = crash(&["postgres"]);
     assert_disrupted(&report);
     assert!(report["cuts"].as_u64() >= Some(1), "{report:#}");
     let own = std::env::var_os("REFRAIN_TEST_POSTGRES").is_none();
@@ -62,4 +63,13 @@ fn mixed_load_on_killed_instances_leaks_nothing() {
     assert!(report["kills"].as_u64() >= Some(4), "{report:#}");
     let attacks = report["counts"]["hostile"]["attacks"].as_object();
     assert_eq!(attacks.map(|attacks| attacks.len()), Some(12), "{report:#}");
+}
+
+#[test]
+fn tasks_on_postgres_survive_a_failover() {
+    let report = crash(&["postgres", "--failover"]);
+    assert_disrupted(&report);
+    let failovers = report["failovers"].as_array().expect("failovers");
+    assert_eq!(failovers.len(), 1, "{report:#}");
+    assert!(failovers[0]["rounds"].as_u64() >= Some(1), "{report:#}");
 }

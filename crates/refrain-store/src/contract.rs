@@ -91,6 +91,7 @@ const CHECKS: &[Check<Subject>] = checks![
     claims::released_lease_is_not_extended,
     commits::commit_writes_all_its_parts,
     commits::lost_commit_writes_nothing,
+    commits::lost_commit_does_not_affect_concurrent_ones,
     commits::status_follows_the_asks,
     commits::used_key_is_not_published_again,
     commits::asks_keep_their_order,

@@ -73,6 +73,7 @@ impl From<sqlx::Error> for OpenStoreError {
 /// | --- | --- |
 /// | `sqlite:refrain.db`, `sqlite:///var/lib/refrain.db` | a file, for the processes of one machine |
 /// | `postgres://user:password@host/database` | a database, for a fleet |
+/// | `postgres://user:password@one:5432,two:5432/database` | a database with a standby |
 /// | `memory:` | the memory of this process |
 ///
 /// ```

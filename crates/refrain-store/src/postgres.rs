@@ -11,19 +11,25 @@ macro_rules! now {
 
 mod connections;
 mod hints;
+mod hosts;
 mod tasks;
 mod text;
 
-use crate::open::{OpenStoreError, UrlError};
-use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, impl_store, pending_migrations};
+use crate::open::OpenStoreError;
+use crate::sql::{
+    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, TIMEOUT, WriteBatches, WriteQueue, impl_store,
+    pending_migrations,
+};
 use crate::store::StoreError;
 use crate::time::micros;
 use connections::Connections;
 use hints::Notifier;
+use hosts::Hosts;
 use parking_lot::Mutex;
-use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
+use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::{Query, QueryAs};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, FromRow, Postgres};
+use sqlx::{AssertSqlSafe, Connection, Executor, FromRow, Postgres};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
@@ -32,6 +38,8 @@ type Result<T, E = StoreError> = std::result::Result<T, E>;
 
 /// The number of connections for operations. One more listens for hints, and one sends them.
 const CONNECTIONS: usize = 10;
+/// The number of connections that commit queued writes at the same time.
+const WRITERS: usize = 8;
 /// The time limit of opening, which may wait for a migration by another instance.
 const OPENING: Duration = Duration::from_secs(60);
 /// The advisory lock of a migration.
@@ -41,7 +49,8 @@ const MIGRATION: i64 = 0x7265_6672_6169_6e00;
 ///
 /// Hints reach every instance by `NOTIFY`. The store holds at most twelve connections.
 pub struct PgStore {
-    connections: Connections,
+    connections: Arc<Connections>,
+    writes: WriteQueue<Postgres>,
     quota: Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
     notifier: Notifier,
@@ -58,25 +67,27 @@ impl PgStore {
     /// Connects to the database of this URL, `postgres://user:password@host/database`, and creates or migrates its
     /// tables.
     ///
-    /// The parameters of the URL are the same as for `psql`. With `sslmode=verify-full` the server needs a certificate for
+    /// With several hosts, `postgres://user:password@one:5432,two:5432/database`, the store uses the one that accepts writes,
+    /// and searches it again after an error. The parameters of the URL are the same as for `psql`. With `sslmode=verify-full` the server needs a certificate for
     /// its name, issued by a public authority or by the authority in `sslrootcert`.
     pub async fn open(url: &str) -> Result<Self, OpenStoreError> {
-        // The parser's error may contain parts of the password.
-        let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
-        let opened = tokio::time::timeout(OPENING, Self::connect(options)).await;
+        let opened = tokio::time::timeout(OPENING, Self::connect(Hosts::parse(url)?)).await;
         opened.map_err(|_| StoreError::timed_out(OPENING))?
     }
 
-    async fn connect(options: PgConnectOptions) -> Result<Self, OpenStoreError> {
-        let options = options.application_name("refrain");
-        let options = options.disable_statement_logging();
-        let connections = Connections::new(options.clone(), CONNECTIONS);
+    async fn connect(hosts: Hosts) -> Result<Self, OpenStoreError> {
+        let connections = Arc::new(Connections::new(hosts.clone(), CONNECTIONS));
         connections.run(migrate).await?;
+        let (writes, batches) = WriteQueue::new();
+        for _ in 0..WRITERS {
+            tokio::spawn(write_batches(batches.clone(), connections.clone()));
+        }
         let hints = broadcast::Sender::new(crate::HINTS);
-        let notifier = Notifier::start(Connections::new(options.clone(), 1), hints.clone());
-        let listener = notifier.listen(options).await?;
+        let notifier = Notifier::start(Connections::new(hosts.clone(), 1), hints.clone());
+        let listener = notifier.listen(hosts).await?;
         Ok(Self {
             connections,
+            writes,
             quota: Mutex::default(),
             hints,
             notifier,
@@ -84,15 +95,7 @@ impl PgStore {
         })
     }
 
-    /// Runs one statement, and returns the number of changed rows.
-    async fn execute(&self, query: Query<'_, Postgres, PgArguments>) -> Result<u64> {
-        let run = async |connection: &mut PgConnection| -> Result<u64> {
-            Ok(query.execute(connection).await?.rows_affected())
-        };
-        self.connections.run(run).await
-    }
-
-    /// Runs one statement that returns rows.
+    /// Runs one statement in its own transaction, and returns its rows.
     async fn fetch<T>(&self, query: QueryAs<'_, Postgres, T, PgArguments>) -> Result<Vec<T>>
     where
         T: for<'r> FromRow<'r, PgRow> + Send + Unpin,
@@ -110,7 +113,36 @@ impl PgStore {
     }
 }
 
-impl_store!(PgStore);
+impl_store!(PgStore, Postgres);
+
+impl GroupCommit for Postgres {
+    const BEGIN: &'static str = "BEGIN";
+    const IMPLICIT: bool = true;
+
+    async fn fetch(
+        connection: &mut PgConnection,
+        query: Query<'static, Postgres, PgArguments>,
+    ) -> Result<Vec<PgRow>, sqlx::Error> {
+        query.fetch_all(connection).await
+    }
+}
+
+/// Commits writes until the store is dropped.
+async fn write_batches(batches: WriteBatches<Postgres>, connections: Arc<Connections>) {
+    while let Some(mut batch) = batches.next().await {
+        let commit = async {
+            let (mut connection, _permit) = connections.acquire().await?;
+            let done = batch.commit(&mut connection).await;
+            connections.release(done.is_ok().then_some(connection));
+            done
+        };
+        let done = tokio::time::timeout(TIMEOUT, commit).await;
+        if let Err(error) = done.unwrap_or_else(|_| Err(StoreError::timed_out(TIMEOUT))) {
+            tracing::debug!(%error, "failed to write");
+            let _ = batch.reply(Err(error));
+        }
+    }
+}
 
 /// Migrates the tables in one transaction. An advisory lock excludes other instances.
 async fn migrate(connection: &mut PgConnection) -> Result<(), OpenStoreError> {

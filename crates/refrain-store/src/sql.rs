@@ -2,17 +2,20 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | `group_commit` | the queue of writes, and their transactions |
 //! | `operations` | the implementation of the store traits |
 //! | `rows` | conversion between tasks and columns |
 //! | `schema` | the tables |
 //! | `statements` | SQL |
 
+mod group_commit;
 mod operations;
 mod rows;
 mod schema;
 mod statements;
 
 use crate::store::StoreError;
+pub(crate) use group_commit::*;
 pub(crate) use operations::impl_store;
 pub(crate) use rows::*;
 pub(crate) use schema::*;

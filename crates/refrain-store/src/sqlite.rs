@@ -1,12 +1,15 @@
 //! A store in a SQLite file.
 //!
-//! One connection writes, in single statements or under `BEGIN IMMEDIATE`; others read concurrently (WAL). A confirmed
-//! write is on disk (`synchronous=FULL`).
+//! One connection writes, all queued writes in one transaction; others read concurrently (WAL). A confirmed write is on disk
+//! (`synchronous=FULL`).
 
 mod tasks;
 
 use crate::open::OpenStoreError;
-use crate::sql::{ADD_SCHEMA_VERSION, SCHEMA_VERSION, impl_store, pending_migrations};
+use crate::sql::{
+    ADD_SCHEMA_VERSION, GroupCommit, SCHEMA_VERSION, WriteBatches, WriteQueue, impl_store,
+    pending_migrations,
+};
 use crate::store::StoreError;
 use crate::time::micros;
 use sqlx::query::{Query, QueryAs};
@@ -14,12 +17,12 @@ use sqlx::sqlite::{
     SqliteArguments, SqliteConnectOptions, SqliteConnection, SqlitePool, SqlitePoolOptions,
     SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, FromRow, Sqlite, Transaction};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, FromRow, Sqlite};
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Mutex, MutexGuard, broadcast};
+use tokio::sync::broadcast;
 
 type Result<T, E = StoreError> = std::result::Result<T, E>;
 
@@ -34,8 +37,7 @@ const READERS: u32 = 4;
 ///
 /// The clock is the machine's. Hints reach only listeners of this process; other processes poll.
 pub struct SqliteStore {
-    options: SqliteConnectOptions,
-    writer: Mutex<SqliteConnection>,
+    writes: WriteQueue<Sqlite>,
     readers: SqlitePool,
     quota: parking_lot::Mutex<Quota>,
     hints: broadcast::Sender<Hint>,
@@ -64,22 +66,14 @@ impl SqliteStore {
             .acquire_slow_threshold(BUSY_TIMEOUT)
             .test_before_acquire(false)
             .connect_lazy_with(options.clone().pragma("query_only", "ON"));
+        let (writes, batches) = WriteQueue::new();
+        tokio::spawn(write_batches(batches, writer, options));
         Ok(Self {
-            options,
-            writer: Mutex::new(writer),
+            writes,
             readers,
             quota: parking_lot::Mutex::default(),
             hints: broadcast::Sender::new(crate::HINTS),
         })
-    }
-
-    /// The connection that writes. It is replaced if it was left in a transaction, or believes so after a full disk.
-    async fn writer(&self) -> Result<MutexGuard<'_, SqliteConnection>> {
-        let mut writer = self.writer.lock().await;
-        if writer.is_in_transaction() {
-            *writer = self.options.connect().await?;
-        }
-        Ok(writer)
     }
 
     /// Reads rows.
@@ -90,12 +84,6 @@ impl SqliteStore {
         Ok(query.fetch_all(&self.readers).await?)
     }
 
-    /// Runs one statement that writes, and returns the number of changed rows.
-    async fn execute(&self, query: Query<'_, Sqlite, SqliteArguments>) -> Result<u64> {
-        let mut writer = self.writer().await?;
-        Ok(query.execute(&mut *writer).await?.rows_affected())
-    }
-
     fn hint(&self, task: &TaskId, due: bool, own: bool) {
         let task = task.clone();
         // It fails if there is no listener.
@@ -103,7 +91,43 @@ impl SqliteStore {
     }
 }
 
-impl_store!(SqliteStore);
+impl_store!(SqliteStore, Sqlite);
+
+impl GroupCommit for Sqlite {
+    const BEGIN: &'static str = "BEGIN IMMEDIATE";
+    // A write may be several statements.
+    const IMPLICIT: bool = false;
+
+    async fn fetch(
+        connection: &mut SqliteConnection,
+        query: Query<'static, Sqlite, SqliteArguments>,
+    ) -> Result<Vec<SqliteRow>, sqlx::Error> {
+        query.fetch_all(connection).await
+    }
+}
+
+/// Commits writes until the store is dropped.
+async fn write_batches(
+    batches: WriteBatches<Sqlite>,
+    mut connection: SqliteConnection,
+    options: SqliteConnectOptions,
+) {
+    while let Some(mut batch) = batches.next().await {
+        // It was left in a transaction, or believes so after a full disk.
+        if connection.is_in_transaction() {
+            match options.connect().await {
+                Ok(new) => connection = new,
+                Err(error) => {
+                    let _ = batch.reply(Err(error.into()));
+                    continue;
+                }
+            }
+        }
+        if let Err(error) = batch.commit(&mut connection).await {
+            tracing::debug!(%error, "failed to write");
+        }
+    }
+}
 
 /// Text is stored unchanged: SQLite accepts any text, and indexes any length.
 mod text {
@@ -127,11 +151,6 @@ fn now() -> i64 {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default(),
     )
-}
-
-/// Begins a transaction that writes.
-async fn begin(writer: &mut SqliteConnection) -> Result<Transaction<'_, Sqlite>, sqlx::Error> {
-    writer.begin_with("BEGIN IMMEDIATE").await
 }
 
 /// Creates the file if it is missing. SQLite gives its other files the same permissions.
@@ -168,7 +187,7 @@ async fn migrate(writer: &mut SqliteConnection) -> Result<(), OpenStoreError> {
         let failed = format!("the file system does not support WAL (journal mode {mode})");
         return Err(StoreError::Failed(failed.into()).into());
     }
-    let mut tx = begin(writer).await?;
+    let mut tx = writer.begin_with(Sqlite::BEGIN).await?;
     tx.execute(
         "CREATE TABLE IF NOT EXISTS refrain_schema (version INTEGER NOT NULL PRIMARY KEY) STRICT",
     )

@@ -21,6 +21,7 @@ use server::PostgresServer;
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 use std::{fmt, io};
 
 /// The environment variable with the URL of a server.
@@ -70,26 +71,91 @@ pub struct TestPostgres {
     options: PgConnectOptions,
     /// `None`: the server in the variable is used.
     server: Option<Mutex<PostgresServer>>,
+    standby: Option<Mutex<PostgresServer>>,
 }
 
 impl TestPostgres {
     /// Starts a server, or uses the one in the variable.
     pub fn start() -> Result<Self, TestPostgresError> {
-        let (options, server) = match std::env::var(VARIABLE) {
-            Ok(url) => (url.parse().map_err(|_| TestPostgresError::Url)?, None),
-            Err(_) => {
-                let password = random();
-                let server = PostgresServer::start(&password)?;
-                let options = PgConnectOptions::new_without_pgpass()
-                    .host("127.0.0.1")
-                    .port(server.port)
-                    .username(server::SUPERUSER)
-                    .password(&password)
-                    .database("postgres");
-                (options, Some(Mutex::new(server)))
-            }
+        match std::env::var(VARIABLE) {
+            Ok(url) => Ok(Self {
+                options: url.parse().map_err(|_| TestPostgresError::Url)?,
+                server: None,
+                standby: None,
+            }),
+            Err(_) => Self::start_own(&random()),
+        }
+    }
+
+    fn start_own(password: &str) -> Result<Self, TestPostgresError> {
+        let server = PostgresServer::start(password)?;
+        let options = PgConnectOptions::new_without_pgpass()
+            .host("127.0.0.1")
+            .port(server.port)
+            .username(server::SUPERUSER)
+            .password(password)
+            .database("postgres");
+        Ok(Self {
+            options,
+            server: Some(Mutex::new(server)),
+            standby: None,
+        })
+    }
+
+    /// Starts a server with a synchronous standby, also if the variable is set.
+    pub async fn start_with_standby() -> Result<Self, TestPostgresError> {
+        let start = || {
+            let password = random();
+            let mut postgres = Self::start_own(&password)?;
+            let standby = PostgresServer::start_standby(&password, postgres.options.get_port())?;
+            postgres.standby = Some(Mutex::new(standby));
+            Ok::<_, TestPostgresError>(postgres)
         };
-        Ok(Self { options, server })
+        let started = tokio::task::spawn_blocking(start).await;
+        let postgres = started.map_err(io::Error::from).map_err(|source| {
+            let action = "start Postgres";
+            TestPostgresError::Io { action, source }
+        })??;
+        let mut connection = PgConnection::connect_with(&postgres.options).await?;
+        // From now on a commit is confirmed when it is on the disks of both.
+        for statement in [
+            "ALTER SYSTEM SET synchronous_standby_names = '*'",
+            "SELECT pg_reload_conf()",
+        ] {
+            connection.execute(statement).await?;
+        }
+        let synchronous =
+            "SELECT EXISTS (SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync')";
+        // Up to a minute on a busy machine; otherwise the first commit waits for it.
+        for _ in 0..3000 {
+            if sqlx::query_scalar(synchronous)
+                .fetch_one(&mut connection)
+                .await?
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        connection.close().await?;
+        Ok(postgres)
+    }
+
+    /// Adds the standby to the URL of a database.
+    pub fn with_standby(&self, url: &str) -> String {
+        let Some(standby) = &self.standby else {
+            return url.to_owned();
+        };
+        let (one, other) = (self.options.get_port(), standby.lock().port);
+        url.replace(&format!(":{one}/"), &format!(":{one},127.0.0.1:{other}/"))
+    }
+
+    /// Kills the server with SIGKILL, promotes the standby, and returns its port.
+    pub fn fail_over(&self) -> Result<u16, TestPostgresError> {
+        let standby = self.standby.as_ref().ok_or(TestPostgresError::NotOwned)?;
+        self.owned()?.lock().kill()?;
+        let standby = standby.lock();
+        standby.promote()?;
+        Ok(standby.port)
     }
 
     /// Returns one server for all concurrent tests of this process.

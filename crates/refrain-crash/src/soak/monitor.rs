@@ -133,7 +133,7 @@ impl Monitor {
         Ok(Self {
             pid: pid.as_raw_nonzero().get().unsigned_abs(),
             addresses: run.fleet.addresses()[0],
-            postgres: run.postgres.clone(),
+            postgres: run.postgres.lock().clone(),
             sqlite: SqliteConnectOptions::new().filename(dir.join("tasks.db")),
         })
     }

@@ -47,6 +47,31 @@ pub(super) async fn lost_commit_writes_nothing(store: Subject) {
     assert_eq!(task.asks, pairs(&[("b", "?"), ("c", "C?")]));
 }
 
+pub(super) async fn lost_commit_does_not_affect_concurrent_ones(store: Subject) {
+    let (one, lost, other) = (
+        store.lease().await,
+        store.asking(&["a"]).await,
+        store.asking(&["a"]).await,
+    );
+    store.requeue(&lost.task).await;
+    let commit = |lease, text| store.0.commit(lease, asks(&["b"]).journal(text));
+    let (first, rejected, last) = tokio::join!(
+        commit(&one, "one"),
+        commit(&lost, "lost"),
+        commit(&other, "other")
+    );
+    assert_is_lost(&rejected);
+    assert!(first.is_ok() && last.is_ok(), "{first:?} {last:?}");
+    let claimed = store.claim().await;
+    assert_eq!(
+        (claimed.lease.task, claimed.journal.as_slice()),
+        (lost.task.clone(), &b"journal"[..])
+    );
+    let open = [&one, &lost, &other].map(|lease| async { store.get(&lease.task).await.asks.len() });
+    let [one, lost, other] = open;
+    assert_eq!(tokio::join!(one, lost, other), (1, 1, 2));
+}
+
 pub(super) async fn status_follows_the_asks(store: Subject) {
     let lease = store.lease().await;
     let status = async || store.get(&lease.task).await.status;

@@ -3,10 +3,11 @@
 //! The pool of sqlx tests a connection after every use, which doubles the round trips and spawns tasks. In this pool only
 //! successful operations return their connection, the latest is used first, and only an idle connection is tested.
 
+use super::hosts::Hosts;
 use crate::store::StoreError;
 use parking_lot::Mutex;
-use sqlx::postgres::{PgConnectOptions, PgConnection};
-use sqlx::{Connection, Executor};
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
 use std::future::Future;
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -19,41 +20,40 @@ const FRESH: Duration = Duration::from_secs(1);
 const STALE: Duration = Duration::from_secs(600);
 
 pub(super) struct Connections {
-    options: PgConnectOptions,
+    hosts: Hosts,
     permits: Semaphore,
     /// Idle connections, the latest last.
     idle: Mutex<Vec<(PgConnection, Instant)>>,
 }
 
 impl Connections {
-    pub(super) fn new(options: PgConnectOptions, most: usize) -> Self {
+    pub(super) fn new(hosts: Hosts, most: usize) -> Self {
         Self {
-            options,
+            hosts,
             permits: Semaphore::new(most),
             idle: Mutex::default(),
         }
     }
 
-    /// Runs one operation. If it fails, the state of its connection is unknown, and the connection is closed.
+    /// Runs one operation. If it fails, the state of its connection is unknown, and the connection is closed. So are the idle
+    /// ones, since the server may have stopped or become read-only.
     pub(super) async fn run<T, E: From<StoreError>>(
         &self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, E>,
     ) -> Result<T, E> {
         let (mut connection, _permit) = self.acquire().await?;
-        let done = work(&mut connection).await?;
-        self.release(connection);
-        Ok(done)
+        let done = work(&mut connection).await;
+        self.release(done.is_ok().then_some(connection));
+        done
     }
 
-    async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
+    pub(super) async fn acquire(&self) -> Result<(PgConnection, SemaphorePermit<'_>), StoreError> {
         let busy = "all connections are in use";
         let permit = within_limit(busy, async { Ok(self.permits.acquire().await) }).await?;
         let permit = permit.map_err(|error| StoreError::Unavailable(error.into()))?;
         let connection = match self.take_idle().await {
             Some(connection) => connection,
-            None => {
-                within_limit("timeout while connecting to the database", self.connect()).await?
-            }
+            None => self.hosts.connect().await?.0,
         };
         Ok((connection, permit))
     }
@@ -75,17 +75,16 @@ impl Connections {
         Some(connection)
     }
 
-    async fn connect(&self) -> Result<PgConnection, StoreError> {
-        let mut connection = PgConnection::connect_with(&self.options).await?;
-        // Shorter than our own time limit.
-        connection.execute("SET statement_timeout = '10s'").await?;
-        Ok(connection)
-    }
-
-    fn release(&self, connection: PgConnection) {
+    /// Returns a connection. `None`: its operation failed.
+    pub(super) fn release(&self, connection: Option<PgConnection>) {
         let mut idle = self.idle.lock();
-        idle.retain(|(_, since)| since.elapsed() < STALE);
-        idle.push((connection, Instant::now()));
+        let limit = if connection.is_some() {
+            STALE
+        } else {
+            Duration::ZERO
+        };
+        idle.retain(|(_, since)| since.elapsed() < limit);
+        idle.extend(connection.map(|connection| (connection, Instant::now())));
     }
 }
 

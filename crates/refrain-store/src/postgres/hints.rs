@@ -5,12 +5,13 @@
 //! the same instance receive them at once. Hints are lost while there is no connection.
 
 use super::connections::{Connections, WAIT};
+use super::hosts::Hosts;
 use crate::sql::{TIMEOUT, run};
 use crate::store::StoreError;
 use crate::task::{Hint, TaskId};
 use refrain_core::{Source, SystemSource};
-use sqlx::Executor;
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::postgres::{PgListener, PgPoolOptions};
+use sqlx::{Connection, Executor};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{broadcast, mpsc};
@@ -53,11 +54,8 @@ impl Notifier {
     }
 
     /// Receives the hints of other instances until it is aborted.
-    pub(super) async fn listen(
-        &self,
-        options: PgConnectOptions,
-    ) -> Result<AbortHandle, StoreError> {
-        let first = connect_listener(options.clone()).await?;
+    pub(super) async fn listen(&self, hosts: Hosts) -> Result<AbortHandle, StoreError> {
+        let first = connect_listener(&hosts).await?;
         let (codec, hints) = (self.codec.clone(), self.local.clone());
         let listening = async move {
             let mut connected = Ok(first);
@@ -70,7 +68,7 @@ impl Notifier {
                     Err(error) => tracing::debug!(%error, "hint listener failed to connect"),
                 }
                 tokio::time::sleep(RECONNECT_DELAY).await;
-                connected = connect_listener(options.clone()).await;
+                connected = connect_listener(&hosts).await;
             }
         };
         Ok(tokio::spawn(listening).abort_handle())
@@ -90,13 +88,15 @@ async fn notify(connections: Connections, mut queue: mpsc::Receiver<String>) {
     }
 }
 
-async fn connect_listener(options: PgConnectOptions) -> Result<PgListener, sqlx::Error> {
+async fn connect_listener(hosts: &Hosts) -> Result<PgListener, StoreError> {
+    let (connection, options) = hosts.connect().await?;
+    connection.close().await?;
     let pool = PgPoolOptions::new()
         .max_connections(1)
         .max_lifetime(None)
         .idle_timeout(None)
         .acquire_timeout(WAIT)
-        .connect_lazy_with(options);
+        .connect_lazy_with(options.clone());
     let mut listener = PgListener::connect_with(&pool).await?;
     listener.listen(CHANNEL).await?;
     Ok(listener)

@@ -1,6 +1,7 @@
 //! Operations with Postgres-specific statements.
 //!
-//! Each operation is one statement: one round trip and one transaction. A statement sees the tables as of its start, but
+//! Each operation is one statement: one round trip. Writes to one task share transactions with others. Writes to several tasks
+//! do not, since two transactions that lock several tasks in different orders block each other. A statement sees the tables as of its start, but
 //! reads the current version of a row that it waited for. So the numbers of open and unread asks are columns of the task
 //! and are never recounted, and a statement that changes asks locks the row of their task first.
 //!
@@ -12,16 +13,15 @@
 use super::text::{indexed, written};
 use super::{PgStore, Result};
 use crate::sql::{
-    ClaimRecord, NextColumns, answers_of, claim_columns, column, commit_allowed, commit_growth,
-    committed, insert_task, lease, limit, next_turn, promoted, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued, within_quota,
+    ClaimRecord, answers_of, bytes_of, claim_columns, column, commit_allowed, commit_growth,
+    insert_task, lease, limit, next_turn, promoted, revisions, set_answered, set_cancelled,
+    set_committed, set_requeued, within_quota,
 };
-use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, SweepCounts, TaskId};
+use crate::task::{Claim, Commit, Lease, NewTask, SweepCounts, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
 use sqlx::postgres::{PgArguments, Postgres};
 use sqlx::query::QueryAs;
-use std::collections::HashSet;
 use std::time::Duration;
 
 /// The maximum number of tasks that one claim makes ready.
@@ -198,7 +198,8 @@ pub(super) const SPILL: &str = concat!(
     " + $3, $4 WHERE ",
     within_quota!("$4", "$5", "$6", "$7"),
     "
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner"
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner
+    RETURNING 1"
 );
 
 /// This time, as a parameter of [`SPILL`].
@@ -240,8 +241,9 @@ impl PgStore {
         &self,
         _: &NewTask,
         insert: QueryAs<'_, Postgres, (i64,), PgArguments>,
+        bytes: usize,
     ) -> Result<Option<i64>> {
-        let created = self.fetch(insert).await?;
+        let created = self.write(insert, bytes).await?;
         Ok(created.first().map(|(created,)| *created))
     }
 
@@ -251,13 +253,8 @@ impl PgStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        // If a key has several answers, the first is used.
-        let mut seen = HashSet::new();
-        let first = answers
-            .into_iter()
-            .filter(|(key, _)| seen.insert(key.clone()));
-        let (keys, answers) = columns(first);
-        let (quota, size) = (*self.quota.lock(), answers.iter().map(Vec::len).sum());
+        let (quota, size) = (*self.quota.lock(), bytes_of(&answers));
+        let (keys, answers) = columns(answers);
         let answer = sqlx::query_as(ANSWER)
             .bind(id.as_str())
             .bind(owner.id().map(written))
@@ -266,7 +263,8 @@ impl PgStore {
             .bind(limit(size))
             .bind(column(quota.bytes))
             .bind(column(quota.total_bytes));
-        let mut answered: Vec<(bool, Option<bool>, Option<String>)> = self.fetch(answer).await?;
+        let mut answered: Vec<(bool, Option<bool>, Option<String>)> =
+            self.write(answer, size).await?;
         let (exists, due, over) = answered.pop().unwrap_or_default();
         if let Some(account) = over {
             return Err(self.quota_error(&account, 0, size).await);
@@ -280,13 +278,13 @@ impl PgStore {
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
         let cancel = sqlx::query_as(CANCEL).bind(id.as_str());
         let cancel = cancel.bind(owner.id().map(written));
-        let exists: Vec<(bool,)> = self.fetch(cancel).await?;
+        let exists: Vec<(bool,)> = self.write(cancel, 0).await?;
         Ok(exists == [(true,)])
     }
 
     pub(super) async fn claim_tasks(&self, claim: Claim<'_>) -> Result<Vec<ClaimRecord>> {
-        self.execute(sqlx::query(PROMOTE).bind(MAX_PROMOTED))
-            .await?;
+        let promote = sqlx::query_as(PROMOTE).bind(MAX_PROMOTED);
+        self.fetch::<(i64,)>(promote).await?;
         let except = claim.except.iter();
         let except = except.map(|account| written(account.id().unwrap_or_default()));
         let except: Vec<_> = except.collect();
@@ -313,42 +311,6 @@ impl PgStore {
         Ok(held.into_iter().map(lease).collect())
     }
 
-    pub(super) async fn commit_task(
-        &self,
-        lease: &Lease,
-        commit: Commit,
-        number: i64,
-    ) -> Result<CommitResult> {
-        let (quota, has_asks) = (*self.quota.lock(), commit.has_asks());
-        let asks = commit.publish.iter().map(|(_, ask)| ask.len()).sum();
-        let next = NextColumns::from(commit.next);
-        let sql = if has_asks { COMMIT_WITH_ASKS } else { COMMIT };
-        let mut query = sqlx::query_as(sql)
-            .bind(lease.task.as_str())
-            .bind(column(lease.fence))
-            .bind(number)
-            .bind(commit.journal)
-            .bind(commit.status_message.as_deref().map(written))
-            .bind(next.kind)
-            .bind(next.wait)
-            .bind(next.error.as_deref().map(written))
-            .bind(next.outcome)
-            .bind(commit.progress)
-            .bind(limit(asks))
-            .bind(column(quota.bytes))
-            .bind(column(quota.total_bytes));
-        if has_asks {
-            for (key, _) in &commit.publish {
-                indexed("ask key", key)?;
-            }
-            let (keys, asks) = columns(commit.publish);
-            query = query.bind(keys).bind(asks);
-            query = query.bind(texts(&commit.taken));
-            query = query.bind(texts(&commit.withdrawn));
-        }
-        committed(self.fetch(query).await?)
-    }
-
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
         let get = sqlx::query_as(SPILLED).bind(written(id));
         Ok(self.fetch(get).await?.pop().map(|(token,)| token))
@@ -356,7 +318,7 @@ impl PgStore {
 
     pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<()> {
         let requeue = sqlx::query(REQUEUE).bind(id.as_str());
-        self.execute(requeue).await.map(drop)
+        self.execute(requeue, 0).await.map(drop)
     }
 
     pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<SweepCounts> {
@@ -374,6 +336,33 @@ impl PgStore {
 /// Ids, as a statement parameter.
 pub(super) fn id_list(ids: &[String]) -> &[String] {
     ids
+}
+
+/// The statement of a commit.
+pub(super) fn commit_statement(commit: &Commit) -> &'static str {
+    match commit.has_asks() {
+        true => COMMIT_WITH_ASKS,
+        false => COMMIT,
+    }
+}
+
+/// Adds the last parameters of [`commit_statement`].
+pub(super) fn bind_asks<'q>(
+    query: QueryAs<'q, Postgres, (i64, i64), PgArguments>,
+    commit: &Commit,
+) -> Result<QueryAs<'q, Postgres, (i64, i64), PgArguments>> {
+    if !commit.has_asks() {
+        return Ok(query);
+    }
+    for (key, _) in &commit.publish {
+        indexed("ask key", key)?;
+    }
+    let (keys, asks) = columns(commit.publish.iter().cloned());
+    Ok(query
+        .bind(keys)
+        .bind(asks)
+        .bind(texts(&commit.taken))
+        .bind(texts(&commit.withdrawn)))
 }
 
 fn texts(texts: &[String]) -> Vec<String> {

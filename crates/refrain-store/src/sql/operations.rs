@@ -4,7 +4,7 @@
 /// [`TIMEOUT`](super::TIMEOUT). The store must have the inherent methods that are called here, and a sibling module `text`
 /// that encodes and decodes text.
 macro_rules! impl_store {
-    ($store:ident) => {
+    ($store:ident, $database:ident) => {
         use crate::quota::Quota;
         use crate::sql::{self, column, run};
         use crate::store::{StoreFuture, TaskStore};
@@ -13,8 +13,59 @@ macro_rules! impl_store {
             Next, StoredTask, SweepCounts, TaskId, TaskRow,
         };
         use refrain_core::{LogFuture, LogKey, Principal, RecordState, ReplayLog, Retention};
+        use std::collections::HashSet;
 
         impl $store {
+            /// Writes, and returns the rows after the commit. The parameters have about this size.
+            async fn write<T>(
+                &self,
+                query: QueryAs<'_, $database, T, <$database as sqlx::Database>::Arguments>,
+                bytes: usize,
+            ) -> Result<Vec<T>>
+            where
+                T: for<'r> FromRow<'r, <$database as sqlx::Database>::Row> + Send,
+            {
+                let rows = self.writes.write(query, bytes).await?;
+                rows.iter().map(|row| Ok(T::from_row(row)?)).collect()
+            }
+
+            /// Writes, and returns the number of returned rows after the commit.
+            async fn execute(
+                &self,
+                query: Query<'_, $database, <$database as sqlx::Database>::Arguments>,
+                bytes: usize,
+            ) -> Result<usize> {
+                Ok(self.writes.write(query, bytes).await?.len())
+            }
+
+            async fn commit_task(
+                &self,
+                lease: &Lease,
+                mut commit: Commit,
+                number: i64,
+                bytes: usize,
+            ) -> Result<CommitResult> {
+                let (statement, quota) = (tasks::commit_statement(&commit), *self.quota.lock());
+                let next = std::mem::replace(&mut commit.next, Next::Keep);
+                let next = sql::NextColumns::from(next);
+                let query = sqlx::query_as(statement)
+                    .bind(lease.task.as_str())
+                    .bind(column(lease.fence))
+                    .bind(number)
+                    .bind(commit.journal.take())
+                    .bind(commit.status_message.as_deref().map(text::written))
+                    .bind(next.kind)
+                    .bind(next.wait)
+                    .bind(next.error.as_deref().map(text::written))
+                    .bind(next.outcome)
+                    .bind(commit.progress)
+                    .bind(sql::limit(sql::bytes_of(&commit.publish)))
+                    .bind(column(quota.bytes))
+                    .bind(column(quota.total_bytes));
+                let query = tasks::bind_asks(query, &commit)?;
+                sql::committed(self.write(query, bytes).await?)
+            }
+
             /// The limit that this write of an account reached. [`StoreError::Unavailable`]: by now there is room for it.
             async fn quota_error(&self, account: &str, tasks: u64, bytes: usize) -> StoreError {
                 let get = sqlx::query_as(sql::USAGE).bind(account);
@@ -81,7 +132,7 @@ macro_rules! impl_store {
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_bytes))
                         .bind(&account);
-                    let Some(created) = self.insert(&new, insert).await? else {
+                    let Some(created) = self.insert(&new, insert, size).await? else {
                         let get = sqlx::query_as(sql::GET_EXISTING)
                             .bind(&owner)
                             .bind(new.id.as_str())
@@ -117,8 +168,11 @@ macro_rules! impl_store {
                 &'a self,
                 id: &'a TaskId,
                 owner: &'a Principal,
-                answers: Vec<(String, Vec<u8>)>,
+                mut answers: Vec<(String, Vec<u8>)>,
             ) -> StoreFuture<'a, bool> {
+                // If a key has several answers, the first is used.
+                let mut seen = HashSet::new();
+                answers.retain(|(key, _)| seen.insert(key.clone()));
                 run(self.answer_task(id, owner, answers))
             }
 
@@ -157,7 +211,7 @@ macro_rules! impl_store {
                     let set_down = matches!(commit.next, Next::Suspend(_));
                     let journal = commit.journal.as_ref().map_or(0, Vec::len);
                     let (number, bytes) = (sql::next_commit(), journal + commit.new_bytes());
-                    let committed = match self.commit_task(lease, commit, number).await {
+                    let committed = match self.commit_task(lease, commit, number, bytes).await {
                         Err(StoreError::Lost) if bytes > 0 => {
                             return Err(self.commit_error(lease, number, bytes).await);
                         }
@@ -214,7 +268,7 @@ macro_rules! impl_store {
                         .bind(sql::limit(size))
                         .bind(column(quota.bytes))
                         .bind(column(quota.total_bytes));
-                    if self.execute(spill).await? == 0 {
+                    if self.execute(spill, size).await? == 0 {
                         let owner = owner.as_deref().unwrap_or_default();
                         return Err(self.quota_error(owner, 0, size).await);
                     }
@@ -265,7 +319,7 @@ macro_rules! impl_store {
                         .bind(&name)
                         .bind(column(keep.until))
                         .bind(column(keep.now));
-                    if self.execute(begin).await? > 0 {
+                    if self.execute(begin, 0).await? > 0 {
                         return Ok(RecordState::Fresh);
                     }
                     let get = sqlx::query_as(sql::GET_RECORD).bind(&flow.as_bytes()[..]);
@@ -281,7 +335,7 @@ macro_rules! impl_store {
                     let (flow, name) = (key.flow(), text::written(key.name()));
                     let finish = sqlx::query(sql::FINISH_RECORD).bind(&flow.as_bytes()[..]);
                     let finish = finish.bind(name).bind(text::written(value));
-                    self.execute(finish).await.map(drop)
+                    self.execute(finish, value.len()).await.map(drop)
                 })
             }
 
@@ -289,7 +343,7 @@ macro_rules! impl_store {
                 run(async move {
                     let (flow, name) = (key.flow(), text::written(key.name()));
                     let delete = sqlx::query(sql::DELETE_RECORD).bind(&flow.as_bytes()[..]);
-                    self.execute(delete.bind(name)).await.map(drop)
+                    self.execute(delete.bind(name), 0).await.map(drop)
                 })
             }
         }

@@ -22,6 +22,11 @@ pub(crate) fn column(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// The total size of asks or answers.
+pub(crate) fn bytes_of(values: &[(String, Vec<u8>)]) -> usize {
+    values.iter().map(|(_, value)| value.len()).sum()
+}
+
 /// Decodes the text of a column.
 pub(crate) type DecodeText = fn(String) -> String;
 

@@ -240,15 +240,17 @@ DROP TRIGGER refrain_count_old_task;
 
 /// Triggers that keep the usage of the owner `'=' || owner`, and of all owners, `'*'`. It is the sum over the slots; each
 /// connection has a slot, so that concurrent writes of one owner rarely wait for each other. Every write locks `'*'` first,
-/// so that two connections with the same slot do not block each other.
+/// so that two connections with the same slot do not block each other. PL/pgSQL keeps plans; a function in SQL is planned by each
+/// call.
 const POSTGRES_TRIGGERS: &str = concat!("
-CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RETURNS void LANGUAGE sql AS $$
+CREATE FUNCTION refrain_count(who TEXT, more_tasks BIGINT, more_bytes BIGINT) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
     INSERT INTO refrain_usage AS u (owner, slot, tasks, bytes)
     SELECT v.owner, pg_backend_pid() % 16, more_tasks, more_bytes
     FROM (VALUES ('*'), ('=' || coalesce(who, ''))) AS v (owner)
     WHERE more_tasks <> 0 OR more_bytes <> 0
-    ON CONFLICT (owner, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes
-$$;
+    ON CONFLICT (owner, slot) DO UPDATE SET tasks = u.tasks + excluded.tasks, bytes = u.bytes + excluded.bytes;
+END $$;
 CREATE ", postgres_count_task!("OLD.owner", "NEW.owner"), "
 CREATE FUNCTION refrain_count_token() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

@@ -288,7 +288,8 @@ ORDER BY a.ord";
 /// Begins the record `$2` of the flow `$1`, kept until `$3`, unless a record exists that has not expired at `$4`.
 pub(crate) const BEGIN_RECORD: &str = "
 INSERT INTO refrain_log AS l (flow, name, value, until) VALUES ($1, $2, NULL, $3)
-ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until WHERE l.until < $4";
+ON CONFLICT (flow, name) DO UPDATE SET value = NULL, until = excluded.until WHERE l.until < $4
+RETURNING 1";
 
 pub(crate) const GET_RECORD: &str = "SELECT value FROM refrain_log WHERE flow = $1 AND name = $2";
 

@@ -1,46 +1,82 @@
 //! Operations with SQLite-specific statements.
 //!
-//! After a write all returned rows are read, even if there is only one: before that, the statement is not complete and not
-//! on disk.
+//! Each write is one query, so that it costs one switch to the thread of the connection. It may contain several statements,
+//! which share their parameters; rows of all of them are returned.
 
-use super::{Result, SqliteStore, begin, now};
-use crate::quota::Quota;
+use super::{Result, SqliteStore, now};
 use crate::sql::{
-    ClaimRecord, NextColumns, USAGE, answers_of, claim_columns, column, commit_allowed,
-    commit_growth, committed, insert_task, limit, next_turn, promoted, revisions, set_answered,
-    set_cancelled, set_committed, set_requeued, usage, within_quota,
+    ClaimRecord, answers_of, bytes_of, claim_columns, column, commit_allowed, commit_growth,
+    insert_task, lease, limit, next_turn, promoted, revisions, set_answered, set_cancelled,
+    set_committed, set_requeued, within_quota,
 };
-use crate::store::{StoreError, TaskStore};
-use crate::task::{Claim, Commit, CommitResult, Lease, NewTask, Next, SweepCounts, TaskId};
+use crate::store::TaskStore;
+use crate::task::{Claim, Commit, Lease, NewTask, Next, SweepCounts, TaskId};
 use crate::time::micros;
 use refrain_core::Principal;
 use sqlx::QueryBuilder;
 use sqlx::query::QueryAs;
-use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteConnection};
+use sqlx::sqlite::{Sqlite, SqliteArguments};
 use std::time::Duration;
 
 /// The maximum number of tasks of one claim.
 const MAX_CLAIM: i64 = 1000;
-
-/// Advances the last claimed turn to `$1`.
-const ADVANCE: &str = "UPDATE refrain_turns SET last = $1 WHERE last < $1";
 
 pub(super) const INSERT: &str = concat!(insert_task!("$17", "max"), " RETURNING created");
 
 const CANCEL: &str = concat!(
     "UPDATE refrain_tasks ",
     set_cancelled!("$3", "max"),
-    " WHERE id = $1 AND owner IS $2 AND due IS NOT NULL"
+    " WHERE id = $1 AND owner IS $2 AND due IS NOT NULL RETURNING 1"
 );
 
-const ANSWER: &str = "
-UPDATE refrain_asks SET answer = $3, state = 'answered' WHERE task = $1 AND key = $2 AND state = 'open'";
+/// The first column of each item of the list `$value`, as text. See [`list`].
+macro_rules! key {
+    ($value:literal) => {
+        concat!("CAST(unhex(", $value, ") AS TEXT)")
+    };
+}
 
-const ANSWERED: &str = concat!(
-    "UPDATE refrain_tasks AS t ",
-    set_answered!("$2", "$4", "$3", "max", "min"),
-    " WHERE id = $1 RETURNING worker IS NULL"
+/// The counts of the asks of the task `$1`. Writers take turns, so that these are current.
+macro_rules! counted_asks {
+    () => {
+        "(SELECT coalesce(sum(state = 'open'), 0) AS open, coalesce(sum(state = 'answered'), 0) AS unread,
+            coalesce(sum(length(ask) + coalesce(length(answer), 0)), 0) AS extra
+        FROM refrain_asks WHERE task = $1) AS asks"
+    };
+}
+
+/// Stores the answers `$3` of `$4` bytes. The first row is 0 if the task may be answered, 1 if it has ended, and 2 if a quota
+/// is reached. If an answer is new, the next row is 3, or 4 if the task is due.
+const ANSWER: &str = concat!(
+    "SELECT CASE WHEN due IS NULL THEN 1 WHEN ",
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$4", "$5", "$6"),
+    " THEN 0 ELSE 2 END
+    FROM refrain_tasks WHERE id = $1 AND owner IS $2;
+    UPDATE refrain_asks SET answer = unhex(v.value ->> 1), state = 'answered'
+    FROM json_each($3) AS v
+    WHERE task = $1 AND refrain_asks.key = ",
+    key!("v.value ->> 0"),
+    " AND state = 'open'
+        AND EXISTS (SELECT 1 FROM refrain_tasks WHERE id = $1 AND owner IS $2 AND due IS NOT NULL AND ",
+    within_quota!("refrain_tasks.account, refrain_tasks.owner", "$4", "$5", "$6"),
+    ");
+    UPDATE refrain_tasks AS t ",
+    set_answered!(
+        "(t.open - asks.open)",
+        "(asks.extra - t.extra)",
+        "$7",
+        "max",
+        "min"
+    ),
+    " FROM ",
+    counted_asks!(),
+    "
+    WHERE t.id = $1 AND t.open > asks.open
+    RETURNING 3 + (worker IS NULL)"
 );
+
+/// The account of the task `$1`.
+const ACCOUNT: &str = "SELECT coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1";
 
 /// Makes tasks ready whose wait or lease ended by `$1`, at most `$2`.
 const PROMOTE: &str = concat!(
@@ -57,9 +93,10 @@ const PROMOTE: &str = concat!(
 
 const IS_LATE: &str = "SELECT EXISTS (SELECT 1 FROM refrain_tasks WHERE due <= $1 AND due IS NOT NULL AND turn IS NULL)";
 
-/// Claims the tasks `$4` that are still ready.
+/// Claims the tasks `$4` that are still ready, and advances the last claimed turn to `$5`.
 const CLAIM: &str = concat!(
-    "UPDATE refrain_tasks
+    "UPDATE refrain_turns SET last = $5 WHERE last < $5;
+    UPDATE refrain_tasks
     SET worker = $1, due = $2 + $3, turn = NULL, fence = fence + 1, attempts = attempts + 1, revision = revision + 1, last_commit = 0
     WHERE due <= $2 AND turn IS NOT NULL AND id IN (SELECT value FROM json_each($4))
     RETURNING ",
@@ -67,15 +104,28 @@ const CLAIM: &str = concat!(
     ", max(0, expires - $2)"
 );
 
+/// Extends the leases `$1` to `$2`.
 const EXTEND: &str = "
-UPDATE refrain_tasks SET due = $3, turn = NULL
-WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND worker IS NOT NULL";
+UPDATE refrain_tasks AS t SET due = $2, turn = NULL
+FROM json_each($1) AS v
+WHERE t.id = v.value ->> 0 AND t.fence = v.value ->> 1 AND t.due IS NOT NULL AND t.worker IS NOT NULL
+RETURNING id, fence";
+
+/// Whether a task `t` takes the commit.
+macro_rules! takes_commit {
+    () => {
+        concat!(
+            "t.id = $1 AND t.fence = $2 AND t.due IS NOT NULL AND t.last_commit < $3 AND ",
+            commit_allowed!("$11", "$12", "$13")
+        )
+    };
+}
 
 const COMMIT: &str = concat!(
     "UPDATE refrain_tasks AS t ",
-    set_committed!("$11", "$12", "$14", "$13", "max", "min"),
-    " WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 AND ",
-    commit_allowed!("$14", "$15", "$16"),
+    set_committed!("0", "0", "0", "$14", "max", "min"),
+    " WHERE ",
+    takes_commit!(),
     " RETURNING revision, unread"
 );
 
@@ -88,27 +138,73 @@ SET journal = coalesce($4, journal),
     attempts = CASE WHEN $10 THEN 0 ELSE attempts END,
     status_message = coalesce($5, status_message),
     last_error = CASE WHEN NOT $10 THEN last_error END,
-    updated = max(updated, $13),
+    updated = max(updated, $14),
     revision = revision + 1,
     last_commit = $3
-WHERE id = $1 AND fence = $2 AND due IS NOT NULL AND last_commit < $3 AND ",
-    commit_allowed!("$14", "$15", "$16"),
+WHERE ",
+    takes_commit!(),
     "
 RETURNING revision, unread"
 );
 
-const HELD: &str = "SELECT 1 FROM refrain_tasks WHERE id = $1 AND fence = $2 AND due IS NOT NULL";
+/// Publishes the asks `$15`, takes the answers `$16` and withdraws the asks `$17`.
+const COMMIT_WITH_ASKS: &str = concat!(
+    "INSERT INTO refrain_asks (task, key, ask, state)
+    SELECT $1, ",
+    key!("v.value ->> 0"),
+    ", unhex(v.value ->> 1), 'open' FROM json_each($15) AS v
+    WHERE EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
+    takes_commit!(),
+    ")
+    ORDER BY v.key
+    ON CONFLICT DO NOTHING;
+    UPDATE refrain_asks SET state = 'taken'
+    WHERE task = $1 AND key IN (SELECT ",
+    key!("value"),
+    " FROM json_each($16)) AND state = 'answered'
+        AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
+    takes_commit!(),
+    ");
+    UPDATE refrain_asks SET state = 'withdrawn'
+    WHERE task = $1 AND key IN (SELECT ",
+    key!("value"),
+    " FROM json_each($17)) AND state IN ('open', 'answered')
+        AND EXISTS (SELECT 1 FROM refrain_tasks AS t WHERE ",
+    takes_commit!(),
+    ");
+    UPDATE refrain_tasks AS t ",
+    set_committed!(
+        "(asks.open - t.open)",
+        "(asks.unread - t.unread)",
+        "(asks.extra - t.extra)",
+        "$14",
+        "max",
+        "min"
+    ),
+    " FROM ",
+    counted_asks!(),
+    "
+    WHERE ",
+    takes_commit!(),
+    "
+    RETURNING revision, unread"
+);
 
 pub(super) const REVISIONS: &str = revisions!("IN (SELECT value FROM json_each($1))");
 pub(super) const ANSWERS_OF: &str = answers_of!("IN (SELECT value FROM json_each($1))");
 
-const REQUEUE: &str = concat!("UPDATE refrain_tasks ", set_requeued!("$2", "max"));
+const REQUEUE: &str = concat!(
+    "UPDATE refrain_tasks ",
+    set_requeued!("$2", "max"),
+    " RETURNING 1"
+);
 
 pub(super) const SPILL: &str = concat!(
     "INSERT INTO refrain_tokens (id, bytes, until, owner) SELECT $1, $2, $3, $4 WHERE ",
     within_quota!("$4", "$5", "$6", "$7"),
     "
-    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner"
+    ON CONFLICT (id) DO UPDATE SET bytes = excluded.bytes, until = excluded.until, owner = excluded.owner
+    RETURNING 1"
 );
 
 /// The end of this time, as a parameter of [`SPILL`].
@@ -124,14 +220,15 @@ macro_rules! ended {
     };
 }
 
-const SWEEP_ASKS: &str = concat!("DELETE FROM refrain_asks WHERE task IN ", ended!());
-const SWEEP_TASKS: &str = concat!("DELETE FROM refrain_tasks WHERE id IN ", ended!());
-const SWEEP_LOG: &str = "
-DELETE FROM refrain_log
-WHERE rowid IN (SELECT rowid FROM refrain_log WHERE until < $1 ORDER BY until LIMIT $2)";
-const SWEEP_TOKENS: &str = "
-DELETE FROM refrain_tokens
-WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $2)";
+/// Deletes at most `$3` of each. A row for each deleted task is 1, for a record 2, for a token 3.
+const SWEEP: &str = concat!(
+    "DELETE FROM refrain_asks WHERE task IN ", ended!(), ";
+    DELETE FROM refrain_tasks WHERE id IN ", ended!(), " RETURNING 1;
+    DELETE FROM refrain_log
+    WHERE rowid IN (SELECT rowid FROM refrain_log WHERE until < $1 / 1000000 ORDER BY until LIMIT $3) RETURNING 2;
+    DELETE FROM refrain_tokens
+    WHERE rowid IN (SELECT rowid FROM refrain_tokens WHERE until <= $1 ORDER BY until LIMIT $3) RETURNING 3"
+);
 
 impl SqliteStore {
     /// Inserts a task and returns its creation time. `None`: its id or its flow exists.
@@ -139,10 +236,9 @@ impl SqliteStore {
         &self,
         new: &NewTask,
         insert: QueryAs<'_, Sqlite, (i64,), SqliteArguments>,
+        bytes: usize,
     ) -> Result<Option<i64>> {
-        let mut writer = self.writer().await?;
-        let created = insert.bind(now()).fetch_all(&mut *writer).await?;
-        drop(writer);
+        let created = self.write(insert.bind(now()), bytes).await?;
         let created = created.first().map(|(created,)| *created);
         if created.is_some() && new.claimed.is_none() {
             self.hint(&new.id, true, true);
@@ -156,43 +252,32 @@ impl SqliteStore {
         owner: &Principal,
         answers: Vec<(String, Vec<u8>)>,
     ) -> Result<bool> {
-        let mut writer = self.writer().await?;
-        let mut tx = begin(&mut writer).await?;
-        let found = "SELECT due IS NULL, coalesce(account, owner, '') FROM refrain_tasks WHERE id = $1 AND owner IS $2";
-        let found = sqlx::query_as(found).bind(id.as_str()).bind(owner.id());
-        let found: Option<(bool, String)> = found.fetch_optional(&mut *tx).await?;
-        let Some((false, account)) = found else {
-            return Ok(found.is_some());
-        };
-        let size = answers.iter().map(|(_, answer)| answer.len() as u64).sum();
-        let used = sqlx::query_as(USAGE)
-            .bind(account)
-            .fetch_all(&mut *tx)
-            .await?;
-        let quota = *self.quota.lock();
-        quota.check(usage(&used), 0, size)?;
-        let (mut new, mut bytes) = (0, 0);
-        for (key, answer) in answers {
-            let size = limit(answer.len());
-            let answer = sqlx::query(ANSWER).bind(id.as_str()).bind(key).bind(answer);
-            if answer.execute(&mut *tx).await?.rows_affected() > 0 {
-                (new, bytes) = (new + 1, bytes + size);
+        let (quota, size) = (*self.quota.lock(), bytes_of(&answers));
+        let answer = sqlx::query_as(ANSWER)
+            .bind(id.as_str())
+            .bind(owner.id())
+            .bind(list(answers.iter().map(pair)))
+            .bind(limit(size))
+            .bind(column(quota.bytes))
+            .bind(column(quota.total_bytes))
+            .bind(now());
+        let rows: Vec<(i64,)> = self.write(answer, size).await?;
+        match rows.last() {
+            Some((2,)) => {
+                let account = sqlx::query_as(ACCOUNT).bind(id.as_str());
+                let account: Vec<(String,)> = self.fetch(account).await?;
+                let account = account.first().map(|(account,)| account.as_str());
+                return Err(self.quota_error(account.unwrap_or_default(), 0, size).await);
             }
+            Some((due @ 3..,)) => self.hint(id, *due == 4, false),
+            _ => {}
         }
-        if new == 0 {
-            return Ok(true);
-        }
-        let answered = sqlx::query_scalar(ANSWERED).bind(id.as_str());
-        let answered = answered.bind(new).bind(now()).bind(bytes);
-        let due: Vec<bool> = answered.fetch_all(&mut *tx).await?;
-        tx.commit().await?;
-        self.hint(id, due == [true], false);
-        Ok(true)
+        Ok(!rows.is_empty())
     }
 
     pub(super) async fn cancel_task(&self, id: &TaskId, owner: &Principal) -> Result<bool> {
         let cancel = sqlx::query(CANCEL).bind(id.as_str()).bind(owner.id());
-        if self.execute(cancel.bind(now())).await? > 0 {
+        if self.execute(cancel.bind(now()), 0).await? > 0 {
             self.hint(id, false, false);
             return Ok(true);
         }
@@ -209,17 +294,13 @@ impl SqliteStore {
                 break;
             };
             let ids: Vec<String> = found.iter().map(|(id, _)| id.clone()).collect();
-            let mut writer = self.writer().await?;
-            let mut tx = begin(&mut writer).await?;
             let take = sqlx::query_as(CLAIM)
                 .bind(claim.worker)
                 .bind(now())
                 .bind(micros(claim.lease))
-                .bind(id_list(&ids));
-            let mut records: Vec<ClaimRecord> = take.fetch_all(&mut *tx).await?;
-            sqlx::query(ADVANCE).bind(last).execute(&mut *tx).await?;
-            tx.commit().await?;
-            drop(writer);
+                .bind(id_list(&ids))
+                .bind(last);
+            let mut records: Vec<ClaimRecord> = self.write(take, 0).await?;
             if !records.is_empty() {
                 records.sort_by_key(|record| ids.iter().position(|id| *id == record.0));
                 return Ok(records);
@@ -233,7 +314,7 @@ impl SqliteStore {
         let late = sqlx::query_scalar(IS_LATE).bind(now());
         if late.fetch_one(&self.readers).await? {
             let promote = sqlx::query(PROMOTE).bind(now()).bind(MAX_CLAIM);
-            self.execute(promote).await?;
+            self.execute(promote, 0).await?;
         }
         Ok(())
     }
@@ -265,42 +346,12 @@ impl SqliteStore {
         leases: &[Lease],
         time: Duration,
     ) -> Result<Vec<Lease>> {
-        let mut writer = self.writer().await?;
-        let mut tx = begin(&mut writer).await?;
-        let until = now() + micros(time);
-        let mut held = Vec::with_capacity(leases.len());
-        for lease in leases {
-            let extend = sqlx::query(EXTEND).bind(lease.task.as_str());
-            let extend = extend.bind(column(lease.fence)).bind(until);
-            if extend.execute(&mut *tx).await?.rows_affected() > 0 {
-                held.push(lease.clone());
-            }
-        }
-        tx.commit().await?;
-        Ok(held)
-    }
-
-    pub(super) async fn commit_task(
-        &self,
-        lease: &Lease,
-        commit: Commit,
-        number: i64,
-    ) -> Result<CommitResult> {
-        let lease = (lease, number, *self.quota.lock());
-        let mut writer = self.writer().await?;
-        if !commit.has_asks() {
-            let keeps = commit.next == Next::Keep;
-            let sql = if keeps { KEEP } else { COMMIT };
-            return write(&mut writer, sql, lease, commit, (0, 0, 0)).await;
-        }
-        let mut tx = begin(&mut writer).await?;
-        let held = sqlx::query(HELD).bind(lease.0.task.as_str());
-        let held = held.bind(column(lease.0.fence)).fetch_optional(&mut *tx);
-        held.await?.ok_or(StoreError::Lost)?;
-        let changed = write_asks(&mut tx, &lease.0.task, &commit).await?;
-        let committed = write(&mut tx, COMMIT, lease, commit, changed).await?;
-        tx.commit().await?;
-        Ok(committed)
+        let pair = |lease: &Lease| format!("[\"{}\",{}]", lease.task, column(lease.fence));
+        let extend = sqlx::query_as(EXTEND)
+            .bind(list(leases.iter().map(pair)))
+            .bind(now() + micros(time));
+        let held = self.write(extend, 0).await?;
+        Ok(held.into_iter().map(lease).collect())
     }
 
     pub(super) async fn spilled_token(&self, id: &str) -> Result<Option<Vec<u8>>> {
@@ -311,28 +362,21 @@ impl SqliteStore {
 
     pub(super) async fn requeue_task(&self, id: &TaskId) -> Result<()> {
         let requeue = sqlx::query(REQUEUE).bind(id.as_str()).bind(now());
-        if self.execute(requeue).await? > 0 {
+        if self.execute(requeue, 0).await? > 0 {
             self.hint(id, true, false);
         }
         Ok(())
     }
 
     pub(super) async fn sweep_all(&self, keep: i64, limit: i64) -> Result<SweepCounts> {
-        let mut writer = self.writer().await?;
-        let mut tx = begin(&mut writer).await?;
         let now = now();
-        let ended = |sql| sqlx::query(sql).bind(now).bind(now - keep).bind(limit);
-        ended(SWEEP_ASKS).execute(&mut *tx).await?;
-        let tasks = ended(SWEEP_TASKS).execute(&mut *tx).await?;
-        let log = sqlx::query(SWEEP_LOG).bind(now / 1_000_000).bind(limit);
-        let log = log.execute(&mut *tx).await?;
-        let tokens = sqlx::query(SWEEP_TOKENS).bind(now).bind(limit);
-        let tokens = tokens.execute(&mut *tx).await?;
-        tx.commit().await?;
+        let sweep = sqlx::query_as(SWEEP).bind(now).bind(now - keep).bind(limit);
+        let swept: Vec<(i64,)> = self.write(sweep, 0).await?;
+        let count = |of| swept.iter().filter(|(kind,)| *kind == of).count() as u64;
         Ok(SweepCounts {
-            tasks: tasks.rows_affected(),
-            records: log.rows_affected(),
-            tokens: tokens.rows_affected(),
+            tasks: count(1),
+            records: count(2),
+            tokens: count(3),
         })
     }
 }
@@ -342,68 +386,43 @@ pub(super) fn id_list(ids: &[String]) -> String {
     format!("{ids:?}")
 }
 
-/// Writes a commit to its task, with the changes of its numbers of open asks, unread asks and bytes of asks.
-async fn write(
-    writer: &mut SqliteConnection,
-    sql: &'static str,
-    (lease, number, quota): (&Lease, i64, Quota),
-    commit: Commit,
-    (open, unread, bytes): (i64, i64, i64),
-) -> Result<CommitResult> {
-    let next = NextColumns::from(commit.next);
-    let write = sqlx::query_as(sql)
-        .bind(lease.task.as_str())
-        .bind(column(lease.fence))
-        .bind(number)
-        .bind(commit.journal)
-        .bind(commit.status_message)
-        .bind(next.kind)
-        .bind(next.wait)
-        .bind(next.error)
-        .bind(next.outcome)
-        .bind(commit.progress)
-        .bind(open)
-        .bind(unread)
-        .bind(now())
-        .bind(bytes)
-        .bind(column(quota.bytes))
-        .bind(column(quota.total_bytes));
-    committed(write.fetch_all(writer).await?)
+/// The statement of a commit.
+pub(super) fn commit_statement(commit: &Commit) -> &'static str {
+    match commit.has_asks() {
+        true => COMMIT_WITH_ASKS,
+        false if commit.next == Next::Keep => KEEP,
+        false => COMMIT,
+    }
 }
 
-/// Writes the asks of a commit, and returns the changes of the numbers of open asks, unread asks and bytes.
-async fn write_asks(
-    writer: &mut SqliteConnection,
-    task: &TaskId,
+/// Adds the last parameters of [`commit_statement`].
+pub(super) fn bind_asks<'q>(
+    query: QueryAs<'q, Sqlite, (i64, i64), SqliteArguments>,
     commit: &Commit,
-) -> Result<(i64, i64, i64)> {
-    const PUBLISH: &str = "
-        INSERT INTO refrain_asks (task, key, ask, state) VALUES ($1, $2, $3, 'open')
-        ON CONFLICT DO NOTHING";
-    const TAKE: &str = "
-        UPDATE refrain_asks SET state = 'taken' WHERE task = $1 AND key = $2 AND state = 'answered'";
-    const WITHDRAW: &str = "
-        UPDATE refrain_asks SET state = 'withdrawn'
-        WHERE task = $1 AND key = $2 AND state IN ('open', 'answered')
-        RETURNING answer IS NULL";
-    let (mut open, mut unread, mut bytes) = (0, 0, 0);
-    for (key, ask) in &commit.publish {
-        let query = sqlx::query(PUBLISH).bind(task.as_str()).bind(key).bind(ask);
-        if query.execute(&mut *writer).await?.rows_affected() > 0 {
-            (open, bytes) = (open + 1, bytes + limit(ask.len()));
-        }
+) -> Result<QueryAs<'q, Sqlite, (i64, i64), SqliteArguments>> {
+    let query = query.bind(now());
+    if !commit.has_asks() {
+        return Ok(query);
     }
-    for key in &commit.taken {
-        let query = sqlx::query(TAKE).bind(task.as_str()).bind(key);
-        unread -= query.execute(&mut *writer).await?.rows_affected() as i64;
-    }
-    for key in &commit.withdrawn {
-        let query = sqlx::query_scalar(WITHDRAW).bind(task.as_str()).bind(key);
-        match query.fetch_all(&mut *writer).await?.pop() {
-            Some(true) => open -= 1,
-            Some(false) => unread -= 1,
-            None => {}
-        }
-    }
-    Ok((open, unread, bytes))
+    let key = |key: &String| format!("\"{}\"", hex(key.as_bytes()));
+    Ok(query
+        .bind(list(commit.publish.iter().map(pair)))
+        .bind(list(commit.taken.iter().map(key)))
+        .bind(list(commit.withdrawn.iter().map(key))))
+}
+
+/// A JSON array, for a statement parameter. Keys and contents are hexadecimal, since JSON has no bytes.
+fn list(items: impl Iterator<Item = String>) -> String {
+    format!("[{}]", items.collect::<Vec<_>>().join(","))
+}
+
+fn pair((key, value): &(String, Vec<u8>)) -> String {
+    format!("[\"{}\",\"{}\"]", hex(key.as_bytes()), hex(value))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| char::from(DIGITS[usize::from(half)]);
+    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.map(digit).collect()
 }

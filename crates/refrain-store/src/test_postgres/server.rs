@@ -43,6 +43,60 @@ pub(super) struct PostgresServer {
 
 impl PostgresServer {
     pub(super) fn start(password: &str) -> Result<Self> {
+        let mut server = Self::new(password)?;
+        let mut initdb = server.command(server.bin.join("initdb"));
+        // Not SCRAM: it is slow in an unoptimised client, and the password stays on this machine.
+        initdb.args(["--pgdata", "data", "--username", SUPERUSER]);
+        initdb.args(["--auth", "password", "--pwfile", "password"]);
+        initdb.args(["--encoding", "UTF8", "--no-locale", "--no-sync"]);
+        run_program("initdb", initdb)?;
+        server.run()?;
+        Ok(server)
+    }
+
+    /// Starts a standby of a server on this port.
+    pub(super) fn start_standby(password: &str, primary: u16) -> Result<Self> {
+        let mut server = Self::new(password)?;
+        let mut copy = server.command(server.bin.join("pg_basebackup"));
+        copy.env("PGPASSWORD", password);
+        copy.args([
+            "--pgdata",
+            "data",
+            "--username",
+            SUPERUSER,
+            "--host",
+            "127.0.0.1",
+        ]);
+        copy.args(["--port", &primary.to_string(), "--no-password"]);
+        copy.args(["--write-recovery-conf", "--checkpoint", "fast", "--no-sync"]);
+        run_program("pg_basebackup", copy)?;
+        server.run()?;
+        Ok(server)
+    }
+
+    /// Makes a standby accept writes.
+    pub(super) fn promote(&self) -> Result<()> {
+        let mut promote = self.command(self.bin.join("pg_ctl"));
+        promote.args(["promote", "--pgdata", "data", "--wait", "--silent"]);
+        run_program("pg_ctl", promote)
+    }
+
+    /// Kills the server with SIGKILL.
+    pub(super) fn kill(&mut self) -> Result<()> {
+        let Some((mut child, _input)) = self.running.take() else {
+            return Ok(());
+        };
+        let pid = std::fs::read_to_string(self.dir.path().join("data/postmaster.pid"));
+        let pid = pid.map_err(failed("read the process id of Postgres"))?;
+        let mut kill = Command::new("kill");
+        kill.args(["-KILL", pid.lines().next().unwrap_or_default()]);
+        run_program("kill", kill)?;
+        child.wait().map_err(failed("wait for Postgres"))?;
+        Ok(())
+    }
+
+    /// A server without data.
+    fn new(password: &str) -> Result<Self> {
         let bin = find_programs()?;
         let user = find_user()?;
         let dir = tempfile::Builder::new()
@@ -58,26 +112,13 @@ impl PostgresServer {
                 owned.map_err(failed("change the owner of a file"))?;
             }
         }
-        let mut server = Self {
+        Ok(Self {
             port: 0,
             bin,
             user,
             running: None,
             dir,
-        };
-        let mut initdb = server.command(server.bin.join("initdb"));
-        // Not SCRAM: it is slow in an unoptimised client, and the password stays on this machine.
-        initdb.args(["--pgdata", "data", "--username", SUPERUSER]);
-        initdb.args(["--auth", "password", "--pwfile", "password"]);
-        initdb.args(["--encoding", "UTF8", "--no-locale", "--no-sync"]);
-        let done = initdb.stdin(Stdio::null()).output();
-        let done = done.map_err(failed("run initdb"))?;
-        if !done.status.success() {
-            let (program, output) = ("initdb", String::from_utf8_lossy(&done.stderr).into());
-            return Err(TestPostgresError::Program { program, output });
-        }
-        server.run()?;
-        Ok(server)
+        })
     }
 
     /// Starts the server on its port, which is a free one at the first start.
@@ -173,6 +214,17 @@ impl Drop for PostgresServer {
     }
 }
 
+/// Runs a program to its end.
+fn run_program(program: &'static str, mut command: Command) -> Result<()> {
+    let done = command.stdin(Stdio::null()).output();
+    let done = done.map_err(failed("run a program of Postgres"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let output = String::from_utf8_lossy(&done.stderr).into();
+    Err(TestPostgresError::Program { program, output })
+}
+
 /// The user and group of the server, since Postgres does not run as root.
 fn find_user() -> Result<Option<(u32, u32)>> {
     if std::fs::metadata("/proc/self").map_or(1, |me| me.uid()) != 0 {
@@ -215,7 +267,13 @@ fn find_programs() -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     dirs.extend(std::env::split_paths(&path));
     let complete = |bin: &PathBuf| {
-        let programs = ["initdb", "postgres", "pg_isready"];
+        let programs = [
+            "initdb",
+            "postgres",
+            "pg_basebackup",
+            "pg_ctl",
+            "pg_isready",
+        ];
         programs.iter().all(|program| bin.join(program).is_file())
     };
     let found = dirs.into_iter().find(complete);

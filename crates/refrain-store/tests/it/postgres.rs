@@ -21,7 +21,7 @@ use tokio::sync::broadcast::Receiver;
 /// The time limit of one wait.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-async fn connect(url: &str) -> PgConnection {
+pub(crate) async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("it connects")
 }
 
@@ -37,7 +37,7 @@ async fn schema(url: &str) -> String {
 }
 
 /// Repeats `attempt` until it returns a value.
-async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn until<T>(mut attempt: impl AsyncFnMut() -> Option<T>) -> T {
     let trying = async {
         loop {
             if let Some(done) = attempt().await {

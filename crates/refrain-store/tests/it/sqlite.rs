@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 
-async fn open(path: &Path) -> Arc<dyn Store> {
+pub(crate) async fn open(path: &Path) -> Arc<dyn Store> {
     Arc::new(SqliteStore::open(path).await.expect("it opens"))
 }
 
 /// A separate connection to the same file.
-async fn connect(path: &Path) -> SqliteConnection {
+pub(crate) async fn connect(path: &Path) -> SqliteConnection {
     let url = format!("sqlite:{}", path.display());
     SqliteConnection::connect(&url).await.expect("it opens")
 }

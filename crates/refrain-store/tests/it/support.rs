@@ -5,6 +5,7 @@ use refrain_store::{
     Claim, Commit, Creation, Lease, NewTask, Next, Quota, Store, StoreError, TaskId,
 };
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
@@ -107,4 +108,42 @@ pub(crate) async fn assert_counted(store: &dyn Store, limit: u64) {
         matches!(rejected, Err(StoreError::Quota(_))),
         "{rejected:?}"
     );
+}
+
+/// A task of a tool that the tests reject.
+pub(crate) fn bad_task(id: u8) -> NewTask {
+    NewTask {
+        tool: "bad".to_owned(),
+        ..new_task(id)
+    }
+}
+
+/// Creates tasks concurrently. They are queued while another connection has a lock, which `release` releases. For a runtime
+/// with one thread.
+pub(crate) async fn create_together(
+    store: &Arc<dyn Store>,
+    tasks: impl IntoIterator<Item = NewTask>,
+    release: impl AsyncFnOnce(),
+) -> Vec<Result<Creation, StoreError>> {
+    let create = |task| {
+        let store = store.clone();
+        tokio::spawn(async move { store.create(task).await })
+    };
+    let creations: Vec<_> = tasks.into_iter().map(create).collect();
+    // All creations have a turn, in which they are queued.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    release().await;
+    let mut created = Vec::new();
+    for creation in creations {
+        created.push(creation.await.expect("no panic"));
+    }
+    created
+}
+
+#[track_caller]
+pub(crate) fn assert_created(created: &[Result<Creation, StoreError>]) {
+    let new = |it: &Result<_, _>| matches!(it, Ok(Creation::New(..)));
+    assert!(created.iter().all(new), "{created:?}");
 }

@@ -1,0 +1,117 @@
+//! The servers in the URL of a store, and the search for the one that accepts writes.
+
+use super::connections::WAIT;
+use crate::open::UrlError;
+use crate::store::StoreError;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{ConnectOptions, Connection};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Prepares a connection, and returns whether its server is read-only, for example a standby. The time limit is shorter than
+/// ours. Statements with arrays would be planned at each execution, which takes longer than the execution.
+const PREPARE: &str = "
+SELECT current_setting('transaction_read_only')::bool
+FROM set_config('statement_timeout', '10s', false) AS timeout,
+    set_config('plan_cache_mode', 'force_generic_plan', false) AS mode";
+
+/// The servers of a database. At most one accepts writes.
+#[derive(Clone)]
+pub(super) struct Hosts {
+    options: Arc<[PgConnectOptions]>,
+    /// The server that accepted writes last.
+    last: Arc<AtomicUsize>,
+}
+
+impl Hosts {
+    /// Parses a URL with one or more hosts, `postgres://user@one:5432,two:5433/database`.
+    pub(super) fn parse(url: &str) -> Result<Self, UrlError> {
+        let begin = url.find("://").map_or(0, |at| at + 3);
+        let end = url[begin..].find(['/', '?', '#']);
+        let end = end.map_or(url.len(), |at| begin + at);
+        let begin = url[begin..end]
+            .rfind('@')
+            .map_or(begin, |at| begin + at + 1);
+        let options = url[begin..end].split(',').map(|host| {
+            let url = [&url[..begin], host, &url[end..]].concat();
+            // The parser's error may contain parts of the password.
+            let options: PgConnectOptions = url.parse().map_err(|_| UrlError::Postgres)?;
+            Ok(options
+                .application_name("refrain")
+                .disable_statement_logging())
+        });
+        Ok(Self {
+            options: options.collect::<Result<_, _>>()?,
+            last: Arc::default(),
+        })
+    }
+
+    /// Connects to the server that accepts writes, and returns its options as well.
+    pub(super) async fn connect(&self) -> Result<(PgConnection, &PgConnectOptions), StoreError> {
+        let (count, last) = (self.options.len(), self.last.load(Ordering::Relaxed));
+        let limit = WAIT / u32::try_from(count).unwrap_or(u32::MAX);
+        let mut failed = None;
+        for at in (0..count).map(|n| (last + n) % count) {
+            let options = &self.options[at];
+            let connected = tokio::time::timeout(limit, connect(options)).await;
+            match connected.unwrap_or_else(|_| Err(StoreError::timed_out(limit))) {
+                Ok(connection) => {
+                    self.last.store(at, Ordering::Relaxed);
+                    return Ok((connection, options));
+                }
+                Err(error) => {
+                    // A server that is unavailable may be the right one later.
+                    let unavailable = failed.filter(|it| matches!(it, StoreError::Unavailable(_)));
+                    failed = unavailable.or(Some(error));
+                }
+            }
+        }
+        Err(failed.unwrap_or_else(|| StoreError::timed_out(limit)))
+    }
+}
+
+async fn connect(options: &PgConnectOptions) -> Result<PgConnection, StoreError> {
+    let mut connection = PgConnection::connect_with(options).await?;
+    let read_only = sqlx::query_scalar(PREPARE);
+    match read_only.fetch_one(&mut connection).await? {
+        false => Ok(connection),
+        true => Err(StoreError::Unavailable(
+            "the database server is read-only".into(),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_its_port() {
+        let hosts = Hosts::parse("postgres://me:a,b@one:1,two,[::1]:3/tasks?sslmode=disable")
+            .expect("valid");
+        let places = hosts
+            .options
+            .iter()
+            .map(|it| (it.get_host(), it.get_port()));
+        let places: Vec<_> = places.collect();
+        assert_eq!(places, [("one", 1), ("two", 5432), ("[::1]", 3)]);
+        for options in &*hosts.options {
+            assert_eq!(options.get_username(), "me");
+            assert_eq!(options.get_database(), Some("tasks"));
+        }
+    }
+
+    #[test]
+    fn malformed_host_is_rejected() {
+        for url in [
+            "postgres://one:port,two/x",
+            "postgres://one,two:99999/x",
+            "postgres://a b,c/x",
+        ] {
+            assert!(
+                matches!(Hosts::parse(url), Err(UrlError::Postgres)),
+                "{url}"
+            );
+        }
+    }
+}

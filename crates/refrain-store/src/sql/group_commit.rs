@@ -1,0 +1,213 @@
+//! Group commit: writes that are queued at the same time share one transaction.
+//!
+//! A write is one query, which the caller gets an answer to after the commit. If a query fails, the transaction is rolled
+//! back, and its writes run again in a transaction each, so that only the failing one gets the error. This costs nothing
+//! while no query fails, unlike a savepoint for each. If the commit fails, all writes get its error.
+//!
+//! A write whose caller has gone before it was taken from the queue is dropped. A later one is committed like the others.
+
+use crate::store::StoreError;
+use sqlx::query::Query;
+use sqlx::{Connection, Database, Execute, IntoArguments, SqlStr};
+use std::future::Future;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+type Result<T, E = StoreError> = std::result::Result<T, E>;
+
+/// The maximum number of writes in a transaction.
+const MAX_WRITES: usize = 128;
+/// The size of a transaction after which no other write is added.
+const MAX_BYTES: usize = 4 << 20;
+/// The maximum number of queued writes.
+const MAX_QUEUED: usize = 1024;
+
+/// A database with transactions for several writes.
+pub(crate) trait GroupCommit: Database<Arguments: Clone + IntoArguments<Self>> {
+    /// The statement that begins a transaction.
+    const BEGIN: &'static str;
+    /// Whether a write that runs alone needs no [`BEGIN`](Self::BEGIN).
+    const IMPLICIT: bool;
+
+    fn fetch(
+        connection: &mut Self::Connection,
+        query: Query<'static, Self, Self::Arguments>,
+    ) -> impl Future<Output = Result<Vec<Self::Row>, sqlx::Error>> + Send;
+}
+
+struct QueuedWrite<DB: GroupCommit> {
+    sql: SqlStr,
+    arguments: DB::Arguments,
+    bytes: usize,
+    reply: oneshot::Sender<Result<Vec<DB::Row>>>,
+}
+
+impl<DB: GroupCommit> QueuedWrite<DB> {
+    fn query(&self) -> Query<'static, DB, DB::Arguments> {
+        sqlx::query_with(self.sql.clone(), self.arguments.clone())
+    }
+
+    fn reply(self, done: Result<Vec<DB::Row>>) {
+        // It fails if the caller has gone.
+        let _ = self.reply.send(done);
+    }
+}
+
+/// The queue of the writes of a store.
+pub(crate) struct WriteQueue<DB: GroupCommit>(mpsc::Sender<QueuedWrite<DB>>);
+
+impl<DB: GroupCommit> WriteQueue<DB> {
+    pub(crate) fn new() -> (Self, WriteBatches<DB>) {
+        let (queue, writes) = mpsc::channel(MAX_QUEUED);
+        (Self(queue), WriteBatches(Arc::new(Mutex::new(writes))))
+    }
+
+    /// Queues a write with parameters of about this size, and returns its rows after the commit.
+    pub(crate) async fn write<'q>(
+        &self,
+        mut query: impl Execute<'q, DB>,
+        bytes: usize,
+    ) -> Result<Vec<DB::Row>> {
+        let arguments = query.take_arguments().map_err(StoreError::Failed)?;
+        let (reply, done) = oneshot::channel();
+        let write = QueuedWrite {
+            sql: query.sql(),
+            arguments: arguments.unwrap_or_default(),
+            bytes,
+            reply,
+        };
+        let stopped = || StoreError::Unavailable("the writer of the store has stopped".into());
+        self.0.send(write).await.map_err(|_| stopped())?;
+        done.await.map_err(|_| stopped())?
+    }
+}
+
+/// The queued writes, for one or more connections that write.
+pub(crate) struct WriteBatches<DB: GroupCommit>(Arc<Mutex<mpsc::Receiver<QueuedWrite<DB>>>>);
+
+impl<DB: GroupCommit> Clone for WriteBatches<DB> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<DB: GroupCommit> WriteBatches<DB> {
+    /// Waits for the next writes. `None`: the store was dropped.
+    pub(crate) async fn next(&self) -> Option<WriteBatch<DB>> {
+        let first = self.0.lock().await.recv().await?;
+        let mut batch = WriteBatch {
+            queue: self.clone(),
+            bytes: first.bytes,
+            writes: vec![first],
+        };
+        while batch.take_write() {}
+        Some(batch)
+    }
+}
+
+/// Writes that share a transaction.
+pub(crate) struct WriteBatch<DB: GroupCommit> {
+    queue: WriteBatches<DB>,
+    writes: Vec<QueuedWrite<DB>>,
+    bytes: usize,
+}
+
+impl<DB: GroupCommit> WriteBatch<DB> {
+    /// Adds a queued write, if there is one and the batch is not full.
+    fn take_write(&mut self) -> bool {
+        while self.writes.len() < MAX_WRITES && self.bytes < MAX_BYTES {
+            // While another connection waits for writes, the queue is empty.
+            let Ok(mut queue) = self.queue.0.try_lock() else {
+                return false;
+            };
+            let Ok(write) = queue.try_recv() else {
+                return false;
+            };
+            if !write.reply.is_closed() {
+                self.bytes += write.bytes;
+                drop(queue);
+                self.writes.push(write);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Commits the writes and replies to them. After an error the state of the connection is unknown.
+    pub(crate) async fn commit(&mut self, connection: &mut DB::Connection) -> Result<()> {
+        match self.run(connection).await {
+            Ok(Err(_)) if self.writes.len() > 1 => {
+                let mut done = Ok(());
+                for write in std::mem::take(&mut self.writes) {
+                    let mut alone = Self {
+                        queue: self.queue.clone(),
+                        // No other write is added.
+                        bytes: MAX_BYTES,
+                        writes: vec![write],
+                    };
+                    let results = alone.run(connection).await;
+                    done = done.and(alone.reply(results.flatten().map_err(StoreError::from)));
+                }
+                done
+            }
+            results => self.reply(results.flatten().map_err(StoreError::from)),
+        }
+    }
+
+    /// Runs the writes in a transaction, and others that are queued meanwhile. Returns their rows, or the error of a write
+    /// after the transaction was rolled back.
+    async fn run(
+        &mut self,
+        connection: &mut DB::Connection,
+    ) -> Result<Result<Vec<Vec<DB::Row>>, sqlx::Error>, sqlx::Error> {
+        if DB::IMPLICIT && self.writes.len() == 1 {
+            let rows = DB::fetch(connection, self.writes[0].query()).await;
+            return Ok(rows.map(|rows| vec![rows]));
+        }
+        let mut tx = connection
+            .begin_with(SqlStr::from_static(DB::BEGIN))
+            .await?;
+        let mut results = Vec::with_capacity(self.writes.len());
+        while results.len() < self.writes.len() || self.take_write() {
+            match DB::fetch(&mut tx, self.writes[results.len()].query()).await {
+                Ok(rows) => results.push(rows),
+                Err(error) => {
+                    return match tx.rollback().await {
+                        Ok(()) => Ok(Err(error)),
+                        Err(_) => Err(error),
+                    };
+                }
+            }
+        }
+        tx.commit().await?;
+        Ok(Ok(results))
+    }
+
+    /// Replies to the writes with their rows, or with this error.
+    pub(crate) fn reply(&mut self, results: Result<Vec<Vec<DB::Row>>>) -> Result<()> {
+        match results {
+            Ok(results) => {
+                for (write, rows) in self.writes.drain(..).zip(results) {
+                    write.reply(Ok(rows));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                for write in self.writes.drain(..) {
+                    write.reply(Err(copy(&error)));
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The same error, with the text of the source.
+fn copy(error: &StoreError) -> StoreError {
+    match error {
+        StoreError::Unavailable(source) => StoreError::Unavailable(source.to_string().into()),
+        StoreError::Corrupt(source) => StoreError::Corrupt(source.to_string().into()),
+        StoreError::Failed(source) => StoreError::Failed(source.to_string().into()),
+        other => StoreError::Failed(other.to_string().into()),
+    }
+}
