@@ -205,13 +205,15 @@ impl ClientInner {
         }
     }
 
-    /// Sends a response, with retries if it did not reach the server.
+    /// Sends a response, with retries if it may not have reached the server, which ignores a repeated one.
     async fn send_response(&self, body: String, session: &LegacySession) -> LinkResult<()> {
         let outgoing = OutgoingMessage::without_response(body, session.headers());
         let mut retry = RetryState::new(self.setup.limits.retries);
         loop {
             match self.link.send(&outgoing).await {
-                Err(error @ (LinkError::NotSent(_) | LinkError::Busy { .. })) => {
+                Err(
+                    error @ (LinkError::NotSent(_) | LinkError::Lost(_) | LinkError::Busy { .. }),
+                ) => {
                     let (pause, _) = retry.next(error)?;
                     tokio::time::sleep(pause).await;
                 }

@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// An answer is a message without a method.
+const ANSWER: &str = "";
+
 #[derive(Deserialize, Elicit)]
 struct Sure {
     sure: bool,
@@ -89,6 +92,19 @@ async fn stream_resumes_after_busy_instances() {
     assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
     assert_eq!(gateway.count(RESUME).0, 4);
     assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
+}
+
+/// An instance may be killed while it relays an answer to the holder of the call.
+#[tokio::test]
+async fn call_completes_if_its_answer_or_the_acknowledgement_is_lost() {
+    for fault in [Fault::LoseRequest, Fault::LoseResponse] {
+        let fleet = fleet_of(1).await;
+        let plan = Plan::default().fault(ANSWER, 1, fault);
+        let gateway = FaultProxy::start(vec![fleet[0].address], plan).await;
+        let (client, asked) = client(&gateway).await;
+        assert_eq!(called(&client, "pay").await.unwrap(), "paid: true");
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "the ask is made once");
+    }
 }
 
 #[tokio::test]
