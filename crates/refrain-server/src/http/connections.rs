@@ -199,7 +199,11 @@ async fn serve_connection(stream: TcpStream, transport: Transport, context: Conn
     #[cfg(feature = "http2")]
     let is_http2 = matches!(transport, Transport::Plain)
         && context.routes.has_http2()
-        && http2::is_http2(&stream).await;
+        && tokio::select! {
+            biased;
+            is_http2 = http2::is_http2(&stream) => is_http2,
+            () = context.activity.closing() => return,
+        };
     let stream = ConnectionStream {
         stream,
         activity: context.activity.clone(),
@@ -219,7 +223,12 @@ async fn serve_tls(
     acceptor: tokio_rustls::TlsAcceptor,
     context: ConnectionContext,
 ) {
-    let stream = match within(HANDSHAKE_TIME, acceptor.accept(stream)).await {
+    let handshake = tokio::select! {
+        biased;
+        handshake = within(HANDSHAKE_TIME, acceptor.accept(stream)) => handshake,
+        () = context.activity.closing() => return,
+    };
+    let stream = match handshake {
         Some(Ok(stream)) => stream,
         Some(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         None => return tracing::debug!("TLS handshake timed out"),

@@ -89,6 +89,16 @@ impl Activity {
         self.closing.load(Ordering::Acquire)
     }
 
+    /// Resolves when [`close`](Self::close) is called.
+    #[cfg(any(feature = "http2", feature = "tls"))]
+    pub(super) async fn closing(&self) {
+        std::future::poll_fn(|cx| match self.is_closing(cx.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        })
+        .await;
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.running.load(Ordering::Relaxed) > 0
     }
