@@ -47,6 +47,14 @@ impl FairQueue {
 
     /// Waits for a place. The caller limits the number of its operations that wait.
     pub(crate) async fn enter(self: &Arc<Self>, key: LimitKey) -> Place {
+        let place = self.take_place(key).await;
+        // An operation that never waits would return its place before the next one of the caller needs it, so that all of
+        // them would run before those of others.
+        tokio::task::yield_now().await;
+        place
+    }
+
+    async fn take_place(self: &Arc<Self>, key: LimitKey) -> Place {
         let waiting = {
             let mut state = self.state.lock();
             let has_turn = state.is_free_for(&key, self.places);
@@ -162,7 +170,7 @@ mod tests {
     ) -> (Vec<Place>, VecDeque<Entering<'a>>) {
         let (mut places, mut waiting) = (Vec::new(), VecDeque::new());
         for _ in 0..count {
-            let mut entering: Entering<'a> = Box::pin(queue.enter(key(name)));
+            let mut entering: Entering<'a> = Box::pin(queue.take_place(key(name)));
             match poll(&mut entering) {
                 Some(place) => places.push(place),
                 None => waiting.push_back(entering),
@@ -198,6 +206,26 @@ mod tests {
         let places = [poll(&mut few[0]), poll(&mut last[0])];
         assert!(places.iter().all(Option::is_some), "{places:?}");
         assert!(poll(&mut many[1]).is_none());
+    }
+
+    #[tokio::test]
+    async fn operations_that_never_wait_leave_turns_to_others() {
+        let queue = FairQueue::new(8);
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let names = std::iter::repeat_n("a", 100).chain(["b"]);
+        let operations = names.map(|name| {
+            let (queue, order) = (queue.clone(), order.clone());
+            tokio::spawn(async move {
+                let _place = queue.enter(key(name)).await;
+                order.lock().push(name);
+            })
+        });
+        for operation in operations.collect::<Vec<_>>() {
+            operation.await.expect("no panic");
+        }
+        let order = order.lock();
+        let turn = order.iter().position(|name| *name == "b");
+        assert!(turn <= Some(8), "{order:?}");
     }
 
     #[test]
