@@ -14,6 +14,8 @@ use crate::limits::{LimitKey, LimitReached, Limiter, Permit};
 use crate::metrics::Refusal;
 #[cfg(feature = "tls")]
 use crate::timer::within;
+use http::HeaderValue;
+use http::header::CONNECTION;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -247,7 +249,17 @@ where
     let ConnectionContext {
         routes, activity, ..
     } = &context;
-    let service = service_fn(|request| route(routes, activity, request));
+    let service = service_fn(async |request| {
+        let mut response = route(routes, activity, request).await;
+        // Empties the pools of proxies before the connections are closed.
+        if let Ok(response) = &mut response
+            && routes.server().is_draining()
+        {
+            let close = HeaderValue::from_static("close");
+            response.headers_mut().insert(CONNECTION, close);
+        }
+        response
+    });
     // Slow heads are left to the idle check.
     let connection = http1::Builder::new()
         .max_buf_size(routes.server().limits().head.max(MIN_BUFFER))

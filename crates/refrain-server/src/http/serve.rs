@@ -46,7 +46,8 @@ impl Mount {
 /// Serves HTTP until `shutdown` resolves, then drains.
 ///
 /// Draining first makes `/readyz` return 503 and moves flows to other instances at their checkpoints. After
-/// `drain_grace` no connection is accepted, and running calls have `drain_time` to finish.
+/// `drain_grace` no connection is accepted; open ones are closed after their next response, or after another quarter of
+/// that time. Running calls have `drain_time` to finish.
 ///
 /// The listener is a [`TcpListener`](tokio::net::TcpListener), or a [`Listener`] with TLS.
 pub async fn serve(
@@ -91,6 +92,8 @@ pub(crate) async fn serve_with(
         }
     }
     drop(listener);
+    // A proxy may be sending a request on a connection of its pool.
+    within(server.limits().drain_grace / 4, connections.closed()).await;
     // Answers can no longer arrive.
     servers.iter().for_each(Server::close_live);
     connections.close();
