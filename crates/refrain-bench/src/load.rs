@@ -2,10 +2,12 @@
 //!
 //! Every reply is checked. A wrong reply fails the slice.
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use crate::error::Error;
@@ -20,7 +22,7 @@ pub(crate) const ECHOED: &str = "Echo: what was done is refrained from";
 const ASKED: &str = "\"input_required\"";
 const ANSWERED: &str = "Temperature: 72";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, clap::ValueEnum)]
 pub(crate) enum Workload {
     #[strum(to_string = "echo")]
     Echo,
@@ -111,21 +113,58 @@ impl<'s> Load<'s> {
         limit: Duration,
         is_done: impl Fn(u64) -> bool,
     ) -> Result<u64, Error> {
-        let (address, workload) = (self.server.address, self.workload);
-        let (request, expected) = self.request.clone();
+        let dialogue = self.dialogue();
         let all = self.all(limit, async |connection, _| {
             let mut done = 0;
             while done == 0 || !is_done(done) {
-                let body = connection.exchange(&request, expected).await?;
-                if workload == Workload::Exchange {
-                    let answer = round_2(address, token(body)?);
-                    connection.exchange(&answer, ANSWERED).await?;
-                }
+                dialogue.run(connection).await?;
                 done += 1;
             }
             Ok(done)
         });
         all.await
+    }
+
+    fn dialogue(&self) -> Dialogue {
+        Dialogue {
+            address: self.server.address,
+            workload: self.workload,
+            request: self.request.clone(),
+        }
+    }
+
+    /// Starts the workload once per arrival, on the next free connection. Returns the times from each arrival to the end
+    /// of its reply, so that an arrival that waits for a connection counts as late.
+    pub(crate) async fn at_arrivals(
+        &mut self,
+        arrivals: impl Iterator<Item = Duration>,
+        limit: Duration,
+    ) -> Result<Vec<Duration>, Error> {
+        let dialogue = self.dialogue();
+        let start = Instant::now();
+        // Only one free connection waits for the next arrival.
+        let arrivals = tokio::sync::Mutex::new(arrivals);
+        let times = parking_lot::Mutex::new(Vec::new());
+        let next_arrival = async || {
+            let mut arrivals = arrivals.lock().await;
+            let due = start + arrivals.next()?;
+            // Timers are too coarse for tens of thousands of arrivals per second.
+            while Instant::now() < due {
+                yield_now().await;
+            }
+            Some(due)
+        };
+        let all = self.all(limit, async |connection, _| {
+            let mut done = 0;
+            while let Some(due) = next_arrival().await {
+                dialogue.run(connection).await?;
+                times.lock().push(due.elapsed());
+                done += 1;
+            }
+            Ok(done)
+        });
+        all.await?;
+        Ok(times.into_inner())
     }
 
     /// Opens dialogues with different arguments and does not answer them.
@@ -152,6 +191,25 @@ impl<'s> Load<'s> {
         self.workload = Workload::Round2;
         self.request = (self.round_2.clone(), ANSWERED);
         self.repeat(GRACE, |_| true).await.map(drop)
+    }
+}
+
+/// The requests of a workload.
+struct Dialogue {
+    address: SocketAddr,
+    workload: Workload,
+    request: (String, &'static str),
+}
+
+impl Dialogue {
+    async fn run(&self, connection: &mut HttpConnection) -> Result<(), Error> {
+        let (request, expected) = &self.request;
+        let body = connection.exchange(request, expected).await?;
+        if self.workload == Workload::Exchange {
+            let answer = round_2(self.address, token(body)?);
+            connection.exchange(&answer, ANSWERED).await?;
+        }
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 //! target/dist/refrain-bench run --allocations
 //! target/dist/refrain-bench run --slices 0 --memory 1000000
 //! target/dist/refrain-bench tasks
+//! target/dist/refrain-bench capacity
 //! ```
 //!
 //! The floor ([`floor`]) is a minimal server for the same dialogue. The servers run on one core and the load ([`load`])
@@ -14,8 +15,10 @@
 //! To measure the noise of the machine, compare the floor with itself: `--refrain target/dist/refrain-bench` should yield
 //! ratios of 1.
 //!
-//! [`tasks`] are measured in this process, on real databases.
+//! [`tasks`] are measured in this process, on real databases. [`capacity`] drives Refrain at fixed rates, and compares it
+//! with a queueing model.
 
+mod capacity;
 mod counts;
 mod error;
 mod floor;
@@ -62,6 +65,8 @@ enum Command {
     Run(run::RunOptions),
     /// Measure tasks and the same work in hand-written SQL, and print a table.
     Tasks(tasks::TaskBenchOptions),
+    /// Drive Refrain's server at several rates, and print the times and the CPU use beside those of a queueing model.
+    Capacity(capacity::CapacityOptions),
     /// Run the idle instance of the measurement of waiting tasks.
     #[command(hide = true)]
     Instance(tasks::InstanceOptions),
@@ -80,7 +85,10 @@ fn seconds(text: &str) -> Result<f64, Error> {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Floor { listen } => run_on(Builder::new_current_thread(), floor::serve(listen)),
-        Command::Run(options) => measure(&options),
+        Command::Run(options) => measure(options.load_core, run::run(&options), |it| it.text()),
+        Command::Capacity(options) => {
+            measure(options.load_core, capacity::run(&options), |it| it.text())
+        }
         Command::Tasks(options) => {
             let measured = unless_interrupted(tasks::run(&options));
             run_on(Builder::new_multi_thread(), measured).and_then(|report| print(&report.text()))
@@ -122,11 +130,15 @@ async fn unless_interrupted<T>(work: impl Future<Output = Result<T, Error>>) -> 
     }
 }
 
-fn measure(options: &run::RunOptions) -> Result<(), Error> {
-    machine::pin(options.load_core)?;
-    let measured = unless_interrupted(run::run(options));
-    let report = run_on(Builder::new_current_thread(), measured)?;
-    print(&report.text())
+/// Runs a measurement with the load on this core, and prints its report.
+fn measure<T>(
+    load_core: usize,
+    work: impl Future<Output = Result<T, Error>>,
+    text: impl Fn(&T) -> String,
+) -> Result<(), Error> {
+    machine::pin(load_core)?;
+    let report = run_on(Builder::new_current_thread(), unless_interrupted(work))?;
+    print(&text(&report))
 }
 
 fn print(text: &str) -> Result<(), Error> {

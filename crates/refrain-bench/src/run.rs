@@ -11,7 +11,7 @@ use crate::server::{Program, ServerProcess, resident_kib};
 use crate::{PROGRESS, seconds};
 
 /// The timeout for starting and stopping a server.
-const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const SERVER_TIMEOUT: Duration = Duration::from_secs(60);
 /// The maximum warm-up time of a workload in seconds.
 const WARM_UP: f64 = 0.5;
 /// The number of equal parts of the dialogues after which resident memory is read.

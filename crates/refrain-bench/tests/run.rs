@@ -131,3 +131,27 @@ fn numbers_after(text: &str, label: &str) -> Vec<f64> {
     let numbers = words.map(|word| word.replace(',', ""));
     numbers.filter_map(|word| word.parse().ok()).collect()
 }
+
+#[test]
+fn capacity_compares_the_loads_with_the_model() {
+    let output = Command::new(PROGRAM)
+        .args(["capacity", "--refrain", PROGRAM])
+        .args(["--server-core", "0", "--load-core", "0"])
+        .args(["--seconds", "0.3", "--connections", "8"])
+        .args(["--loads", "0.1,0.5"])
+        .output()
+        .expect("the program starts");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    for expected in ["Saturation:", "offered", "M/D/1", "Machine:"] {
+        assert!(stdout.contains(expected), "missing {expected}:\n{stdout}");
+    }
+    for load in ["10 %", "50 %"] {
+        let line = stdout.lines().find(|line| line.starts_with(load));
+        let numbers = numbers_after(line.expect("a row"), load);
+        // Offered, achieved, CPU and its prediction, and seven times.
+        assert_eq!(numbers.len(), 11, "{stdout}");
+        assert!(numbers[0] > 0.0 && numbers[1] > 0.0, "{stdout}");
+    }
+}
