@@ -279,6 +279,8 @@ mod documentation {
     struct AuthorizationPage;
     #[doc = include_str!("../../../docs/operate/keys.md")]
     struct KeysPage;
+    #[doc = include_str!("../../../docs/operate/capacity.md")]
+    struct CapacityPage;
     #[doc = include_str!("../../../docs/operate/limits.md")]
     struct LimitsPage;
     #[doc = include_str!("../../../docs/operate/traces.md")]
