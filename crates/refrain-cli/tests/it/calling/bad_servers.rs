@@ -209,6 +209,15 @@ async fn multiline_server_error_is_printed_on_one_line() {
 }
 
 #[tokio::test]
+async fn long_text_of_an_ask_is_cut() {
+    let mut ask = form(&json!({"name": {"type": "string"}}));
+    ask["params"]["message"] = json!("\n".repeat(50_000));
+    let server = FakeServer::start(move |_| asks(&json!({"who": ask}), "state")).await;
+    let said = run(["call", &server.url(), "tool"]).await;
+    assert_says(&said, 3, &["who", "(50000 characters; --json prints all)"]);
+}
+
+#[tokio::test]
 async fn endless_rounds_stop_at_the_limit() {
     let files = Files::new();
     let again = || asks(&json!({"again": form(&json!({}))}), "state");
