@@ -39,15 +39,17 @@ impl Client {
     }
 }
 
-type AnswerFutures = FuturesUnordered<
-    BoxFuture<'static, (String, Result<Result<AskAnswer, AnswerFailure>, Aborted>)>,
->;
+/// The key of an ask and the outcome of its handler.
+type EndedHandler = (String, Result<Result<AskAnswer, AnswerFailure>, Aborted>);
+type AnswerFutures = FuturesUnordered<BoxFuture<'static, EndedHandler>>;
 
 #[derive(Default)]
 struct TaskAsks {
     answering: AnswerFutures,
     handles: HashMap<String, AbortHandle>,
     unanswered: Vec<UnansweredAsk>,
+    /// The number of asks so far.
+    count: usize,
 }
 
 impl TaskAsks {
@@ -67,6 +69,7 @@ impl TaskAsks {
     }
 
     fn start(&mut self, inner: Arc<ClientInner>, ask: IncomingAsk) {
+        self.count += 1;
         let (handle, registration) = AbortHandle::new_pair();
         self.handles.insert(ask.key().to_owned(), handle);
         let answer = async move {
@@ -76,6 +79,21 @@ impl TaskAsks {
             (key, answer)
         };
         self.answering.push(answer.boxed());
+    }
+
+    /// Records the outcome of a handler, and of all others that have ended. Returns whether one of their asks will never be
+    /// answered.
+    fn record_all(&mut self, pending: &mut PendingCall, ended: EndedHandler) -> bool {
+        let mut ended = Some(ended);
+        while let Some((key, answer)) = ended {
+            if let Ok(answer) = answer
+                && self.record(pending, key, answer)
+            {
+                return true;
+            }
+            ended = self.answering.next().now_or_never().flatten();
+        }
+        false
     }
 
     /// Records the outcome of a handler. Returns whether there will never be an answer.
@@ -140,12 +158,7 @@ impl ClientInner {
         let interval = task.poll_interval.unwrap_or(POLL_DEFAULT);
         let interval = interval.clamp(POLL_MIN, POLL_MAX);
         self.check_asks(task.asks())?;
-        let limits = &self.setup.limits;
-        let limit = limits.asks.saturating_mul(limits.rounds as usize);
-        let asks = task.asks().len() + pending.answered_count();
-        if asks > limit {
-            return Err(ErrorKind::TooManyAsks { asks, limit });
-        }
+        self.check_task_asks(task.asks().len() + pending.answered_count())?;
         if task.status.is_over() {
             pending.end();
         }
@@ -159,6 +172,16 @@ impl ClientInner {
                 pending.set_task_asks(task.into_asks())?;
                 Ok((None, interval))
             }
+        }
+    }
+
+    /// Checks the number of all asks of a task.
+    fn check_task_asks(&self, asks: usize) -> Result<(), ErrorKind> {
+        let limits = &self.setup.limits;
+        let limit = limits.asks.saturating_mul(limits.rounds as usize);
+        match asks > limit {
+            true => Err(ErrorKind::TooManyAsks { asks, limit }),
+            false => Ok(()),
         }
     }
 
@@ -179,13 +202,13 @@ impl ClientInner {
                 return Ok(result);
             }
             asks.update(self, pending.unanswered());
+            self.check_task_asks(asks.count)?;
             if asks.handles.is_empty() && !asks.unanswered.is_empty() {
                 return Err(ErrorKind::Unanswered(asks.unanswered));
             }
             tokio::select! {
-                Some((key, answer)) = asks.answering.next() => {
-                    let Ok(answer) = answer else { continue };
-                    let is_final = asks.record(pending, key, answer);
+                Some(ended) = asks.answering.next() => {
+                    let is_final = asks.record_all(pending, ended);
                     (self.setup.on_pending)(pending);
                     if is_final {
                         self.cancel_task(id).await?;

@@ -11,6 +11,9 @@ use refrain_client::{AskAnswer, AskRefusal, ClientBuilder, HandlerError, Incomin
 use refrain_wire::Root;
 use std::sync::Arc;
 
+/// The number of asks without an answer that are kept.
+const MAX_UNANSWERED: usize = 100;
+
 pub(super) struct Answerer {
     pub(super) preset: PresetAnswers,
     sampler: Option<String>,
@@ -69,7 +72,12 @@ impl Answerer {
             && !error.is::<AskRefusal>()
         {
             let why = error.to_string();
-            self.unanswered.lock().push(MissingAnswer { ask, why });
+            let mut unanswered = self.unanswered.lock();
+            // A task may withdraw asks and make new ones.
+            if unanswered.len() == MAX_UNANSWERED {
+                unanswered.remove(0);
+            }
+            unanswered.push(MissingAnswer { ask, why });
         }
         answer
     }

@@ -221,6 +221,39 @@ async fn task_that_asks_in_a_loop_is_given_up() {
     assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 7, limit: 6 });
 }
 
+#[tokio::test]
+async fn task_that_replaces_unanswered_asks_is_given_up() {
+    let polls = AtomicUsize::new(0);
+    let server = FakeServer::start(move |request| match request["method"].as_str() {
+        Some("subscriptions/listen") => Respond::Error(-32601, "no such method"),
+        Some("tasks/get") => {
+            let poll = polls.fetch_add(1, Ordering::Relaxed);
+            let ask = json!({"method": "roots/list", "params": {}});
+            let asks: Value = (0..3)
+                .map(|n| (format!("{poll}-{n}"), ask.clone()))
+                .collect();
+            Respond::Result(
+                json!({"resultType": "complete", "taskId": "t1", "pollIntervalMs": 1,
+                "status": "input_required", "inputRequests": asks}),
+            )
+        }
+        _ => Respond::Result(json!({"resultType": "task", "taskId": "t1", "status": "working"})),
+    })
+    .await;
+    let limits = ClientLimits {
+        asks: 3,
+        rounds: 2,
+        ..ClientLimits::default()
+    };
+    // No ask is ever answered.
+    let builder = Client::builder().limits(limits);
+    let builder = builder.on_roots(|_| std::future::pending());
+    let client = builder.connect(&server.url).await.unwrap();
+    let called = within("the error", client.call_tool("t", json!({}))).await;
+    let error = called.unwrap_err();
+    assert_matches!(error.kind, ErrorKind::TooManyAsks { asks: 9, limit: 6 });
+}
+
 /// Forms with so many fields that a client should not keep all of them.
 fn large_forms() -> Value {
     let fields = (0..150).map(|field| (field.to_string(), json!({"type": "string"})));
