@@ -18,7 +18,7 @@ where
 {
     let filter = match std::env::var(FILTER) {
         Ok(text) => filter(&text)?,
-        Err(VarError::NotPresent) => EnvFilter::new(level),
+        Err(VarError::NotPresent) => default_filter(level),
         Err(VarError::NotUnicode(_)) => return Err(format!("${FILTER} is not UTF-8").into()),
     };
     // Colours on a terminal, unless NO_COLOR or a similar variable is set.
@@ -32,6 +32,11 @@ where
         LogFormat::Json => lines.json().init(),
     }
     Ok(())
+}
+
+/// Events of this level. The HTTP/2 library warns of each client that misbehaves, without a limit, so only its errors.
+fn default_filter(level: &str) -> EnvFilter {
+    EnvFilter::new(format!("{level},h2=error"))
 }
 
 /// Parses a filter. An empty filter is `info`.
@@ -51,7 +56,7 @@ fn filter(text: &str) -> Result<EnvFilter, AppError> {
         .filter(|part| !part.is_empty())
         .peekable();
     if directives.peek().is_none() {
-        return Ok(EnvFilter::new("info"));
+        return Ok(default_filter("info"));
     }
     // A misspelt level would be the name of a target, and disable everything else.
     for part in directives {
@@ -94,6 +99,13 @@ mod tests {
         ] {
             assert!(filter(good).is_ok(), "{good:?}");
         }
+    }
+
+    #[test]
+    fn clients_cannot_cause_warnings_of_the_http2_library() {
+        let default = filter("").expect("a filter").to_string();
+        assert!(default.contains("h2=error"), "{default}");
+        assert!(default.contains("info"), "{default}");
     }
 
     #[test]
