@@ -4,7 +4,7 @@ use super::connection::ServerConnection;
 use super::exit::{Code, CommandError, EXIT_CODES};
 use super::options::ConnectOptions;
 use super::output::{COLUMN_MAX, pretty, print, print_json};
-use super::sanitize::{harmless, one_line};
+use super::sanitize::{one_line, paragraph};
 use crate::style::{BOLD, DIM, MARK};
 use clap::{Args, Subcommand};
 use refrain_client::{AsSent, Error, ErrorKind};
@@ -159,7 +159,7 @@ fn discover(client: &refrain_client::Client, json: bool) -> Result<(), CommandEr
     let icons = info.and_then(|info| icon_count(&info.icons));
     lines.extend(icons.map(|icons| line("icons", &icons)));
     if let Some(instructions) = &server.instructions {
-        lines.push(line("instructions", &harmless(instructions)));
+        lines.push(line("instructions", &paragraph(instructions)));
     }
     print(&lines.join("\n"))
 }
@@ -294,7 +294,7 @@ fn head(name: &str, title: Option<&str>, about: Option<&str>) -> Vec<String> {
         format!("  {BOLD}{}{BOLD:#}", one_line(title))
     });
     let mut lines = vec![format!("{MARK}{}{MARK:#}{title}", one_line(name))];
-    let about = harmless(about.unwrap_or_default());
+    let about = paragraph(about.unwrap_or_default());
     lines.extend(about.lines().map(|line| format!("    {line}")));
     lines
 }

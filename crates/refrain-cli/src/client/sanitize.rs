@@ -8,6 +8,19 @@ pub(super) fn harmless(text: &str) -> String {
     sanitized(text.chars(), &[('\n', "\n"), ('\t', "\t")])
 }
 
+/// The maximum number of characters of a [`paragraph`].
+const MAX_PARAGRAPH: usize = 10_000;
+
+/// A [`harmless`] text that is cut if it is too long to read.
+pub(super) fn paragraph(text: &str) -> String {
+    let (start, length) = shortened(text, MAX_PARAGRAPH);
+    let mut shown = harmless(start);
+    if let Some(length) = length {
+        shown += &format!("\n… ({length} characters; --json prints all)");
+    }
+    shown
+}
+
 /// At most `most` characters of a text, and its full length if it was cut.
 pub(super) fn shortened(text: &str, most: usize) -> (&str, Option<usize>) {
     match text.char_indices().nth(most) {

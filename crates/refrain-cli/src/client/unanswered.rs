@@ -1,15 +1,12 @@
 //! Asks without an answer, printed as text or JSON.
 
 use super::output::COLUMN_MAX;
-use super::sanitize::{harmless, one_line, shortened};
+use super::sanitize::{one_line, paragraph};
 use crate::style::{BOLD, DIM, WARNING};
 use crate::terminal::expectations;
 use refrain_client::{IncomingAsk, UnansweredAsk};
 use refrain_wire::{AskKind, Choice, Field, FieldKind, Form, Role, SamplingBlock, SamplingParams};
 use serde_json::{Map, Value, json};
-
-/// The maximum number of characters of a text that is printed.
-const MAX_TEXT: usize = 10_000;
 
 #[derive(Debug, Clone)]
 pub(super) struct MissingAnswer {
@@ -68,13 +65,8 @@ impl MissingAnswer {
         let key = one_line(self.ask.key());
         let mut lines = vec![format!("  {WARNING}{key}{WARNING:#}  {DIM}{kind}{DIM:#}")];
         let mut add = |text: &str| {
-            let (shown, length) = shortened(text, MAX_TEXT);
-            let shown = harmless(shown);
-            lines.extend(shown.lines().map(|line| format!("    {line}")));
-            if let Some(length) = length {
-                let rest = format!("… ({length} characters; --json prints all)");
-                lines.push(format!("    {DIM}{rest}{DIM:#}"));
-            }
+            let text = paragraph(text);
+            lines.extend(text.lines().map(|line| format!("    {line}")));
         };
         match &self.ask {
             IncomingAsk::Form(ask) => {
