@@ -10,12 +10,14 @@ use super::serve::route;
 use crate::limits::{LimitReached, Permit};
 use crate::metrics::Refusal;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use refrain_core::limited_event;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -185,7 +187,13 @@ async fn serve_stream(
         Err(reached) => {
             let metrics = &context.routes.server().0.services.metrics;
             metrics.request_refused(Refusal::Connections);
-            Ok(context.routes.busy(reached))
+            limited_event!(WARN, reason = %reached, "HTTP/2 stream rejected");
+            // A body would stay in memory, uncounted, while the client gives no room for it.
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            let second = HeaderValue::from_static("1");
+            response.headers_mut().insert(RETRY_AFTER, second);
+            Ok(response)
         }
     }
 }

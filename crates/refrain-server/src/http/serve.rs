@@ -5,8 +5,6 @@ use super::idle::Activity;
 use super::listener::Listener;
 use super::{Body, Headers, HttpService, MetadataService};
 use crate::AllowedHosts;
-#[cfg(feature = "http2")]
-use crate::limits::LimitReached;
 use crate::server::Server;
 use crate::tasks::Worker;
 use crate::timer::within;
@@ -177,16 +175,6 @@ impl PortRoutes {
     #[cfg(feature = "http2")]
     pub(super) fn has_http2(&self) -> bool {
         matches!(self, Self::Endpoint(..))
-    }
-
-    /// The response to a request on an HTTP/2 stream over the limit.
-    #[cfg(feature = "http2")]
-    pub(super) fn busy(&self, reached: LimitReached) -> Response<Body> {
-        match self {
-            Self::Endpoint(service, _) => service.busy(None, &reached.into()),
-            #[cfg(feature = "metrics")]
-            Self::Metrics(..) => plain(StatusCode::SERVICE_UNAVAILABLE, reached.to_string()),
-        }
     }
 }
 
