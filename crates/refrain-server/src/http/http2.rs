@@ -20,7 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use refrain_core::limited_event;
 use std::convert::Infallible;
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -127,17 +129,19 @@ impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
                 _permit: permit,
             })
         });
+        let Ok(watched) = stream.clone() else {
+            // It is rejected at once. A task would keep the request in memory until its turn.
+            let rejecting = pin!(STREAM.scope(stream, exchange));
+            let _ = rejecting.poll(&mut Context::from_waker(Waker::noop()));
+            return;
+        };
         let idle_time = context.routes.server().limits().idle_time;
         // An interval of zero would end every stream.
         let idle_time = idle_time.max(Duration::from_millis(1));
-        let watched = stream.clone();
         let serving = async move {
-            let Ok(stream) = watched else {
-                return exchange.await;
-            };
             tokio::select! {
                 () = exchange => {}
-                () = stream.stalled(idle_time) => tracing::debug!("stream of a client that does not read closed"),
+                () = watched.stalled(idle_time) => tracing::debug!("stream of a client that does not read closed"),
             }
         };
         tokio::spawn(STREAM.scope(stream, serving));
