@@ -1,7 +1,7 @@
 //! A run at fixed rates, compared with a queueing model.
 //!
-//! A slice with as many requests as possible measures the saturation rate, so the service time S is 1 over that rate. On a core
-//! of its own, S is the CPU time of a request; other load on the core makes it longer. At the rate λ the model predicts:
+//! A slice with as many requests as possible measures the saturation rate, so the service time S is 1 over that rate. On a
+//! core without other load, S is the CPU time of a request; other load makes it longer. At the rate λ the model predicts:
 //!
 //! | quantity | prediction |
 //! | --- | --- |

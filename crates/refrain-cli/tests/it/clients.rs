@@ -133,7 +133,7 @@ async fn ajv_compiles_the_schemas_of_the_demo() {
     }
 }
 
-/// Types for which schemars has a format of its own, and formats of the standard.
+/// Types with a format that only schemars defines, and types with a standard format.
 #[derive(Deserialize, Serialize, JsonSchema)]
 struct Formats {
     bytes: Vec<u8>,

@@ -73,21 +73,27 @@ pub(super) async fn unfinished_tasks_are_limited(store: Subject) {
 
 /// An account has its own quota, but does not change who may see the task.
 pub(super) async fn anonymous_accounts_have_their_own_quota(store: Subject) {
-    let nobody = Principal::anonymous();
+    let anonymous = Principal::anonymous();
     let reached = store.limit_tasks(1);
     let first = store.create(new().account("one")).await;
     assert_reached(store.0.create(new().account("one")).await, reached);
     let lease = store.claimed(new().account("two")).await;
-    store.create(new().owner(&nobody)).await;
-    let seen = store.0.get(&first.id, &nobody).await.expect("no error");
+    store.create(new().owner(&anonymous)).await;
+    let seen = store.0.get(&first.id, &anonymous).await.expect("no error");
     assert!(seen.is_some(), "any anonymous caller may read it");
-    assert!(store.0.cancel(&first.id, &nobody).await.expect("no error"));
+    assert!(
+        store
+            .0
+            .cancel(&first.id, &anonymous)
+            .await
+            .expect("no error")
+    );
     store.create(new().account("one")).await;
     // What is written later counts for the account of the task.
     let reached = store.limit_kib(64);
     store.commit(&lease, asks(&["a"]).journal(&text(40))).await;
     let answer = vec![("a".to_owned(), text(40).into_bytes())];
-    let answered = store.0.answer(&lease.task, &nobody, answer).await;
+    let answered = store.0.answer(&lease.task, &anonymous, answer).await;
     assert_reached(answered, reached);
     let commit = keep().journal(&text(100));
     assert_reached(store.0.commit(&lease, commit).await, reached);

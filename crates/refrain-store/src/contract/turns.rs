@@ -20,11 +20,11 @@ async fn claim(store: &Subject, most: usize) -> Vec<Principal> {
 }
 
 pub(super) async fn owners_take_turns(store: Subject) {
-    let nobody = Principal::anonymous();
+    let anonymous = Principal::anonymous();
     create(&store, &alice(), 5).await;
     create(&store, &bob(), 2).await;
-    create(&store, &nobody, 1).await;
-    let expected = [alice(), bob(), nobody, alice(), bob(), alice(), alice()];
+    create(&store, &anonymous, 1).await;
+    let expected = [alice(), bob(), anonymous, alice(), bob(), alice(), alice()];
     assert_eq!(claim(&store, 7).await, expected);
     assert_eq!(claim(&store, 7).await, [alice()]);
 }
